@@ -14,7 +14,8 @@
 # weights against onnxruntime, OpenVINO, sentence-transformers and llama.cpp; what cls pooling and a shared prompt save.
 # bench.sh heads [ARGUMENTS of bench/heads.py] - rerankers, SPLADE and static models against their peers, in 6 minutes.
 # bench.sh tokenizers [FILE ...] - tokenizer.json files by language against the wheel and every fast engine that the Python has
-# (bench/tokenizer_requirements.txt); no FILE: the real ones of FLETCH_TEST_DATA and the default model's. With --patience before
+# (bench/tokenizer_requirements.txt); no FILE: the real ones of FLETCH_TEST_DATA, the default model's (WordPiece), and
+# DeepSeek's, CLIP's, Falcon's, Phi-4's steps and Metaspace alone, made on the spot (bench/tokenizer_kinds.py). With --patience before
 # the files: how long each works on for a client that has left.
 # bench.sh hostile [ARGUMENTS of bench/hostile.py] - what a small request takes under 24 clients that mean harm, against calm.
 # bench.sh host [ARGUMENTS of bench/host.py] - how many texts a second the host can hand to a device; likewise.
@@ -75,7 +76,11 @@ case ${1:-} in
             how=(--patience)
             shift
         fi
-        [ $# -gt 0 ] || set -- "${FLETCH_TEST_DATA:-../shared/data}"/tokenizers/*.json "$folder/tokenizer.json"
+        if [ $# = 0 ]; then
+            kinds=build/bench-kinds data=${FLETCH_TEST_DATA:-../shared/data}
+            "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/tokenizer_kinds.py --data "$data" "$kinds"
+            set -- "$data"/tokenizers/*.json "$kinds"/*.json "$folder/tokenizer.json"
+        fi
         exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/tokenizer_speed.py "${how[@]}" "$@"
         ;;
     hostile)

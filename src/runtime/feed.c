@@ -85,7 +85,7 @@ fl_feeder *fl_feeder_take(fletch_model *model, int (*unwanted)(void *user), void
     pthread_mutex_unlock(&model->lock);
     feeder = feeder ? feeder : feeder_new(model, error);
     if (feeder) {
-        feeder->stop = (fl_stop){unwanted, user, false};
+        feeder->stop = (fl_stop){.asked = unwanted, .user = user};
         fl_token_scratch_stop(feeder->scratch, &feeder->stop);
     }
     return feeder;

@@ -15,7 +15,7 @@
 #include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
-enum { ASK_TRIES = 16 * 1024 };
+enum { ASK_TRIES = 16 * 1024, SPACE_MARK = 0x2581 };
 
 static const char *pattern_of(const fl_added_token *token, size_t *length) {
     *length = token->pattern != NULL ? token->pattern_length : token->length;
@@ -217,4 +217,29 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
         walk->search = limit;
     }
     return false;
+}
+
+/* No place in it where token_stream.c cuts, and no white space if `solid`. */
+static bool is_local(const char *text, bool solid) {
+    unsigned length;
+    for (size_t at = 0; text[at] != '\0'; at += length) {
+        uint32_t cp = fl_utf8_decode(text + at, &length);
+        if ((at > 0 && cp == ' ' && text[at - 1] > ' ') ||
+            (solid && (fl_unicode_is_space(cp) || cp == SPACE_MARK))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool fl_added_is_local(const fl_added *added, bool solid) {
+    for (size_t i = 0; i < added->count; i++) {
+        const fl_added_token *token = &added->tokens[i];
+        if (token->normalized && (token->lstrip || token->rstrip || token->single_word ||
+                                  !is_local(token->content, solid) ||
+                                  (token->pattern != NULL && !is_local(token->pattern, solid)))) {
+            return false;
+        }
+    }
+    return true;
 }

@@ -84,4 +84,8 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
                    const char *text, size_t size, size_t limit, fl_added_walk *walk,
                    fl_added_match *match);
 
+/* May added tokens of the normalised text be looked for in parts of it? Then none swallows white space or minds its
+ * neighbours, and none has a place in it where token_stream.c cuts, or white space at all if they must be `solid`. */
+bool fl_added_is_local(const fl_added *added, bool solid);
+
 #endif

@@ -98,6 +98,9 @@ static size_t read_symbols(source *s, symbol *out, size_t room) {
         for (; count < room && s->at < s->end; count++) {
             out[count] = (symbol){(uint32_t)s->bpe->of_byte[(uint8_t)*s->at++], 1};
         }
+        if (s->at == s->end && count > 0) {
+            out[count - 1].id = (uint32_t)s->bpe->of_last[(uint8_t)s->at[-1]];
+        }
         return count;
     }
     for (size_t turn = 1; s->at < s->end && count + FL_BPE_CHARACTER_MAX <= room; turn++) {

@@ -60,11 +60,12 @@ typedef struct fl_bpe {
     uint64_t *joints; /* owned: bits, 2^FL_BPE_JOINT_BITS of them, or NULL: see fl_bpe_may_join */
     int32_t   direct[FL_BPE_DIRECT]; /* id of each of the first characters, or -1 */
     int32_t   of_byte[256];          /* id of each byte's character in the byte-level alphabet */
+    int32_t   of_last[256];          /* the same at the end of a word */
     int32_t   fallback[256];         /* id of "<0xHH>", or -1 */
     int32_t   unk;                   /* or -1 */
     bool      byte_fallback, fuse_unk, ignore_merges;
-    bool      has_bytes;  /* every byte of UTF-8 has its character in the byte-level alphabet */
-    bool      byte_level; /* fl_bpe_encode takes raw bytes */
+    bool      has_bytes;         /* every byte of UTF-8 has its tokens: it can be byte_level */
+    bool      byte_level;        /* fl_bpe_encode takes raw bytes */
     bool      cuts_before_space; /* no token has U+2581 after another character */
     char      prefix[FL_BPE_AFFIX_MAX + 1], suffix[FL_BPE_AFFIX_MAX + 1];
 } fl_bpe;

@@ -152,16 +152,20 @@ static int parse_affix(fl_json_reader *model, const char *key, char *to) {
 
 /* The ids of single characters, and of "<0x00>" to "<0xFF>". */
 static void find_symbols(fl_bpe *b) {
-    char text[8];
+    char text[8 + FL_BPE_AFFIX_MAX];
     for (uint32_t cp = 0; cp < FL_BPE_DIRECT; cp++) {
         b->direct[cp] = fl_vocab_find(b->vocab, text, fl_utf8_encode(cp, text));
     }
     fl_vocab_find_bytes(b->vocab, b->fallback);
-    b->has_bytes = true;
+    b->has_bytes = b->prefix[0] == '\0' && (b->suffix[0] == '\0' || !b->ignore_merges);
     for (unsigned byte = 0; byte < 256; byte++) {
+        bool     possible = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5); /* in UTF-8 */
+        unsigned size     = fl_utf8_encode(fl_bpe_char_of_byte((uint8_t)byte), text);
+        memcpy(text + size, b->suffix, strlen(b->suffix));
         b->of_byte[byte] = b->direct[fl_bpe_char_of_byte((uint8_t)byte)];
-        bool possible    = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5); /* in UTF-8 */
-        b->has_bytes     = b->has_bytes && (b->of_byte[byte] >= 0 || !possible);
+        b->of_last[byte] = fl_vocab_find(b->vocab, text, size + strlen(b->suffix));
+        b->has_bytes =
+            b->has_bytes && ((b->of_byte[byte] >= 0 && b->of_last[byte] >= 0) || !possible);
     }
 }
 
@@ -245,7 +249,15 @@ void fl_bpe_close(void *state) {
 
 /* ---- For the fast path --------------------------------------------------------------------------- */
 
-/* Tokens as bytes of text; one with a character outside the alphabet (an added token) has none. */
+/* The size of a token's text before its suffix; 0: it has none. */
+static size_t without_suffix(const fl_bpe *b, const char *text, size_t size) {
+    size_t suffix = strlen(b->suffix);
+    return size >= suffix && memcmp(text + size - suffix, b->suffix, suffix) == 0 ? size - suffix
+                                                                                  : 0;
+}
+
+/* Tokens as bytes of the words that they can be; one with a character outside the alphabet (an added token) has none,
+ * nor has one without the suffix that ends a word. */
 static bool make_raw(fl_bpe *b) {
     const fl_vocab *v = b->vocab;
     b->raw            = fl_alloc(v->text_size + 16);
@@ -258,6 +270,7 @@ static bool make_raw(fl_bpe *b) {
         size_t      size = 0;
         const char *text = fl_vocab_text(v, (int32_t)id, &size);
         b->raw_start[id] = used;
+        size             = without_suffix(b, text, size);
         for (size_t at = 0; at < size;) {
             unsigned length;
             int      byte = fl_bpe_byte_of_char(fl_utf8_decode(text + at, &length));
@@ -302,9 +315,10 @@ static bool falls_back(const fl_bpe *b) {
     return all;
 }
 
-/* Not for a model that takes a whole piece as it is: a part of one would be taken too. */
+/* Not for a model that takes a whole piece as it is: a part of one would be taken too; nor for one that marks its
+ * end. */
 static bool make_joints(fl_bpe *b, bool byte_level) {
-    if (b->ignore_merges || (!byte_level && !falls_back(b))) {
+    if (b->ignore_merges || b->suffix[0] != '\0' || (!byte_level && !falls_back(b))) {
         return true;
     }
     b->joints = fl_alloc_zero((1u << FL_BPE_JOINT_BITS) / 64, sizeof *b->joints);
@@ -330,7 +344,7 @@ static bool gives_itself(const fl_bpe *b, uint32_t id, const char *text, size_t 
 bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
     const fl_vocab *v = b->vocab;
     b->byte_level     = byte_level;
-    if (b->prefix[0] != '\0' || b->suffix[0] != '\0') {
+    if (b->prefix[0] != '\0' || (b->suffix[0] != '\0' && !byte_level)) {
         return true; /* a token's text is not the text that it stands for */
     }
     uint32_t      slots = slots_for(v->count);

@@ -387,6 +387,13 @@ int fl_exact_failed(fl_token_scratch *scratch, size_t size, fletch_error *error)
             "a regular expression of tokenizer.json takes too long on this text of %zu bytes",
             size);
     }
+    if (scratch->runes.no_room) {
+        scratch->runes.no_room = false;
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                       "a text of %zu bytes takes more memory in tokenizer.json's steps than "
+                       "memory.limit leaves; shorten the text or raise the limit",
+                       size);
+    }
     return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
                    "out of memory while tokenising a text of %zu bytes", size);
 }

@@ -24,7 +24,18 @@
 
 enum { SHORT_RUN = 24, CLASSES = 256, PATTERN_MAX = 256 };
 
-static bool reserve(fl_rune **array, size_t *capacity, size_t count) {
+/* A rune in both buffers, in UTF-8, and in the word that the model cuts. */
+enum { RUNE_WORK = 2 * sizeof(fl_rune) + 8, ROOM_ASKED = 1 << 20 };
+
+/* Normalisers may make 4,096 bytes of one, so that a text is no measure of what it takes. */
+static bool reserve(fl_runes *runes, fl_rune **array, size_t *capacity, size_t count) {
+    const fl_stop *ask   = runes->stop;
+    const uint64_t bytes = (uint64_t)count * RUNE_WORK;
+    if (count > *capacity && bytes >= ROOM_ASKED && ask != NULL && ask->room != NULL &&
+        !ask->room(ask->room_user, bytes)) {
+        runes->no_room = true;
+        return false;
+    }
     return fl_array_reserve(array, capacity, count, sizeof **array);
 }
 
@@ -44,7 +55,7 @@ bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) 
     runes->cuts.count = 0;
     runes->next.count = 0; /* a step that failed leaves some */
     runes->begin      = (uint32_t)begin;
-    if (!reserve(&runes->at, &runes->capacity, end - begin)) {
+    if (!reserve(runes, &runes->at, &runes->capacity, end - begin)) {
         return false;
     }
     for (size_t i = begin; i < end && fl_runes_go_on(runes, runes->count);) {
@@ -57,7 +68,7 @@ bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) 
 }
 
 bool fl_runes_reserve_spare(fl_runes *runes, size_t count) {
-    return reserve(&runes->spare, &runes->spare_capacity, count);
+    return reserve(runes, &runes->spare, &runes->spare_capacity, count);
 }
 
 void fl_runes_swap(fl_runes *runes, size_t count) {
@@ -78,11 +89,11 @@ bool fl_runes_write(const fl_runes *runes, size_t begin, size_t end, fl_buf *out
     if (fl_was_stopped(runes->stop) || !fl_buf_reserve(out, size)) {
         return false;
     }
-    for (size_t i = begin; i < end; i++) {
+    for (size_t i = begin; i < end && fl_runes_go_on(runes, i); i++) {
         out->size += fl_utf8_encode(runes->at[i].cp, out->data + out->size);
     }
     out->data[out->size] = '\0';
-    return true;
+    return !fl_was_stopped(runes->stop);
 }
 
 size_t fl_runes_find(const fl_runes *runes, size_t byte, size_t *rune, size_t *at) {
@@ -153,7 +164,7 @@ static bool sort_marks(fl_runes *runes, fl_rune *run, size_t count) {
         }
         return true;
     }
-    if (!reserve(&runes->sorted, &runes->sorted_capacity, count)) {
+    if (!reserve(runes, &runes->sorted, &runes->sorted_capacity, count)) {
         return false;
     }
     size_t begin[CLASSES + 1] = {0};
@@ -341,7 +352,9 @@ static bool strip(const fl_step *step, fl_runes *runes) {
            fl_runes_go_on(runes, end)) {
         end--;
     }
-    memmove(runes->at, runes->at + begin, (end - begin) * sizeof *runes->at);
+    if (begin > 0) {
+        memmove(runes->at, runes->at + begin, (end - begin) * sizeof *runes->at);
+    }
     runes->count = end - begin;
     return true;
 }
@@ -523,6 +536,21 @@ static void close_replace(void *state) {
     fl_regex_close(state);
 }
 
+static unsigned replaced_blanks(const char *pattern) {
+    static const struct {
+        const char *pattern;
+        unsigned    blanks;
+    } known[] = {{"\\s+", FL_REPLACE_BLANKS},
+                 {" {2,}", FL_REPLACE_RUNS},
+                 {"\\s{2,}|[\\n\\r\\t]", FL_REPLACE_RUNS}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(pattern, known[i].pattern) == 0) {
+            return known[i].blanks;
+        }
+    }
+    return FL_REPLACE_ANY;
+}
+
 static int parse_replace_regex(fl_step *step, fl_json_reader *reader, fl_json_reader *pattern) {
     const char *text    = fl_need_string(pattern, "Regex");
     const char *content = pattern->status == 0 ? fl_need_string(reader, "content") : "";
@@ -534,6 +562,11 @@ static int parse_replace_regex(fl_step *step, fl_json_reader *reader, fl_json_re
     }
     step->growth     = (uint32_t)strlen(content) + 1; /* for every byte, and once at the end */
     step->growth_add = (uint32_t)strlen(content);
+    step->option     = replaced_blanks(text);
+    if (step->option != FL_REPLACE_ANY) { /* no match is empty */
+        step->growth     = content[0] == '\0' ? 1 : (uint32_t)strlen(content);
+        step->growth_add = 0;
+    }
     return reader->status < 0
                ? reader->status
                : fl_copy_runes(reader, content, &step->content, &step->content_count);
@@ -620,8 +653,8 @@ static bool inert_nmt(const fl_step *step, uint32_t cp) {
 
 /* A pattern of more than one character cannot begin with a character that is not in it. */
 static bool inert_replace(const fl_step *step, uint32_t cp) {
-    if (step->state != NULL) { /* a pattern may match anything */
-        return false;
+    if (step->state != NULL) { /* another pattern may match anything */
+        return step->option != FL_REPLACE_ANY && !fl_unicode_is_space(cp);
     }
     for (size_t i = 0; i < step->pattern_count; i++) {
         if (step->pattern[i] == cp) {
@@ -641,6 +674,12 @@ const fl_step_ops fl_normal_nfc = {.type   = "NFC",
                                    .growth = 3, /* U+1D160: composition is excluded */
                                    .local  = true,
                                    .inert  = inert_form};
+
+const fl_step_ops fl_normal_replace = {.type  = "Replace",
+                                       .parse = parse_replace,
+                                       .run   = replace,
+                                       .close = close_replace,
+                                       .inert = inert_replace};
 
 const fl_step_ops *const fl_normalizers[] = {
     &fl_normal_bert,
@@ -668,11 +707,7 @@ const fl_step_ops *const fl_normalizers[] = {
     &(const fl_step_ops){
         .type = "StripAccents", .run = strip_accents, .local = true, .inert = inert_accents},
     &(const fl_step_ops){.type = "Strip", .parse = parse_strip, .run = strip, .inert = inert_strip},
-    &(const fl_step_ops){.type  = "Replace",
-                         .parse = parse_replace,
-                         .run   = replace,
-                         .close = close_replace,
-                         .inert = inert_replace},
+    &fl_normal_replace,
     &(const fl_step_ops){.type = "Prepend", .parse = parse_prepend, .run = prepend},
     NULL,
 };

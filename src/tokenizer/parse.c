@@ -60,15 +60,17 @@ static uint32_t ids_end(size_t tokens) {
 }
 
 /* All members of the object that `in` has entered. *highest is the highest id, also of one out of bounds. */
-static int read_vocab(fl_vocab *vocab, fl_json_in *in, int64_t *highest, size_t *tokens,
+static int read_vocab(fl_tokenizer *tokenizer, fl_json_in *in, int64_t *highest, size_t *tokens,
                       const char *source, fletch_error *error) {
-    fl_span token;
+    fl_vocab *vocab = &tokenizer->vocab;
+    bool      nuls  = tokenizer->model == &fl_bpe_model; /* a trie ends its keys with them */
+    fl_span   token;
     for (; fl_json_in_key(in, &token); ++*tokens) {
         int64_t id = read_id(in, token, source, error);
         if (id < 0) {
             return FLETCH_EMODEL;
         }
-        if (memchr(token.data, '\0', token.size) != NULL) {
+        if (!nuls && memchr(token.data, '\0', token.size) != NULL) {
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: the token of model.vocab with id %lld has a NUL", source,
                            (long long)id);
@@ -106,7 +108,7 @@ int fl_parse_vocab(fl_tokenizer *tokenizer, fl_json_reader *model, const fl_log 
         return fl_fail_nomem(error, in.size, "the vocabulary");
     }
     (void)fl_json_in_enter(&in, FL_JSON_OBJECT);
-    FL_TRY(read_vocab(vocab, &in, &highest, &tokens, source, error));
+    FL_TRY(read_vocab(tokenizer, &in, &highest, &tokens, source, error));
     if (tokens == 0) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: model.vocab is empty", source);
     }

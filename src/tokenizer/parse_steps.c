@@ -95,7 +95,7 @@ static int parse_step(half *h, fl_json_reader *reader, const char *kind) {
     h->growth_add = h->growth_add * step->growth + step->growth_add;
     return h->growth + h->growth_add <= EXPANSION_MAX
                ? 0
-               : fl_refuse(reader, h->part, "a chain that makes text that much longer",
+               : fl_refuse(reader, "normalizer and pre_tokenizer", "a chain that makes text longer",
                            "growth by a factor of 4096");
 }
 

@@ -2,13 +2,9 @@
 /* pieces.c - see pieces.h. Each scanner is its pattern read as a table of "what does it begin with". */
 #include "tokenizer/pieces.h"
 
-#include <stdbool.h>
 #include <string.h>
 
-#include "base/utf8.h"
-#include "tokenizer/unicode.h"
-
-enum { LONG_S_1 = 0xC5, LONG_S_2 = 0xBF /* U+017F, which (?i:s) matches */ };
+#include "tokenizer/pieces_text.h"
 
 /* U and W of o200k's pattern: what begins a word, and what goes on. */
 enum {
@@ -17,90 +13,6 @@ enum {
     MASK_LOWER = 1 << FL_CATEGORY_LL | 1 << FL_CATEGORY_LM | 1 << FL_CATEGORY_LO | FL_MASK_M,
     MASK_LNS   = FL_MASK_L | FL_MASK_N | FL_MASK_SPACE
 };
-
-typedef struct text {
-    const unsigned char *at;
-    size_t               size;
-} text;
-
-/* The category's bit of the character at `at`, and its length. */
-static inline uint32_t look(const text *t, size_t at, unsigned *length) {
-    return fl_unicode_mask(fl_utf8_decode((const char *)t->at + at, length));
-}
-
-/* Where the run of characters with these categories that begins at `at` ends. */
-static size_t run(const text *t, size_t at, uint32_t mask) {
-    unsigned length;
-    while (at < t->size && (look(t, at, &length) & mask) != 0) {
-        at += length;
-    }
-    return at;
-}
-
-static size_t run_without(const text *t, size_t at, uint32_t mask) {
-    return run(t, at, ~mask);
-}
-
-/* The same for letters. */
-static inline size_t letters(const text *t, size_t at) {
-    const uint64_t ones = 0x0101010101010101u, high = ones * 0x80;
-    while (t->size - at >= 8) {
-        uint64_t x;
-        memcpy(&x, t->at + at, 8);
-        uint64_t y      = (x | ones * 0x20) & ~high;
-        uint64_t letter = (y + ones * (0x80 - 'a')) & ~(y + ones * (0x7F - 'z')) & ~x & high;
-        if (letter != high) {
-            at += (unsigned)__builtin_ctzll(letter ^ high) / 8;
-            return t->at[at] < 0x80 ? at : run(t, at, FL_MASK_L);
-        }
-        at += 8;
-    }
-    return run(t, at, FL_MASK_L);
-}
-
-/* White space that begins at `at`: all of it but its last character when something follows, so that a space
- * may go with the next word; a lone one stays whole. */
-static size_t blanks(const text *t, size_t at) {
-    size_t   last = at, end = at;
-    unsigned length;
-    while (end < t->size && (look(t, end, &length) & FL_MASK_SPACE) != 0) {
-        last = end;
-        end += length;
-    }
-    return end < t->size && last > at ? last : end;
-}
-
-/* The same, but a run with line ends reaches to the last of them. */
-static size_t blanks_or_lines(const text *t, size_t at) {
-    size_t end = run(t, at, FL_MASK_SPACE);
-    for (size_t i = end; i > at; i--) {
-        if (t->at[i - 1] == '\n' || t->at[i - 1] == '\r') {
-            return i;
-        }
-    }
-    return blanks(t, at);
-}
-
-/* Length of 's 't 're 've 'm 'll 'd at `at`, where an apostrophe stands; 0: none. `fold`: in any case. */
-static size_t contraction(const text *t, size_t at, bool fold) {
-    size_t        left     = t->size - at;
-    unsigned char case_bit = fold ? 0x20 : 0;
-    if (left < 2) {
-        return 0;
-    }
-    unsigned char a = t->at[at + 1] | case_bit, b = left > 2 ? t->at[at + 2] | case_bit : 0;
-    if (a == 's' || a == 't' || a == 'm' || a == 'd') {
-        return 2;
-    }
-    if ((b == 'e' && (a == 'r' || a == 'v')) || (b == 'l' && a == 'l')) {
-        return 3;
-    }
-    return fold && left > 2 && t->at[at + 1] == LONG_S_1 && t->at[at + 2] == LONG_S_2 ? 3 : 0;
-}
-
-static inline bool is_letter(unsigned char c) {
-    return (unsigned char)((c | 0x20) - 'a') < 26;
-}
 
 static size_t gpt2_piece(const text *t, size_t at) {
     unsigned      length;
@@ -230,18 +142,6 @@ static inline size_t o200k_piece(const text *t, size_t at, unsigned most, bool c
     return end > at ? end : blanks_or_lines(t, at);
 }
 
-/* A scanner is a loop around its piece. */
-#define SCANNER(name, piece)                                                                       \
-    size_t name(const char *data, size_t size, size_t at, uint32_t *ends, size_t capacity) {       \
-        const text t     = {(const unsigned char *)data, size};                                    \
-        size_t     count = 0;                                                                      \
-        while (at < size && count < capacity) {                                                    \
-            at            = piece;                                                                 \
-            ends[count++] = (uint32_t)at;                                                          \
-        }                                                                                          \
-        return count;                                                                              \
-    }
-
 static inline bool is_space(const text *t, size_t at) {
     return t->at[at] == ' ' || (t->at[at] == 0xE2 && t->size - at >= 3 && t->at[at + 1] == 0x96 &&
                                 t->at[at + 2] == 0x81);
@@ -293,24 +193,73 @@ SCANNER(fl_pieces_spaces, spaced_word(&t, at))
 const char fl_pieces_gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+" SIGNS "|\\s+(?!\\S)|\\s+";
 
+#define CLIP "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+"
+
 static const struct {
     const char *pattern;
     fl_pieces  *scan;
+    fl_gaps     gaps; /* what it does with them */
 } scanners[] = {
-    {fl_pieces_gpt2, gpt2},
-    {CONTRACTIONS "|" HEAD "\\p{L}+|\\p{N}{1,3}" SIGNS "[\\r\\n]*" BLANKS, cl100k},
-    {CONTRACTIONS "|" HEAD "\\p{L}+|\\p{N}" SIGNS "[\\r\\n]*" BLANKS, qwen},
+    {fl_pieces_gpt2, gpt2, FL_GAPS_NONE},
+    {CONTRACTIONS "|" HEAD "\\p{L}+|\\p{N}{1,3}" SIGNS "[\\r\\n]*" BLANKS, cl100k, FL_GAPS_NONE},
+    {CONTRACTIONS "|" HEAD "\\p{L}+|\\p{N}" SIGNS "[\\r\\n]*" BLANKS, qwen, FL_GAPS_NONE},
     {HEAD UPPER "*" LOWER "+" CONTRACTIONS "?|" HEAD UPPER "+" LOWER "*" CONTRACTIONS
                 "?|\\p{N}{1,3}" SIGNS "[\\r\\n/]*" BLANKS,
-     o200k},
-    {HEAD UPPER "*" LOWER "+|" HEAD UPPER "+" LOWER "*|\\p{N}" SIGNS "[\\r\\n/]*" BLANKS, tekken},
+     o200k, FL_GAPS_NONE},
+    {HEAD UPPER "*" LOWER "+|" HEAD UPPER "+" LOWER "*|\\p{N}" SIGNS "[\\r\\n/]*" BLANKS, tekken,
+     FL_GAPS_NONE},
+    {"\\p{N}{1,3}", fl_pieces_numbers, FL_GAPS_KEPT},
+    {"[一-龥\xE3\x81\x80-ゟ゠-ヿ]+", fl_pieces_kana_or_han, FL_GAPS_KEPT},
+    {"[!\"#$%&'()*+,\\-./"
+     ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+     "| ?[\\p{P}\\p{S}]+[\\r\\n]*" BLANKS,
+     fl_pieces_deepseek, FL_GAPS_KEPT},
+    {"[0-9][0-9][0-9]", fl_pieces_triplets, FL_GAPS_KEPT},
+    {CLIP, fl_pieces_clip, FL_GAPS_GONE},
+    {"<\\|startoftext\\|>|<\\|endoftext\\|>|" CLIP, fl_pieces_clip_marked, FL_GAPS_GONE},
 };
 
-fl_pieces *fl_pieces_of(const char *pattern) {
+/* Is this the pattern `known`, its line ends written as such or by their names? */
+static bool is_pattern(const char *pattern, const char *known) {
+    for (; *known != '\0'; pattern++, known++) {
+        char name = *pattern == '\r' ? 'r' : *pattern == '\n' ? 'n' : '\0';
+        if (name != '\0' && known[0] == '\\' && known[1] == name) {
+            known++;
+        } else if (*pattern != *known) {
+            return false;
+        }
+    }
+    return *pattern == '\0';
+}
+
+fl_pieces *fl_pieces_of(const char *pattern, fl_gaps gaps) {
     for (size_t i = 0; i < sizeof scanners / sizeof *scanners; i++) {
-        if (strcmp(scanners[i].pattern, pattern) == 0) {
+        bool fits = scanners[i].gaps == FL_GAPS_NONE || scanners[i].gaps == gaps;
+        if (fits && is_pattern(pattern, scanners[i].pattern)) {
             return scanners[i].scan;
         }
     }
     return NULL;
+}
+
+bool fl_pieces_are_whole(fl_pieces *scan) {
+    return scan == fl_pieces_clip || scan == fl_pieces_clip_marked;
+}
+
+bool fl_pieces_are_ascii(fl_pieces *scan) {
+    return scan == fl_pieces_triplets;
+}
+
+size_t fl_pieces_next(const fl_cutters *cutters, fl_cutting *cutting, const char *data, size_t size,
+                      size_t at, uint32_t *ends, size_t capacity) {
+    uint32_t end;
+    unsigned last = cutters->count - 1;
+    for (unsigned i = 0; i < last; i++) {
+        if (at == cutting->end[i]) {
+            (void)cutters->by[i](data, size, at, &end, 1);
+            cutting->end[i] = end;
+        }
+        size = cutting->end[i];
+    }
+    return cutters->by[last](data, size, at, ends, capacity);
 }

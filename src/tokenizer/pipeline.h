@@ -63,16 +63,19 @@ struct fl_tokenizer {
     fl_truncation         truncation; /* the side that the folder's files say */
     bool                  trim_offsets, add_prefix_space; /* RobertaProcessing */
     fl_decoder            decoder;
-    const fl_bpe         *bpe;    /* model_state, where token_stream.c works with it; else NULL */
-    fl_pieces            *pieces; /* what cuts its text */
-    fl_spaces             spaces; /* SentencePiece's: how a space comes before a text */
-    uint64_t *changes;            /* owned: a bit for each character that NFC may change; or NULL */
-    bool      stream;             /* token_stream.c can do it */
-    bool      local;              /* exact.c may cut the text before any ASCII white space */
-    uint32_t  expansion;          /* at most this many tokens per byte of text */
-    unsigned  cache_bits;         /* log2 of the number of lines of the word cache, at least 1 */
+    const fl_bpe         *bpe;     /* model_state, where token_stream.c works with it; else NULL */
+    fl_cutters            cutters; /* what cuts its text */
+    fl_spaces             spaces;  /* SentencePiece's: how a space comes before a text */
+    uint64_t *changes;    /* owned: a bit for each character that needs the normalisers; or NULL */
+    bool      lowers;     /* the others become lower case for byte pair encoding */
+    bool      stream;     /* token_stream.c can do it */
+    bool      local;      /* exact.c may cut the text before any ASCII white space */
+    uint32_t  expansion;  /* at most this many tokens per byte of text */
+    unsigned  cache_bits; /* log2 of the number of lines of the word cache, at least 1 */
     bool      words; /* token_stream.c with words.c: WhitespaceSplit, Metaspace and any model */
-    uint64_t  inert[FL_INERT_COUNT / 64]; /* characters that no normaliser touches in any company */
+    bool spaced; /* Metaspace alone: only a lone space between two solid characters parts words */
+    uint64_t solid[FL_INERT_COUNT / 64]; /* characters that are no white space in any company */
+    uint64_t inert[FL_INERT_COUNT / 64]; /* characters that no normaliser touches in any company */
     fl_scan_table  scan_table;
     const fl_scan *scan;
     /* Characters beyond ASCII that are words of their own whatever surrounds them (Chinese ones and
@@ -159,8 +162,9 @@ struct fl_token_scratch {
     char             lower[FL_SCAN_WINDOW + FL_SCAN_SLACK];
     fl_scan_masks    masks;
     fl_waiting_piece queue[FL_QUEUE_WORDS];
-    bool             failed; /* no memory for a word */
-    int32_t         *ring;   /* owned: the tail while truncating left */
+    bool             failed;  /* no memory for a word */
+    fl_buf           lowered; /* a piece of text in lower case */
+    int32_t         *ring;    /* owned: the tail while truncating left */
     size_t           ring_capacity;
     char            *word;     /* owned, [4 * max_chars + 32]: one normalised word as UTF-8 */
     int32_t         *word_ids; /* owned, [4 * max_chars + 4] */
@@ -186,6 +190,10 @@ int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
 bool fl_exact_piece(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                     size_t size);
 int  fl_exact_failed(fl_token_scratch *scratch, size_t size, fletch_error *error);
+
+/* bytes.c: find what cuts the text of a byte-level BPE on the fast path, and fill what token_stream.c needs for it;
+ * none: another pipeline. False: no memory. */
+bool fl_bytes_prepare(fl_tokenizer *tokenizer);
 
 /* words.c: fill what token_stream.c needs; false: not such a pipeline. */
 bool fl_words_prepare(fl_tokenizer *tokenizer);

@@ -29,22 +29,24 @@
 #include "tokenizer/unicode.h"
 
 enum {
-    PATTERN_MAX = 16 * 1024,
-    DEPTH_MAX   = 64,
-    CLASSES_MAX = 256,
-    REPEAT_MAX  = 1000,
-    POINTS      = 0x110000,
-    SURROGATES  = 0xD800,
-    AFTER       = 0xE000, /* the surrogates */
-    LONG_S      = 0x17F,
-    KELVIN      = 0x212A,
-    STEPS_MAX   = 2000000,   /* of one attempt */
-    HEAP_KIB    = 64 * 1024, /* likewise */
-    STACK_MAX   = 512 * 1024,
-    PACE_FIRST  = 16, /* attempts between two looks at the clock */
-    PACE_MAX    = 1024,
-    QUICK_NS    = 100000, /* between two looks: there may be more attempts, or fewer */
-    SLOW_NS     = 5000000
+    PATTERN_MAX     = 16 * 1024,
+    DEPTH_MAX       = 64,
+    CLASS_DEPTH_MAX = 4,
+    CLASSES_MAX     = 256,
+    REPEAT_MAX      = 1000,
+    POINTS          = 0x110000,
+    SURROGATES      = 0xD800,
+    AFTER           = 0xE000, /* the surrogates */
+    LATIN_1         = 0x100,  /* ends before */
+    LONG_S          = 0x17F,
+    KELVIN          = 0x212A,
+    STEPS_MAX       = 2000000,   /* of one attempt */
+    HEAP_KIB        = 64 * 1024, /* likewise */
+    STACK_MAX       = 512 * 1024,
+    PACE_FIRST      = 16, /* attempts between two looks at the clock */
+    PACE_MAX        = 1024,
+    QUICK_NS        = 100000, /* between two looks: there may be more attempts, or fewer */
+    SLOW_NS         = 5000000
 };
 
 struct fl_regex {
@@ -70,6 +72,7 @@ static void put(set *s, uint32_t cp) {
 typedef struct property {
     const char *name;
     uint32_t    mask, flags;
+    uint32_t    flags_from; /* these count from this code point on */
 } property;
 
 enum {
@@ -77,21 +80,23 @@ enum {
         FL_MASK_L | FL_MASK_M | 1 << FL_CATEGORY_ND | 1 << FL_CATEGORY_NL | 1 << FL_CATEGORY_PC
 };
 
-static const property space = {"s", FL_MASK_SPACE, 0};
-static const property digit = {"d", 1u << FL_CATEGORY_ND, 0};
-static const property word  = {"w", MASK_WORD, FL_UC_WORD_SIGN};
+static const property space = {"s", FL_MASK_SPACE, 0, 0};
+static const property digit = {"d", 1u << FL_CATEGORY_ND, 0, 0};
+static const property word  = {"w", MASK_WORD, FL_UC_WORD_SIGN, 0};
+/* Oniguruma's \w in a class does not have the six signs of Latin-1 that it has alone: U+00B2 and the like. */
+static const property class_word = {"w", MASK_WORD, FL_UC_WORD_SIGN, LATIN_1};
 
 static const property properties[] = {
-    {"L", FL_MASK_L, 0},
-    {"M", FL_MASK_M, 0},
-    {"N", FL_MASK_N, 0},
-    {"P", 0x7Fu << FL_CATEGORY_PC, 0},
-    {"S", 0xFu << FL_CATEGORY_SM, 0},
-    {"Z", 0x7u << FL_CATEGORY_ZS, 0},
-    {"Cc", 1u << FL_CATEGORY_CC | 1u << FL_CATEGORY_SPACE_CONTROL, 0},
-    {"Letter", FL_MASK_L, 0},
-    {"Number", FL_MASK_N, 0},
-    {"Han", 0, FL_UC_HAN},
+    {"L", FL_MASK_L, 0, 0},
+    {"M", FL_MASK_M, 0, 0},
+    {"N", FL_MASK_N, 0, 0},
+    {"P", FL_MASK_P, 0, 0},
+    {"S", FL_MASK_S, 0, 0},
+    {"Z", 0x7u << FL_CATEGORY_ZS, 0, 0},
+    {"Cc", 1u << FL_CATEGORY_CC | 1u << FL_CATEGORY_SPACE_CONTROL, 0, 0},
+    {"Letter", FL_MASK_L, 0, 0},
+    {"Number", FL_MASK_N, 0, 0},
+    {"Han", 0, FL_UC_HAN, 0},
 };
 
 /* The other categories, two letters each, in the order of fl_category. */
@@ -99,8 +104,9 @@ static const char categories[] = "CnLuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSo
 
 static void put_property(set *s, const property *p, bool negate) {
     for (uint32_t cp = 0; cp < POINTS; cp++) {
-        const fl_unicode_record *r = fl_unicode_record_of(cp);
-        bool in = (1u << r->category & p->mask) != 0 || (r->flags & p->flags) != 0;
+        const fl_unicode_record *r  = fl_unicode_record_of(cp);
+        bool                     in = (1u << r->category & p->mask) != 0 ||
+                  (cp >= p->flags_from && (r->flags & p->flags) != 0);
         if (in != negate) {
             put(s, cp);
         }
@@ -235,7 +241,7 @@ static void braced_property(translation *t, bool negate) {
     }
     for (unsigned i = 0; size == 2 && i < sizeof categories / 2; i++) {
         if (memcmp(categories + (size_t)2 * i, name, 2) == 0) {
-            property one = {name, 1u << i, 0};
+            property one = {name, 1u << i, 0, 0};
             put_property(t->set, &one, negate);
             return;
         }
@@ -246,7 +252,7 @@ static void braced_property(translation *t, bool negate) {
 }
 
 /* An escape that is a set goes into t->set (true); one character into *cp (false). After the '\'. */
-static bool escape(translation *t, uint32_t *cp) {
+static bool escape(translation *t, bool in_class, uint32_t *cp) {
     static const char letters[] = "n\nr\rt\tf\fv\va\ae\x1B";
     char              c         = t->at < t->end ? *t->at++ : '\0';
     const property *class       = (c | 32) == 's'   ? &space
@@ -258,7 +264,7 @@ static bool escape(translation *t, uint32_t *cp) {
         if (t->fold && class != &space && class != &digit) {
             refuse(t, "a class of letters under (?i)");
         } else if (class != NULL) {
-            put_property(t->set, class, c < 'a');
+            put_property(t->set, in_class && class == &word ? &class_word : class, c < 'a');
         } else {
             braced_property(t, c == 'P');
         }
@@ -295,65 +301,140 @@ static uint32_t plain(translation *t) {
 /* One end of a range in a class, or a set. */
 static bool class_item(translation *t, uint32_t *cp) {
     if (take(t, "\\")) {
-        return escape(t, cp);
+        return escape(t, true, cp);
     }
     if (*t->at == '[') {
-        refuse(t, "a class inside a class");
+        refuse(t, "a range with a class");
     }
     *cp = plain(t);
     return false;
 }
 
-/* After "[". */
-static void class(translation *t) {
-    bool negate = take(t, "^");
-    bool first  = true;
-    memset(t->set, 0, sizeof *t->set);
-    while (t->status == 0) {
-        uint32_t cp, last;
-        if (t->at == t->end) {
-            refuse(t, "a class without its closing bracket");
-            return;
-        }
-        if (*t->at == ']') {
-            if (first) {
-                refuse(t, "an empty class");
-            }
-            t->at++;
-            break;
-        }
-        first = false;
-        if (t->end - t->at >= 2 && memcmp(t->at, "&&", 2) == 0) {
-            refuse(t, "&& in a class");
-            return;
-        }
-        if (class_item(t, &cp)) {
-            if (t->end - t->at >= 2 && t->at[0] == '-' && t->at[1] != ']') {
-                refuse(t, "a range that begins with a class");
-            }
-            continue;
-        }
-        last = cp;
+static void join(set *to, const set *other, bool both) {
+    for (size_t i = 0; i < POINTS / 64; i++) {
+        to->bits[i] = both ? to->bits[i] & other->bits[i] : to->bits[i] | other->bits[i];
+    }
+}
+
+static set *new_set(translation *t) {
+    set *s = fl_alloc_zero(1, sizeof *s);
+    if (s == NULL && t->status == 0) {
+        t->status = fl_fail_nomem(t->error, sizeof *s, "a regular expression");
+    }
+    return s;
+}
+
+/* A character, a range or a set by name into t->set; in a class. */
+static void class_part(translation *t) {
+    uint32_t cp, last;
+    if (class_item(t, &cp)) {
         if (t->end - t->at >= 2 && t->at[0] == '-' && t->at[1] != ']') {
-            t->at++;
-            if (class_item(t, &last) || last < cp) {
-                refuse(t, "a range that goes backwards or ends with a class");
-                return;
-            }
+            refuse(t, "a range that begins with a class");
         }
-        if (t->fold && last > 0x7F) {
-            refuse(t, "characters other than ASCII under (?i)");
+        return;
+    }
+    last = cp;
+    if (t->end - t->at >= 2 && t->at[0] == '-' && t->at[1] != ']') {
+        t->at++;
+        if (class_item(t, &last) || last < cp) {
+            refuse(t, "a range that goes backwards or ends with a class");
             return;
-        }
-        for (; cp <= last; cp++) {
-            if (t->fold) {
-                put_folded(t->set, cp);
-            } else {
-                put(t->set, cp);
-            }
         }
     }
-    emit_class(t, negate);
+    if (t->fold && last > 0x7F) {
+        refuse(t, "characters other than ASCII under (?i)");
+        return;
+    }
+    for (; cp <= last; cp++) {
+        if (t->fold) {
+            put_folded(t->set, cp);
+        } else {
+            put(t->set, cp);
+        }
+    }
+}
+
+static void read_class(translation *t, unsigned depth);
+
+/* A class in a class: what it has is added. After its "[". */
+static void inner_class(translation *t, unsigned depth) {
+    set *outer = t->set, *inner = new_set(t);
+    if (depth == CLASS_DEPTH_MAX || t->fold || (t->at < t->end && *t->at == ':')) {
+        refuse(t,
+               t->fold ? "a class inside a class under (?i)" : "a class inside a class of a kind");
+    }
+    if (t->status == 0) {
+        t->set = inner;
+        read_class(t, depth + 1);
+        t->set = outer;
+        join(outer, inner, false);
+    }
+    fl_free(inner);
+}
+
+/* What is before "&&" is what the rest may have at most. */
+static void intersect(translation *t, set **left, bool empty) {
+    if (empty || t->fold || t->at == t->end || *t->at == ']' || *t->at == '&') {
+        refuse(t, t->fold ? "&& under (?i)" : "&& with nothing beside it");
+        return;
+    }
+    bool fresh = *left == NULL;
+    *left      = fresh ? new_set(t) : *left;
+    if (*left != NULL) {
+        join(*left, t->set, !fresh);
+        memset(t->set, 0, sizeof *t->set);
+    }
+}
+
+/* A class into t->set, which is empty. After "[". */
+static void read_class(translation *t, unsigned depth) {
+    bool negate = take(t, "^"), first = true;
+    set *left = NULL;
+    while (t->status == 0 && !(t->at < t->end && *t->at == ']')) {
+        if (t->at == t->end) {
+            refuse(t, "a class without its closing bracket");
+        } else if (take(t, "&&")) {
+            intersect(t, &left, first);
+        } else if (take(t, "[")) {
+            inner_class(t, depth);
+        } else {
+            class_part(t);
+        }
+        first = false;
+    }
+    t->at += t->status == 0;
+    if (first) {
+        refuse(t, "an empty class");
+    }
+    if (left != NULL) {
+        join(t->set, left, true);
+    }
+    for (size_t i = 0; negate && i < POINTS / 64; i++) {
+        t->set->bits[i] = ~t->set->bits[i];
+    }
+    fl_free(left);
+}
+
+/* After "[". */
+static void class(translation *t) {
+    memset(t->set, 0, sizeof *t->set);
+    read_class(t, 0);
+    emit_class(t, false);
+}
+
+/* \b and \B, by what \w is. After the letter. */
+static void word_boundary(translation *t, bool negate) {
+    static const char *const parts[2][4] = {{"(?:(?<=", ")(?!", ")|(?<!", ")(?="},
+                                            {"(?:(?<=", ")(?=", ")|(?<!", ")(?!"}};
+    memset(t->set, 0, sizeof *t->set);
+    put_property(t->set, &word, false);
+    for (size_t i = 0; i < 4; i++) {
+        fl_buf_puts(&t->out, parts[negate][i]);
+        emit_class(t, false);
+    }
+    fl_buf_puts(&t->out, "))");
+    t->repeats = false;
+    t->before  = 0;
 }
 
 static bool folds_together(char a, char b) {
@@ -528,10 +609,15 @@ static void item(translation *t) {
             t->repeats = false;
             return;
         }
+        if (t->end - t->at >= 2 && (t->at[1] | 32) == 'b') {
+            t->at += 2;
+            word_boundary(t, t->at[-1] == 'B');
+            return;
+        }
         t->at++;
         memset(t->set, 0, sizeof *t->set);
         t->before = 0;
-        if (escape(t, &cp)) {
+        if (escape(t, false, &cp)) {
             emit_class(t, false);
         } else {
             t->before = before;

@@ -5,8 +5,7 @@
  * Method   The reference runs Oniguruma with Ruby's syntax and Unicode 16; fletch runs PCRE2 on a translation
  *          in which every class (\s, \p{L}, [^...], (?i:'s)) is spelled out as ranges from fletch's own tables.
  *          What is left to PCRE2 (alternation, groups, repeats, looking ahead and behind) means the same to
- *          both. Anything else (backreferences, \b{..}, named groups, set operations, \X) is refused by
- *          name when opening.
+ *          both. Anything else (backreferences, named groups, \X) is refused by name when opening.
  * Errors   A pattern that needs too many steps on a text ends with FL_REGEX_LIMIT, never with a hang.
  * Memory   All of PCRE2's passes base/mem.c.
  * Threads  fl_regex is immutable; fl_regex_work belongs to one thread.

@@ -10,15 +10,13 @@
 #include <string.h>
 
 void fl_byte_set_add(fl_byte_set *set, uint8_t byte) {
-    if (byte >= 0x80) {
-        set->high = true;
-        return;
-    }
-    set->plane[byte & 15] = (uint8_t)(set->plane[byte & 15] | 1u << (byte >> 4));
+    uint8_t *plane = &set->plane[(byte >= 0x80 ? 16 : 0) + (byte & 15)];
+    *plane         = (uint8_t)(*plane | 1u << (byte >> 4 & 7));
+    set->high      = set->high || byte >= 0x80;
 }
 
 bool fl_byte_set_has(const fl_byte_set *set, uint8_t byte) {
-    return byte >= 0x80 ? set->high : (set->plane[byte & 15] >> (byte >> 4) & 1) != 0;
+    return (set->plane[(byte >= 0x80 ? 16 : 0) + (byte & 15)] >> (byte >> 4 & 7) & 1) != 0;
 }
 
 void fl_scan_table_finish(fl_scan_table *table) {

@@ -28,11 +28,11 @@ typedef enum fl_byte_class {
     FL_BYTE_EXACT = 3  /* the word needs the exact path: not ASCII, or a control that vanishes */
 } fl_byte_class;
 
-/* A set of ASCII characters for a byte shuffle: character 16 h + l is in it when bit h of plane[l] is
- * set. Exact for any set, because ASCII has eight columns. */
+/* A set of bytes for byte shuffles: byte 16 h + l is in it when bit h of plane[l] is set, from 80 up when bit h - 8 of
+ * plane[16 + l] is. */
 typedef struct fl_byte_set {
-    uint8_t plane[16];
-    bool    high; /* the bytes >= 0x80 too */
+    uint8_t plane[32];
+    bool    high; /* it has bytes >= 0x80 */
 } fl_byte_set;
 
 typedef struct fl_scan_table {

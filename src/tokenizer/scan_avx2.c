@@ -4,8 +4,8 @@
  * Role     scan.h on processors with AVX2; compiled with its own flags, chosen when a tokenizer opens.
  * Method   A byte h l (two nibbles) is in a set when bit h of plane[l] is set. Two byte shuffles give
  *          plane[l] and the bit of h; the latter is the same for all sets and is 0 for h >= 8, which
- *          leaves everything that is not ASCII to the sign bits. So three sets cost four shuffles per
- *          32 bytes. Lower case: add 0x20 where the byte lies in A..Z.
+ *          leaves everything that is not ASCII to the sign bits, or to the other 16 planes. So three sets
+ *          cost four shuffles per 32 bytes. Lower case: add 0x20 where the byte lies in A..Z.
  *
  *              text  'T' 'h' 'e' ' ' 'c' 'a' 't' '.'
  *              lower 't' 'h' 'e' ' ' 'c' 'a' 't' '.'      boundary ...1...1      punct .......1
@@ -19,8 +19,12 @@
 #include <immintrin.h>
 #include <string.h>
 
+static inline __m256i load_half(const uint8_t *plane) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)plane));
+}
+
 static inline __m256i load_plane(const fl_byte_set *set) {
-    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)set->plane));
+    return load_half(set->plane);
 }
 
 /* Bit h for high nibble h < 8, else nothing. */
@@ -106,30 +110,43 @@ static void window(const fl_scan_table *table, const char *text, size_t size, ch
     masks->exact[block] &= ~past;
 }
 
-static inline uint32_t find32(__m256i plane, uint32_t high, const char *text) {
-    __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)text);
-    __m256i low   = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
-    return in_set(plane, low, column_bits(bytes)) | ((uint32_t)_mm256_movemask_epi8(bytes) & high);
+/* A set with its bytes from 80 up. */
+typedef struct wanted {
+    __m256i low, high;
+    bool    has_high;
+} wanted;
+
+static inline wanted want(const fl_byte_set *set) {
+    return (wanted){load_plane(set), load_half(set->plane + 16), set->high};
+}
+
+static inline uint32_t find32(const wanted *w, const char *text) {
+    __m256i  bytes = _mm256_loadu_si256((const __m256i *)(const void *)text);
+    __m256i  low   = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+    uint32_t hit   = in_set(w->low, low, column_bits(bytes));
+    if (w->has_high) { /* the other half of the columns, as if it were the first */
+        hit |= in_set(w->high, low, column_bits(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128))));
+    }
+    return hit;
 }
 
 static size_t find(const fl_byte_set *set, const char *text, size_t size) {
-    __m256i  plane = load_plane(set);
-    uint32_t high  = set->high ? ~0u : 0;
-    size_t   at    = 0;
+    const wanted w  = want(set);
+    size_t       at = 0;
     for (; at + 32 <= size; at += 32) {
-        uint32_t hit = find32(plane, high, text + at);
+        uint32_t hit = find32(&w, text + at);
         if (hit != 0) {
             return at + (size_t)__builtin_ctz(hit);
         }
     }
     if (at < size && at > 0) { /* the last 32 bytes again: none of the first is in the set */
-        uint32_t hit = find32(plane, high, text + size - 32);
+        uint32_t hit = find32(&w, text + size - 32);
         return hit != 0 ? size - 32 + (size_t)__builtin_ctz(hit) : size;
     }
     if (at < size) {
         char tail[32] = {0};
         memcpy(tail, text, size);
-        uint32_t hit = find32(plane, high, tail) & ((1u << size) - 1);
+        uint32_t hit = find32(&w, tail) & ((1u << size) - 1);
         return hit != 0 ? (size_t)__builtin_ctz(hit) : size;
     }
     return size;
@@ -137,11 +154,10 @@ static size_t find(const fl_byte_set *set, const char *text, size_t size) {
 
 static size_t find_pair(const fl_byte_set *first, const fl_byte_set *second, const char *text,
                         size_t size) {
-    __m256i  one = load_plane(first), two = load_plane(second);
-    uint32_t one_high = first->high ? ~0u : 0, two_high = second->high ? ~0u : 0;
-    size_t   at = 0;
+    const wanted one = want(first), two = want(second);
+    size_t       at = 0;
     for (; at + 33 <= size; at += 32) {
-        uint32_t hit = find32(one, one_high, text + at) & find32(two, two_high, text + at + 1);
+        uint32_t hit = find32(&one, text + at) & find32(&two, text + at + 1);
         if (hit != 0) {
             return at + (size_t)__builtin_ctz(hit);
         }

@@ -318,8 +318,8 @@ static int check_lost(const fl_token_settings *settings, fl_json *added, fl_json
     for (size_t i = 0; i < fl_json_count(added) && status == 0; i++) {
         const char *content = fl_json_text(fl_json_get(fl_json_item(added, i), "content"));
         if (content != NULL && !has(&kept, content)) {
-            status = fl_token_class_differs(root, settings->class,
-                                            "an added token that added_tokens_decoder lacks");
+            status = fl_token_settings_differ(settings, root,
+                                              "an added token that added_tokens_decoder lacks");
         }
     }
     fl_vocab_close(&kept);
@@ -328,13 +328,14 @@ static int check_lost(const fl_token_settings *settings, fl_json *added, fl_json
 
 /* ---- The class -------------------------------------------------------------------------------- */
 
-static int refuse_class(const fl_token_settings *settings, const char *name, const char *family,
-                        fletch_error *error) {
+static int refuse_class(const fl_token_settings *settings, const char *name,
+                        const fl_tokenizer_options *options, fletch_error *error) {
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                    "%s: tokenizer_class \"%s\" is not supported with model_type \"%s\": "
-                   "transformers may give other tokens than tokenizer.json says. Set it to "
-                   "PreTrainedTokenizerFast to take tokenizer.json as it is",
-                   settings->path[0], name, family != NULL ? family : "");
+                   "transformers may give other tokens than tokenizer.json says. Set it to %s",
+                   settings->path[0], name, options->family != NULL ? options->family : "",
+                   settings->forced ? options->class_name
+                                    : "PreTrainedTokenizerFast to take tokenizer.json as it is");
 }
 
 int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_options *options,
@@ -365,14 +366,14 @@ int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_optio
     const char    *side     = fl_json_string(&config, "truncation_side", NULL);
     const char    *baked    = fl_json_string(&cut, "direction", "Right");
     const char    *name     = fl_json_string(&config, "tokenizer_class", options->config_class);
-    const char    *model    = fl_json_text(fl_json_get(fl_json_get(root->object, "model"), "type"));
     settings->split_special = fl_json_bool(&config, "split_special_tokens", false);
     settings->left     = strcmp(side != NULL ? side : baked, side != NULL ? "left" : "Left") == 0;
     settings->as_saved = options->as_saved;
-    settings->class    = fl_token_class_find(name, options, model);
+    settings->forced   = options->class_forced;
+    settings->class    = fl_token_class_find(name, options);
     root->status       = config.status != 0 ? config.status : cut.status;
     if (root->status == 0 && settings->class == NULL) {
-        root->status = refuse_class(settings, name, options->family, root->error);
+        root->status = refuse_class(settings, name, options, root->error);
     }
     fl_json *added = root->status == 0 ? fl_json_array(root, "added_tokens") : NULL;
     if (root->status == 0) {

@@ -22,6 +22,7 @@ typedef struct fl_token_settings {
     size_t extra_count;
     bool   split_special; /* special tokens in a text are ordinary text */
     bool   left;          /* truncation_side */
+    bool   forced;        /* transformers 5 takes the class whatever the folder names */
     bool   as_saved;      /* transformers 5 takes tokenizer.json as it is */
     char   path[3][1024]; /* of the files, for messages */
 } fl_token_settings;
@@ -35,6 +36,9 @@ void fl_token_settings_free(fl_token_settings *settings); /* idempotent */
  * class builds. Before added tokens are normalised. */
 int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
                             fl_json_reader *root);
+/* `what` of tokenizer.json is not the class's: EUNSUPPORTED as the reader's status. */
+int fl_token_settings_differ(const fl_token_settings *settings, fl_json_reader *root,
+                             const char *what);
 /* The token that the files, or the class that they name, have for a role; NULL: none. */
 const char *fl_token_settings_token(const fl_token_settings *settings,
                                     unsigned                 which); /* FL_BOS … */

@@ -284,6 +284,10 @@ const fl_step_ops fl_split_whitespace_split = {
 const fl_step_ops fl_split_metaspace = {
     .type = "Metaspace", .parse = parse_metaspace, .run = metaspace};
 
+const fl_step_ops fl_split_digits      = {.type = "Digits", .parse = parse_digits, .run = digits};
+const fl_step_ops fl_split_punctuation = {
+    .type = "Punctuation", .parse = parse_punctuation, .run = punctuation};
+
 const fl_step_ops *const fl_splits[] = {
     &fl_split_bert,
     &(const fl_step_ops){.type = "Whitespace", .run = whitespace, .local = true},
@@ -291,8 +295,8 @@ const fl_step_ops *const fl_splits[] = {
     &fl_split_metaspace,
     &fl_split_pattern,
     &fl_split_byte_level,
-    &(const fl_step_ops){.type = "Digits", .parse = parse_digits, .run = digits},
-    &(const fl_step_ops){.type = "Punctuation", .parse = parse_punctuation, .run = punctuation},
+    &fl_split_digits,
+    &fl_split_punctuation,
     &(const fl_step_ops){.type = "CharDelimiterSplit", .parse = parse_delimiter, .run = delimiter},
     NULL,
 };

@@ -31,7 +31,7 @@ static bool write_cut(fl_runes *runes, const fl_cut *cut, bool space) {
 
 /* What a Split step keeps: one of the two. */
 typedef struct pattern {
-    fl_pieces *scan; /* leaves nothing between its pieces */
+    fl_pieces *scan;
     fl_regex  *regex;
 } pattern;
 
@@ -73,12 +73,15 @@ static int parse_split(fl_step *step, fl_json_reader *reader) {
     if (string != NULL && fl_copy_runes(reader, string, &step->pattern, &step->pattern_count) < 0) {
         return reader->status;
     }
-    pattern *p  = fl_alloc_zero(1, sizeof *p);
-    step->state = p;
-    char *plain = regex == NULL ? literal(string) : NULL;
+    pattern *p    = fl_alloc_zero(1, sizeof *p);
+    step->state   = p;
+    fl_gaps gaps  = step->option == FL_ISOLATED                ? FL_GAPS_KEPT
+                    : step->option == FL_REMOVED && step->flag ? FL_GAPS_GONE
+                                                               : FL_GAPS_NONE;
+    char   *plain = regex == NULL ? literal(string) : NULL;
     if (p == NULL || (regex == NULL && plain == NULL)) {
         reader->status = fl_fail_nomem(reader->error, sizeof *p, "a pattern");
-    } else if (regex == NULL || (p->scan = fl_pieces_of(regex)) == NULL) {
+    } else if (regex == NULL || (p->scan = fl_pieces_of(regex, gaps)) == NULL) {
         reader->status =
             fl_regex_open(&p->regex, regex != NULL ? regex : plain, reader->source, reader->error);
     }
@@ -130,10 +133,11 @@ static bool scan_pieces(const pattern *p, walk *w) {
         }
         size_t count = p->scan(text->data, text->size, at, ends, ENDS);
         for (size_t i = 0; i < count; i++) {
-            if (!take_part(w, at, ends[i], true)) {
+            size_t end = ends[i] & ~FL_PIECE_GONE;
+            if (!take_part(w, at, end, end == ends[i])) {
                 return false;
             }
-            at = ends[i];
+            at = end;
         }
     }
     return true;
@@ -168,7 +172,8 @@ static bool split(const fl_step *step, fl_runes *runes) {
 
 fl_pieces *fl_split_pieces(const fl_step *step) {
     const pattern *p = step->ops == &fl_split_pattern ? step->state : NULL;
-    return p != NULL && step->option == FL_ISOLATED ? p->scan : NULL;
+    bool plain       = step->option == FL_ISOLATED || (step->option == FL_REMOVED && step->flag);
+    return p != NULL && plain ? p->scan : NULL;
 }
 
 const fl_step_ops fl_split_pattern = {
@@ -205,7 +210,7 @@ static void write_alphabet(fl_runes *runes, const fl_cut *cut, bool space, size_
 /* The cuts of runes->text, which is spare[first ..), a rune a byte. */
 static bool cut_bytes(fl_runes *runes, size_t first, bool use_regex, uint32_t origin) {
     const fl_buf *text = &runes->text;
-    fl_pieces    *scan = use_regex ? fl_pieces_of(fl_pieces_gpt2) : NULL;
+    fl_pieces    *scan = use_regex ? fl_pieces_of(fl_pieces_gpt2, FL_GAPS_NONE) : NULL;
     uint32_t      ends[ENDS];
     for (size_t at = 0; at < text->size;) {
         size_t count = 1;

@@ -57,6 +57,7 @@ typedef struct fl_runes {
     fl_buf        text;       /* a cut as UTF-8, for patterns */
     fl_regex_work regex;      /* owned */
     bool          too_long;   /* a pattern takes too long on this text; run gives false */
+    bool          no_room;    /* memory has no room for the runes; likewise */
     fl_stop      *stop;       /* of the call under way, or NULL; likewise */
 } fl_runes;
 
@@ -96,10 +97,19 @@ extern const fl_step_ops *const fl_splits[];
 
 /* Those that the fast path knows. */
 extern const fl_step_ops fl_normal_bert, fl_normal_lowercase, fl_normal_nfc;
+extern const fl_step_ops fl_normal_replace;
 extern const fl_step_ops fl_split_bert, fl_split_whitespace_split, fl_split_metaspace;
+extern const fl_step_ops fl_split_digits, fl_split_punctuation;
 extern const fl_step_ops fl_split_pattern, fl_split_byte_level; /* split_pattern.c */
 
-/* The scanner of a Split step that only isolates what it scans by hand, or NULL. */
+/* What the pattern of a Replace matches (its option), where that is known. */
+enum {
+    FL_REPLACE_ANY,
+    FL_REPLACE_BLANKS, /* all white space */
+    FL_REPLACE_RUNS    /* white space, but no lone space */
+};
+
+/* The scanner of a Split step that isolates what it scans by hand, or keeps only that, and no more; or NULL. */
 fl_pieces *fl_split_pieces(const fl_step *step);
 
 /* charsmap.c */

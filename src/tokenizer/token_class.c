@@ -76,29 +76,31 @@ static const fl_token_class *class_of_family(const char *family) {
     return &classes[0];
 }
 
-const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_options *options,
-                                          const char *model) {
+const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_options *options) {
     const fl_token_class *own   = options->class_name != NULL ? named_class(options->class_name)
                                                               : class_of_family(options->family);
     const fl_token_class *class = name != NULL ? named_class(name) : own;
     if (class == NULL || class == own) {
         return class;
     }
-    if (options->class_forced) { /* with WordPiece it makes nonsense, which nobody means */
-        bool words = model != NULL && strcmp(model, "WordPiece") == 0;
-        return class->steps != FL_AS_IN_FILE ? NULL : words ? class : own;
+    if (options->class_forced) {
+        return class->steps == FL_AS_IN_FILE ? own : NULL;
     }
     return !options->as_saved || class->steps == FL_AS_IN_FILE || class->steps == FL_BERT ? class
                                                                                           : NULL;
 }
 
-int fl_token_class_differs(fl_json_reader *root, const fl_token_class *class, const char *what) {
+int fl_token_settings_differ(const fl_token_settings *settings, fl_json_reader *root,
+                             const char *what) {
     root->status =
         fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                 "%s: %s is not what %s makes; transformers 4 and 5 give other tokens here, so "
-                "there is no right answer. Save the tokenizer again, or set tokenizer_class to "
-                "PreTrainedTokenizerFast to take tokenizer.json as it is",
-                root->source, what, class->name);
+                "there is no right answer. %s",
+                root->source, what, settings->class->name,
+                settings->forced ? "For this model_type transformers 5 takes that class, whatever "
+                                   "tokenizer_class says: only a tokenizer of it will do"
+                                 : "Save the tokenizer again, or set tokenizer_class to "
+                                   "PreTrainedTokenizerFast to take tokenizer.json as it is");
     return root->status;
 }
 
@@ -123,11 +125,11 @@ static int patch_normalizer(const fl_token_settings *settings, fl_tokenizer *tok
     const char *kind = fl_json_text(fl_json_get(file, "type"));
     if (step == NULL || kind == NULL || strcmp(kind, "BertNormalizer") != 0 || !step->clean_text ||
         (!settings->class->chinese && step->chinese_chars != chinese)) {
-        return fl_token_class_differs(root, settings->class, "normalizer");
+        return fl_token_settings_differ(settings, root, "normalizer");
     }
     if (settings->as_saved && (settings->extra_count > 0 || step->lowercase != lower ||
                                step->strip_accents != accents || step->chinese_chars != chinese)) {
-        return fl_token_class_differs(root, settings->class, "normalizer");
+        return fl_token_settings_differ(settings, root, "normalizer");
     }
     step->lowercase     = lower;
     step->strip_accents = accents;
@@ -181,6 +183,8 @@ static const char qwen_pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\
                                    "N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
                                    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
+static const char qwen_code[] = "tokenization_qwen.Qwen2TokenizerFast";
+
 /* Whether tokenizer.json has the steps that the class makes. */
 static int check_steps(const fl_token_settings *settings, fl_json_reader *root) {
     const fl_token_class *class = settings->class;
@@ -230,7 +234,7 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
         break;
     }
     if (!good_normal) {
-        return fl_token_class_differs(root, class, "normalizer");
+        return fl_token_settings_differ(settings, root, "normalizer");
     }
     if (!good_split && class->steps == FL_AS_IN_FILE) {
         root->status = fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -240,7 +244,7 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
                                root->source, prefix ? "true" : "false, or nothing");
         return root->status;
     }
-    return good_split ? 0 : fl_token_class_differs(root, class, "pre_tokenizer");
+    return good_split ? 0 : fl_token_settings_differ(settings, root, "pre_tokenizer");
 }
 
 static bool is_text(fl_json *object, const char *key) {
@@ -289,7 +293,7 @@ static int check_mask(const fl_token_settings *settings, fl_json_reader *root) {
     for (size_t i = 0; i < fl_json_count(added) && !found; i++) {
         found = has_text(fl_json_item(added, i), "content", "<mask>");
     }
-    return found ? 0 : fl_token_class_differs(root, settings->class, "added_tokens without <mask>");
+    return found ? 0 : fl_token_settings_differ(settings, root, "added_tokens without <mask>");
 }
 
 int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
@@ -303,7 +307,7 @@ int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tok
                            : other_option(class, tokenizer, fl_json_get(root->object, "model"),
                                           fl_token_settings_token(settings, FL_UNK));
     if (what != NULL) {
-        return fl_token_class_differs(root, class, what);
+        return fl_token_settings_differ(settings, root, what);
     }
     if (class->steps != FL_BERT) {
         return check_steps(settings, root) != 0 || class->steps != FL_GEMMA
@@ -311,7 +315,7 @@ int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tok
                    : check_mask(settings, root);
     }
     if (tokenizer->split_count != 1 || tokenizer->split[0].ops != &fl_split_bert) {
-        return fl_token_class_differs(root, class, "pre_tokenizer");
+        return fl_token_settings_differ(settings, root, "pre_tokenizer");
     }
     return patch_normalizer(settings, tokenizer, root);
 }
@@ -340,6 +344,36 @@ static bool is_pair_of_class(const fl_token_class *class, const fl_tokenizer *to
                       pair->text_type[1] == 1));
 }
 
+/* gte-Qwen2's tokenizer is code that makes the template by add_eos_token, whatever tokenizer.json has. */
+static int end_by_code(const fl_token_settings *settings, fl_tokenizer *tokenizer,
+                       fl_json_reader *root) {
+    fl_json      *codes = fl_json_get(fl_json_get(settings->config, "auto_map"), "AutoTokenizer");
+    const char   *code  = fl_json_text(fl_json_item(codes, 1));
+    const char   *bare  = code != NULL ? strstr(code, "--") : NULL;
+    const char   *end   = fl_token_settings_token(settings, FL_EOS);
+    const int64_t id    = end != NULL ? fl_tokenizer_id(tokenizer, end) : -1;
+    fl_template  *file  = &tokenizer->single;
+    if (code == NULL || strcmp(bare != NULL ? bare + 2 : code, qwen_code) != 0) {
+        return 0;
+    }
+    const bool ends = fl_json_flag(settings->config, "add_eos_token", false);
+    if ((ends && id < 0) || fl_json_flag(settings->config, "add_bos_token", false) ||
+        (file->count > 0 &&
+         (!ends || file->count > 1 || file->place[0] > 0 || file->ids[0] != id))) {
+        return fl_token_settings_differ(settings, root, "post_processor");
+    }
+    if (ends) {
+        *file           = (fl_template){.ids = {(int32_t)id}, .count = 1, .texts = 1};
+        tokenizer->pair = (fl_template){.ids       = {(int32_t)id, (int32_t)id},
+                                        .types     = {0, 1},
+                                        .count     = 2,
+                                        .place     = {0, 1},
+                                        .text_type = {0, 1},
+                                        .texts     = 2};
+    }
+    return 0;
+}
+
 /* The tokens before and after a text: transformers 4 makes Llama's and Gemma's anew, transformers 5 XLM-R's and
  * BERT's; the others are the file's in both. */
 int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *tokenizer,
@@ -348,6 +382,9 @@ int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *
     const fl_token_class *class = settings->class;
     unsigned around[2] = {FL_CLS, FL_SEP}, count = 0;
     bool     has[2] = {true, true}, good = true;
+    if (class != NULL && class->steps == FL_QWEN) {
+        return end_by_code(settings, tokenizer, root);
+    }
     if (class == NULL || class->defaults[FL_UNK] == NULL) {
         return 0;
     }
@@ -371,5 +408,5 @@ int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *
     if (good && !is_pair_of_class(class, tokenizer, has)) {
         tokenizer->pair_class = class->name;
     }
-    return good ? 0 : fl_token_class_differs(root, class, "post_processor");
+    return good ? 0 : fl_token_settings_differ(settings, root, "post_processor");
 }

@@ -32,12 +32,8 @@ typedef struct fl_token_class {
     const char    *defaults[FL_NAMED];
 } fl_token_class;
 
-/* The class that a folder names (NULL: it names none), or that of the options' family; `model` is model.type of
- * tokenizer.json, may be NULL. NULL: not one that fletch can vouch for. */
-const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_options *options,
-                                          const char *model);
-
-/* `what` of tokenizer.json is not the class's: EUNSUPPORTED as the reader's status. */
-int fl_token_class_differs(fl_json_reader *root, const fl_token_class *class, const char *what);
+/* The class that a folder names (NULL: it names none), or that of the options' family. NULL: not one that
+ * fletch can vouch for. */
+const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_options *options);
 
 #endif

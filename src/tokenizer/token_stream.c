@@ -576,8 +576,21 @@ static inline void send_text(fl_stream *j, size_t start, size_t end, bool foreig
     }
 }
 
+static inline bool is_solid(const fl_tokenizer *tokenizer, const char *at) {
+    unsigned length;
+    uint32_t cp = fl_utf8_decode(at, &length);
+    return cp < FL_INERT_COUNT && (tokenizer->solid[cp / 64] >> cp % 64 & 1) != 0;
+}
+
+/* Does the space at `at` part words where only a lone one does? */
+static bool parts(const fl_tokenizer *tokenizer, const char *begin, const char *end,
+                  const char *at) {
+    return at > begin && at + 1 < end && is_solid(tokenizer, at + 1) &&
+           is_solid(tokenizer, begin + fl_utf8_before(begin, (size_t)(at - begin)));
+}
+
 /* Queue the pieces that end in the scanned window; returns where the last one begins, which may go on. */
-static size_t send_window(fl_stream *j, size_t window, bool *foreign) {
+static inline size_t send_window(fl_stream *j, size_t window, bool *foreign, bool spaced) {
     const fl_scan_masks *masks = &j->scratch->masks;
     size_t               start = 0;
     for (size_t block = 0; block * 64 < window && !j->full; block++) {
@@ -587,6 +600,9 @@ static size_t send_window(fl_stream *j, size_t window, bool *foreign) {
             size_t   at  = block * 64 + bit;
             if (at >= window) {
                 break;
+            }
+            if (spaced && !parts(j->tokenizer, j->begin, j->end, j->window + at)) {
+                continue;
             }
             uint64_t before = exact & ((1ull << bit) - 1);
             if (at > start) {
@@ -606,11 +622,14 @@ static size_t send_window(fl_stream *j, size_t window, bool *foreign) {
 
 /* A piece that fills a window without a place to split it: it is not kept. Returns where it ends. */
 static size_t take_endless(fl_stream *j, const char *text, size_t at, size_t size) {
-    const fl_scan_table *table = &j->tokenizer->scan_table;
-    size_t               end   = at;
-    while (end < size && table->kind[(uint8_t)text[end]] != FL_BYTE_SPACE &&
-           table->kind[(uint8_t)text[end]] != FL_BYTE_PUNCT) {
-        end++;
+    const fl_tokenizer *tokenizer = j->tokenizer;
+    size_t              end       = at;
+    for (; end < size; end++) {
+        fl_byte_class kind = (fl_byte_class)tokenizer->scan_table.kind[(uint8_t)text[end]];
+        if ((kind == FL_BYTE_SPACE || kind == FL_BYTE_PUNCT) &&
+            (!tokenizer->spaced || parts(tokenizer, j->begin, j->end, text + end))) {
+            break;
+        }
     }
     if (j->tokenizer->words) {
         work_out_exactly(j, text + at, end - at);
@@ -625,7 +644,8 @@ static size_t take_window(fl_stream *j, const char *text, size_t begin, size_t w
                           size_t size) {
     bool foreign = false, last = begin + window == size;
     j->window    = text + begin;
-    size_t start = send_window(j, window, &foreign);
+    size_t start = j->tokenizer->spaced ? send_window(j, window, &foreign, true)
+                                        : send_window(j, window, &foreign, false);
     if (start < window && last) {
         send_text(j, start, window, foreign);
         start = window;
@@ -640,6 +660,7 @@ static size_t take_window(fl_stream *j, const char *text, size_t begin, size_t w
 static void take_piece(fl_stream *j, const char *text, size_t size) {
     size_t at = 0;
     j->begin  = text;
+    j->end    = text + size;
     while (at < size && !j->full) {
         size_t window = size - at < FL_SCAN_WINDOW ? size - at : FL_SCAN_WINDOW;
         j->tokenizer->scan->window(&j->tokenizer->scan_table, text + at, window, j->scratch->lower,
@@ -662,7 +683,8 @@ static inline void send_bytes(fl_stream *j, size_t start, size_t end) {
     const char   *at = j->scratch->lower + start, *stop = j->scratch->lower + end;
     if (end - start > FL_SHORT_BYTES && bpe->joints != NULL) {
         for (const char *next = at; next < stop; next += size_of((uint8_t)*next)) {
-            if (next > at && (uint8_t)next[0] >= 0xC0 && (uint8_t)next[-1] >= 0x80 &&
+            bool inside = next > at + 1 && next + 1 < stop; /* a piece may end within a character */
+            if (inside && (uint8_t)next[0] >= 0xC0 && (uint8_t)next[-1] >= 0x80 &&
                 !fl_bpe_may_join(bpe, next)) {
                 send_piece(j, start, (size_t)(next - at), FL_WAITING_BYTES);
                 start += (size_t)(next - at);
@@ -673,29 +695,39 @@ static inline void send_bytes(fl_stream *j, size_t start, size_t end) {
     send_piece(j, start, end - start, FL_WAITING_BYTES);
 }
 
-/* A piece of text without added tokens, after a space if so wanted. */
-static void take_bytes(fl_stream *j, const char *text, size_t size, bool space) {
-    uint32_t ends[PIECES];
-    char    *copy = j->scratch->lower; /* where bytes after a piece can be read */
+static inline size_t end_of(uint32_t end, bool gaps) {
+    return gaps ? end & ~FL_PIECE_GONE : end;
+}
+
+/* A piece of text without added tokens, after a space if so wanted. `gaps`: its scanner may leave pieces out. */
+static inline void take_pieces(fl_stream *j, const char *text, size_t size, bool space, bool gaps) {
+    uint32_t   ends[PIECES];
+    fl_cutting cutting = {{0}};
+    char      *copy    = j->scratch->lower; /* where bytes after a piece can be read */
     for (size_t at = 0; at < size && !j->full;) {
-        size_t count = j->tokenizer->pieces(text, size, at, ends, PIECES);
+        size_t count =
+            fl_pieces_next(&j->tokenizer->cutters, &cutting, text, size, at, ends, PIECES);
         for (size_t i = 0; i < count && !j->full;) {
             size_t begin = at, last = i, before = space;
-            while (last < count && ends[last] - begin <= FL_SCAN_WINDOW - 1) {
+            while (last < count && end_of(ends[last], gaps) - begin <= FL_SCAN_WINDOW - 1) {
                 last++;
             }
             space = false;
-            fl_stream_worked(j, ends[last > i ? last - 1 : i] - begin);
+            fl_stream_worked(j, end_of(ends[last > i ? last - 1 : i], gaps) - begin);
             if (last == i) {
-                work_out_bytes(j, text + at, ends[i] - at, before > 0);
-                at = ends[i++];
+                at = end_of(ends[i], gaps);
+                if (at == ends[i++]) {
+                    work_out_bytes(j, text + begin, at - begin, before > 0);
+                }
                 continue;
             }
             copy[0] = ' ';
-            memcpy(copy + before, text + begin, ends[last - 1] - begin);
+            memcpy(copy + before, text + begin, end_of(ends[last - 1], gaps) - begin);
             for (size_t from = 0; i < last; i++) {
-                at = ends[i];
-                send_bytes(j, from, at - begin + before);
+                at = end_of(ends[i], gaps);
+                if (at == ends[i]) {
+                    send_bytes(j, from, at - begin + before);
+                }
                 from = at - begin + before;
             }
             drain(j); /* before the copy is written over */
@@ -703,12 +735,48 @@ static void take_bytes(fl_stream *j, const char *text, size_t size, bool space) 
     }
 }
 
-/* A piece of text that no normaliser changes. */
+static void take_bytes(fl_stream *j, const char *text, size_t size, bool space) {
+    if (fl_pieces_are_whole(j->tokenizer->cutters.by[0])) {
+        take_pieces(j, text, size, space, true);
+    } else {
+        take_pieces(j, text, size, space, false);
+    }
+}
+
+/* The text in lower case, each character as long as before; NULL: no memory. */
+static const char *lowered(fl_stream *j, const char *text, size_t size) {
+    fl_buf  *buf = &j->scratch->lowered;
+    unsigned length;
+    fl_buf_clear(buf);
+    if (!fl_buf_reserve(buf, size)) {
+        return NULL;
+    }
+    char *low = buf->data, any = 0;
+    for (size_t i = 0; i < size; i++) {
+        low[i] = (char)(text[i] + ((unsigned char)(text[i] - 'A') < 26 ? 0x20 : 0));
+        any |= text[i];
+    }
+    for (size_t i = 0; any < 0 && i < size; i += length) {
+        length = 1;
+        if ((uint8_t)text[i] >= 0xC0) {
+            uint32_t cp[2];
+            (void)fl_unicode_lower(fl_utf8_decode(text + i, &length), cp);
+            (void)fl_utf8_encode(cp[0], low + i);
+        }
+    }
+    return low;
+}
+
+/* A piece of text that the normalisers do no more to than to write it in lower case. */
 static void take_quiet(fl_stream *j, const char *text, size_t size, bool find_added, bool space) {
     const fl_added *added = &j->tokenizer->added;
     fl_added_walk   walk  = {.stop = j->scratch->runes.stop};
     fl_added_match  match;
     size_t          done = 0;
+    if (j->tokenizer->lowers && (text = lowered(j, text, size)) == NULL) {
+        j->full = j->scratch->failed = true;
+        return;
+    }
     while (find_added && !j->full &&
            fl_added_next(added, &added->normalized, j->tokenizer->scan, text, size, size, &walk,
                          &match)) {
@@ -732,19 +800,22 @@ static void take_exact(fl_stream *j, const char *text, size_t size) {
                                    FL_TRUNCATE_RIGHT, &cut, NULL) == 0);
 }
 
-/* The first character of text[at .. size) that NFC may change, or size. None begins with a byte below CC. */
-static size_t find_change(const uint64_t *changes, const char *text, size_t at, size_t size) {
+/* The first character of text[at .. size) that is one of the changes, or size. None begins with a byte below CC, or
+ * C4 where there are others than NFC's. */
+static size_t find_change(const fl_tokenizer *tokenizer, const char *text, size_t at, size_t size) {
+    const uint64_t *changes = tokenizer->changes, ones = 0x0101010101010101u;
+    const uint8_t   least = tokenizer->lowers ? 0xC4 : 0xCC;
     while (at < size) {
         uint64_t x = 0;
         if (size - at >= sizeof x) {
             memcpy(&x, text + at, sizeof x);
-            uint64_t low = (x & 0x7F7F7F7F7F7F7F7Fu) + 0x3434343434343434u; /* bit 7: from 4C up */
+            uint64_t low = (x & ones * 0x7F) + ones * (0x100u - least); /* bit 7: from there up */
             if ((x & low & 0x8080808080808080u) == 0) {
                 at += sizeof x;
                 continue;
             }
         }
-        if ((uint8_t)text[at] < 0xCC) {
+        if ((uint8_t)text[at] < least) {
             at++;
             continue;
         }
@@ -760,9 +831,9 @@ static size_t find_change(const uint64_t *changes, const char *text, size_t at, 
 
 /* A piece of text without raw added tokens: what NFC may change goes the exact way, between two safe cuts. */
 static void take_segment(fl_stream *j, const char *text, size_t size, bool find_added, bool space) {
-    const uint64_t *changes = j->tokenizer->changes;
+    const fl_tokenizer *tokenizer = j->tokenizer;
     for (size_t at = 0; at < size && !j->full;) {
-        size_t change = changes != NULL ? find_change(changes, text, at, size) : size;
+        size_t change = tokenizer->changes != NULL ? find_change(tokenizer, text, at, size) : size;
         size_t begin = change, end = change;
         while (change < size && begin > at && !is_cut(text, begin)) {
             begin--;
@@ -793,12 +864,15 @@ static bool needs_space(const fl_stream *j, const char *text, size_t size, size_
 }
 
 static size_t next_horizon(const fl_stream *j, const char *text, size_t size, size_t from) {
-    bool bytes = j->tokenizer->bpe != NULL;
+    const fl_tokenizer *tokenizer = j->tokenizer;
     if (size - from < SEGMENT) {
         return size;
     }
     for (from += SEGMENT; from < size; from++) {
-        if (bytes ? is_cut(text, from) : memchr(" \t\n\r", text[from], 4) != NULL) {
+        if (tokenizer->bpe != NULL ? is_cut(text, from)
+            : tokenizer->spaced
+                ? text[from] == ' ' && parts(tokenizer, text, text + size, text + from)
+                : memchr(" \t\n\r", text[from], 4) != NULL) {
             break;
         }
     }
@@ -806,13 +880,13 @@ static size_t next_horizon(const fl_stream *j, const char *text, size_t size, si
 }
 
 static void take_text(fl_stream *j, const char *text, size_t size) {
-    const fl_added     *added = &j->tokenizer->added;
-    bool                inner = added->raw.count > 0 || j->tokenizer->changes != NULL;
-    const fl_added_set *set   = inner ? &added->raw : &added->normalized;
-    fl_added_walk       walk  = {.stop = j->scratch->runes.stop};
-    size_t              done  = 0;
-    size_t horizon            = 0; /* added tokens are looked for up to here; a safe place to cut */
-    bool   fresh              = true; /* an added token is before `done`, or nothing */
+    const fl_added *added = &j->tokenizer->added;
+    bool inner = added->raw.count > 0 || j->tokenizer->changes != NULL || j->tokenizer->words;
+    const fl_added_set *set  = inner ? &added->raw : &added->normalized;
+    fl_added_walk       walk = {.stop = j->scratch->runes.stop};
+    size_t              done = 0;
+    size_t horizon           = 0; /* added tokens are looked for up to here; a safe place to cut */
+    bool   fresh             = true; /* an added token is before `done`, or nothing */
     while (done < size && !j->full) {
         if (done >= horizon) {
             horizon = next_horizon(j, text, size, done);

@@ -11,8 +11,8 @@
 typedef struct fl_stream {
     const fl_tokenizer *tokenizer;
     fl_token_scratch   *scratch;
-    const char         *begin;  /* of the text between added tokens */
-    const char         *window; /* the text of which scratch->lower is the lowered copy */
+    const char         *begin, *end; /* of the text between added tokens */
+    const char         *window;      /* the text of which scratch->lower is the lowered copy */
     int32_t            *ids;
     size_t              count;
     size_t              limit; /* ids has room for so many */

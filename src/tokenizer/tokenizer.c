@@ -95,44 +95,6 @@ static bool can_stream(const fl_tokenizer *tokenizer) {
            tokenizer->added.normalized.count == 0;
 }
 
-/* May added tokens of the normalised text be looked for in parts of it? Then none swallows white space or minds its
- * neighbours, and none has a place in it where token_stream.c cuts. */
-static bool added_is_local(const fl_added *added) {
-    for (size_t i = 0; i < added->count; i++) {
-        const fl_added_token *token = &added->tokens[i];
-        bool                  plain = !token->lstrip && !token->rstrip && !token->single_word;
-        for (size_t at = 1; at < token->length; at++) {
-            plain = plain && !(token->content[at] == ' ' && token->content[at - 1] > ' ');
-        }
-        if (token->normalized && !plain) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* What cuts the text of a byte-level BPE on the fast path, or NULL: it needs a pattern that is scanned by hand, and
- * no normaliser but NFC. */
-static fl_pieces *byte_pieces(const fl_tokenizer *tokenizer) {
-    const fl_bpe   *bpe   = tokenizer->model_state;
-    const fl_added *added = &tokenizer->added;
-    bool nfc  = tokenizer->normal_count == 1 && tokenizer->normal[0].ops == &fl_normal_nfc;
-    bool both = added->raw.count > 0 && added->normalized.count > 0;
-    if (tokenizer->model != &fl_bpe_model || !bpe->has_bytes || tokenizer->split_count == 0 ||
-        (tokenizer->normal_count > 0 && !nfc) || ((nfc || both) && !added_is_local(added))) {
-        return NULL;
-    }
-    const fl_step *last = &tokenizer->split[tokenizer->split_count - 1];
-    if (last->ops != &fl_split_byte_level || last->flag) {
-        return NULL;
-    }
-    if (tokenizer->split_count == 1) {
-        return last->option != 0 ? fl_pieces_of(fl_pieces_gpt2) : NULL;
-    }
-    return tokenizer->split_count == 2 && last->option == 0 ? fl_split_pieces(&tokenizer->split[0])
-                                                            : NULL;
-}
-
 static bool is_kind(const fl_step *step, const char *type, const uint32_t *pattern,
                     uint32_t content) {
     return strcmp(step->ops->type, type) == 0 && step->content_count == 1 &&
@@ -173,29 +135,6 @@ static fl_spaces find_spaces(const fl_tokenizer *tokenizer) {
                                                                                   : FL_SPACES_NONE;
 }
 
-/* The characters that NFC changes, or that it may join to the one before. False: no memory. */
-static bool fill_changes(fl_tokenizer *tokenizer) {
-    fl_runes runes     = {0};
-    bool     good      = true;
-    tokenizer->changes = fl_alloc_zero(0x110000 / 64, sizeof *tokenizer->changes);
-    for (uint32_t cp = 0; cp < 0x110000 && good && tokenizer->changes != NULL; cp++) {
-        unsigned flags = fl_unicode_flags(cp);
-        bool     other = (flags & (FL_UC_CCC | FL_UC_COMPOSES)) != 0;
-        if (!other && (flags & FL_UC_DECOMPOSES) != 0) {
-            char   text[4];
-            size_t size = fl_utf8_encode(cp, text);
-            good        = fl_runes_load(&runes, text, 0, size) &&
-                   fl_normalize(tokenizer->normal, tokenizer->normal_count, &runes);
-            other = good && (runes.count != 1 || runes.at[0].cp != cp);
-        }
-        if (other) {
-            tokenizer->changes[cp / 64] |= 1ull << (cp % 64);
-        }
-    }
-    fl_runes_free(&runes);
-    return good && tokenizer->changes != NULL;
-}
-
 /* Whether white space parts the text into words that know nothing of each other. */
 static bool is_local(const fl_tokenizer *tokenizer) {
     bool local = tokenizer->split_count > 0 && tokenizer->split[0].ops->local &&
@@ -232,10 +171,9 @@ static bool finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
     tokenizer->small_ids = tokenizer->id_limit <= UINT16_MAX + 1;
     tokenizer->local     = is_local(tokenizer);
     tokenizer->stream    = can_stream(tokenizer);
-    tokenizer->pieces    = byte_pieces(tokenizer);
     tokenizer->spaces    = find_spaces(tokenizer);
     if (tokenizer->spaces != FL_SPACES_NONE) {
-        tokenizer->pieces = fl_pieces_spaces;
+        tokenizer->cutters = (fl_cutters){{fl_pieces_spaces}, 1};
     }
     if (tokenizer->stream) {
         tokenizer->wordpiece = tokenizer->model_state;
@@ -243,12 +181,14 @@ static bool finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
     } else {
         tokenizer->stream = tokenizer->words = fl_words_prepare(tokenizer);
     }
-    if (tokenizer->pieces != NULL) {
+    bool raw = tokenizer->spaces == FL_SPACES_NONE;
+    if (raw && !fl_bytes_prepare(tokenizer)) {
+        return false;
+    }
+    if (tokenizer->cutters.count > 0) {
         tokenizer->bpe    = tokenizer->model_state;
         tokenizer->stream = true;
-        bool raw          = tokenizer->spaces == FL_SPACES_NONE;
-        return fl_bpe_prepare(tokenizer->model_state, raw) &&
-               (!raw || tokenizer->normal_count == 0 || fill_changes(tokenizer));
+        return fl_bpe_prepare(tokenizer->model_state, raw);
     }
     return true;
 }
@@ -450,6 +390,19 @@ fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
     return scratch;
 }
 
+void fl_token_scratch_trim(fl_token_scratch *scratch) {
+    fl_runes_free(&scratch->runes);
+    fl_buf_free(&scratch->text);
+    fl_buf_free(&scratch->lowered);
+    fl_free(scratch->tokens);
+    fl_free(scratch->work);
+    fl_free(scratch->pieces);
+    scratch->tokens         = NULL;
+    scratch->work           = NULL;
+    scratch->pieces         = NULL;
+    scratch->token_capacity = scratch->work_capacity = scratch->piece_capacity = 0;
+}
+
 void fl_token_scratch_free(fl_token_scratch *scratch) {
     if (scratch == NULL) {
         return;
@@ -459,11 +412,7 @@ void fl_token_scratch_free(fl_token_scratch *scratch) {
     fl_free(scratch->word);
     fl_free(scratch->word_ids);
     fl_free(scratch->pending);
-    fl_runes_free(&scratch->runes);
-    fl_buf_free(&scratch->text);
-    fl_free(scratch->tokens);
-    fl_free(scratch->work);
-    fl_free(scratch->pieces);
+    fl_token_scratch_trim(scratch);
     fl_free(scratch);
 }
 

@@ -63,6 +63,8 @@ void fl_tokenizer_close(fl_tokenizer *tokenizer); /* NULL is a no-op */
 
 fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer); /* NULL: out of memory */
 void              fl_token_scratch_free(fl_token_scratch *scratch);    /* NULL is a no-op */
+void              fl_token_scratch_trim(
+                 fl_token_scratch *scratch); /* what long texts made it grow by goes back */
 
 /* What the calls that follow with this scratch ask while they encode by the exact path: a text that is given up is
  * FLETCH_ECANCELLED. NULL: nothing. */

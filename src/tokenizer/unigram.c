@@ -23,6 +23,7 @@
 enum {
     ROOT       = 1,
     UNKNOWN    = 1,
+    NUL        = 2, /* its node: no key of the trie, which a NUL ends */
     PIECES_MAX = 1 << 24,
     BMP        = 0x10000,
     BMP_BYTES  = 3,
@@ -37,6 +38,7 @@ typedef struct unigram {
     double         *scores;  /* owned, of each piece; until the nodes have them */
     double          unknown; /* the score of a character that is not in the vocabulary */
     int32_t         unk_id;
+    int32_t         nul;        /* the piece that is a NUL, or -1 */
     int32_t         bytes[256]; /* ids of "<0x00>" ..., -1; byte_fallback */
     bool            byte_fallback;
     const fl_vocab *vocab;          /* borrowed */
@@ -57,6 +59,31 @@ static int fail_piece(fl_json_reader *model, size_t index, const char *what) {
                    model->source, index, what);
 }
 
+/* A score as the reference's reader of JSON makes it: the digits as an integer, then one division by a power of ten. A
+ * number of 16 digits or more is so often one step beside the nearest double, and equal sums of pieces are told apart
+ * by such steps. */
+static double read_score(fl_span number) {
+    bool     minus = number.size > 0 && number.data[0] == '-', point = false;
+    uint64_t digits = 0;
+    int      power  = 0;
+    for (size_t i = minus; i < number.size; i++) {
+        unsigned digit = (unsigned)(unsigned char)number.data[i] - '0';
+        if (number.data[i] == '.') {
+            point = true;
+        } else if (digit > 9 || digits > (UINT64_MAX - digit) / 10) {
+            return fl_span_f64(number); /* an exponent, or more digits than any score has */
+        } else {
+            digits = 10 * digits + digit;
+            power += point;
+        }
+    }
+    double tens = 1.0;
+    for (int i = 0; i < power; i++) {
+        tens *= 10.0; /* exact up to 22 */
+    }
+    return power > 22 ? fl_span_f64(number) : (minus ? -1.0 : 1.0) * ((double)digits / tens);
+}
+
 /* [piece, score], which the reader stands before; false: it is something else. */
 static bool read_piece(fl_json_in *in, fl_span *piece, fl_span *score) {
     return fl_json_in_peek(in) == FL_JSON_ARRAY && fl_json_in_enter(in, FL_JSON_ARRAY) &&
@@ -73,12 +100,15 @@ static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_js
         if (!read_piece(in, &piece, &score)) {
             return fail_piece(model, *count, "is not a [piece, score]");
         }
-        u->scores[*count] = fl_span_f64(score);
+        u->scores[*count] = read_score(score);
         if (!isfinite(u->scores[*count])) {
             return fail_piece(model, *count, "has a score that is not a finite number");
         }
         if (memchr(piece.data, '\0', piece.size) != NULL) {
-            return fail_piece(model, *count, "has a NUL, which is not supported");
+            if (piece.size > 1) {
+                return fail_piece(model, *count, "has a NUL among others, which is not supported");
+            }
+            u->nul = (int32_t)*count;
         }
         fl_vocab_add_later(vocab, piece.data, piece.size, *count);
     }
@@ -103,6 +133,7 @@ static void find_characters(unigram *u) {
         }
         u->character[cp] = at;
     }
+    u->character[0] = u->nul >= 0 ? NUL : 0;
 }
 
 static bool build_trie(unigram *u) {
@@ -110,7 +141,7 @@ static bool build_trie(unigram *u) {
     fl_trie_key    *keys           = fl_alloc_array(vocab->size, sizeof *keys);
     uint32_t        ends[ROOT + 1] = {0};
     for (uint32_t id = 0; keys != NULL && id < vocab->size; id++) {
-        if (vocab->length[id] > 0) {
+        if (vocab->length[id] > 0 && vocab->text[vocab->start[id]] != '\0') {
             keys[ends[ROOT]++] = (fl_trie_key){vocab->start[id], (int32_t)id};
         }
     }
@@ -135,6 +166,10 @@ static bool prepare(void *state) {
         int32_t id        = slot == ROOT || nodes[slot].check != 0 ? nodes[slot].token : -1;
         u->ids[slot]      = id;
         nodes[slot].score = id >= 0 ? u->scores[id] : (double)NAN;
+    }
+    if (u->nul >= 0) {
+        u->ids[NUL]      = u->nul;
+        nodes[NUL].score = u->scores[u->nul];
     }
     fl_free(u->scores);
     u->scores = NULL;
@@ -170,6 +205,7 @@ static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *mod
         !fl_vocab_open(vocab, (uint32_t)most, (uint32_t)most, in.size)) {
         return fl_fail_nomem(model->error, in.size, "the vocabulary");
     }
+    u->nul = -1;
     uint32_t count;
     FL_TRY(read_pieces(u, vocab, model, &in, &count));
     if (unk < 0 || unk >= count) {

@@ -188,6 +188,18 @@ def test_scores_decide_in_order(folder):
         compare(tokenizers.Tokenizer.from_file(str(path)), path, texts)
 
 
+def test_scores_of_many_digits(folder):
+    """Sums of the same pieces in another order differ by a step of the last digit: as the reference reads the digits."""
+    chance = random.Random(8)
+    for number in range(60):
+        pieces = [["<unk>", 0.0], ["▁", -chance.uniform(2, 9)]] + [["x" * size, -chance.uniform(2, 9) * size] for size in (1, 2, 3)]
+        pieces += [[letter, -chance.uniform(2, 9)] for letter in "abcde"]
+        path = folder / f"digits{number}.json"
+        path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": {"unk_id": 0, "vocab": pieces}}), encoding="utf-8")
+        texts = ["".join(chance.choice(["xxx", "xx", "xxxx", *"abcde"]) for _ in range(chance.randrange(2, 9))) for _ in range(300)]
+        compare(tokenizers.Tokenizer.from_file(str(path)), path, texts)
+
+
 @needs_e5
 def test_xlmr_on_all_texts():
     texts = [text for text in hostile()[::2] if len(text) < 6000] + token_cases.spread(shared(), 6000) + near_misses(7, 3000)
@@ -261,3 +273,18 @@ def test_time_is_linear(folder):
         done = subprocess.run([DUMP, "--json", path, "--max-length", "128"], input=frames([text]), capture_output=True,
                               check=False, timeout=120)
         assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("metaspace", [False, True])
+@pytest.mark.parametrize("fallback", [False, True])
+def test_a_piece_that_is_nul(fallback, metaspace, tmp_path):
+    from tokenizers import decoders, models, pre_tokenizers
+    pieces = [("<unk>", 0.0), ("\0", -2.5), ("a", -3.0), ("▁a", -2.0), ("aa", -3.5), ("b", -6.0)]
+    pieces += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)] if fallback else []
+    tokenizer = tokenizers.Tokenizer(models.Unigram(pieces, 0, fallback))
+    if metaspace:
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    path = tmp_path / "nul.json"
+    tokenizer.save(str(path))
+    chance = random.Random(4)
+    compare(tokenizer, path, ["".join(chance.choices("\0\0aab ", k=chance.randrange(24))) for _ in range(400)])

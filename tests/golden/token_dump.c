@@ -4,7 +4,7 @@
  * Role     tests/golden/test_tokens.py compares what this prints with the reference.
  * Usage    token_dump (--json FILE | --vocab FILE [--cased] [--keep-accents] [--no-chinese])
  *              [--lower] [--max-length N] [--left] [--no-special] [--pair [--only-first | --only-second]]
- *              [--decode [--skip-special]] [--time [--cold]] [--patience]
+ *              [--decode [--skip-special]] [--time [--cold]] [--patience] [--way]
  *          With --pair two texts come at a time, and u32 segment goes before the ids.
  * In/Out   In: u32 size, bytes; again and again. Out, per text: u32 count, u32 truncated, i32 ids[count],
  *          u32 offsets[count][2], u8 special[count]. With --decode, in: u32 count, i32 ids; out: u32 size,
@@ -13,7 +13,7 @@
  *          cannot steal; with --cold no word is found in the cache. With --patience: a line for each
  *          text, "ALL LONGEST ASKED" with offsets and the same for ids alone: milliseconds of the processor, the
  *          most of them during which nobody was asked whether the text is still wanted, and how often
- *          somebody was.
+ *          somebody was. With --way: "fast" where ids alone come word by word from the cache, else "exact".
  *          All numbers in the machine's order. Each text is encoded on both paths (ids only, and with
  *          offsets); when they disagree the program says so and exits 3. 2: the tokenizer was refused. */
 #include <stdio.h>
@@ -24,12 +24,12 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/pipeline.h"
 
 typedef struct options {
     const char *json, *vocab;
-    bool cased, keep_accents, no_chinese, lower, decode, skip_special, time, cold, patience, pair,
-        only_first, only_second;
+    bool cased, keep_accents, no_chinese, lower, decode, skip_special, time, cold, patience, way,
+        pair, only_first, only_second;
     fl_encode_options encode;
 } options;
 
@@ -48,6 +48,7 @@ static void parse(options *o, int argc, char **argv) {
         o->time |= strcmp(a, "--time") == 0;
         o->cold |= strcmp(a, "--cold") == 0;
         o->patience |= strcmp(a, "--patience") == 0;
+        o->way |= strcmp(a, "--way") == 0;
         o->pair |= strcmp(a, "--pair") == 0;
         o->only_first |= strcmp(a, "--only-first") == 0;
         o->only_second |= strcmp(a, "--only-second") == 0;
@@ -299,7 +300,7 @@ static void run_patience(const fl_tokenizer *t, const options *o) {
         for (int tracked = 1; tracked >= 0; tracked--) {
             uint64_t now  = processor_ns();
             patience p    = {now, now, 0, 0};
-            fl_stop  stop = {ask, &p, false};
+            fl_stop  stop = {.asked = ask, .user = &p};
             fl_token_scratch_stop(scratch, &stop);
             int status = tracked ? fl_tokenizer_encode_offsets(t, scratch, frame.data, frame.size,
                                                                &o->encode, ids, offsets, special,
@@ -323,7 +324,9 @@ int main(int argc, char **argv) {
     options o = {0};
     parse(&o, argc, argv);
     fl_tokenizer *t = open_tokenizer(&o);
-    if (o.decode) {
+    if (o.way) {
+        puts(t->stream ? "fast" : "exact");
+    } else if (o.decode) {
         run_decode(t, &o);
     } else if (o.pair) {
         run_pairs(t, &o);

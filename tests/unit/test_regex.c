@@ -31,6 +31,13 @@ static const struct {
     {"[\\P{L}x]+", "ax1,b", "x1,"},
     {"\\p{^L}", "a1", "1"},
     {"[^\\n]+\\z", "a\nbc", "bc"},
+    {"[a[bc]]+", "xabcx", "abc"},
+    {"[^a[^bc]]+", "xabcx", "bc"},
+    {"[^(\\s|[.,])]+", "ab(c. d|e", "ab|c|d|e"},
+    {"[a-f&&[^bd]&&a-d]+", "abcdef", "a|c"},
+    {"[^a-f&&[^bd]]+", "abcdefg", "b|d|g"},
+    {"\\d{1,3}(?=(?:\\d{3})*\\b)", "1234567 12a", "1|234|567"},
+    {"\\Bb|\\ba", "ab ba b\xCC\x81", "a|b"},
 };
 
 Test(regex, finds_what_the_reference_finds) {
@@ -63,10 +70,13 @@ Test(regex, what_it_cannot_do_exactly_is_refused_by_name) {
     static const char *const cases_refused[][2] = {
         {"(a)\\1", "\\1"},
         {"\\X", "\\X"},
-        {"\\bfoo", "\\b"},
         {"(?<name>a)", "a group of a kind"},
-        {"[a&&b]", "&&"},
-        {"[a[b]]", "a class inside a class"},
+        {"[a&&]", "&& with nothing beside it"},
+        {"[&&a]", "&& with nothing beside it"},
+        {"(?i:[a[b]])", "a class inside a class under (?i)"},
+        {"[a[:alpha:]]", "a class inside a class of a kind"},
+        {"[a-[b]]", "a range"},
+        {"[a[b]", "without its closing bracket"},
         {"\\p{Klingon}", "\\p{Klingon}"},
         {"\\pL", "without braces"},
         {"a{2}?", "{n}?"},
