@@ -105,9 +105,10 @@ PyObject *export_rows(PyObject *self, PyObject *args) {
         free(array);
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     }
-    static const char *const formats[] = {"f", "f", "b", "c", "B", "C"}; /* numpy's and Arrow's */
+    static const char *const formats[] = {"f", "f", "e", "e",
+                                          "b", "c", "B", "C"}; /* numpy's and Arrow's */
     const char              *item      = NULL;
-    for (size_t i = 0; i < 6; i += 2) {
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i += 2) {
         item = strcmp(held->view.format, formats[i]) == 0 ? formats[i + 1] : item;
     }
     if (held->view.ndim != 2 || item == NULL || (valid != Py_None && !PyBytes_Check(valid))) {

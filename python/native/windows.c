@@ -14,6 +14,8 @@ enum {
     DIRECT_BYTES = 64 * 1024, /* and short enough that nobody waits to interrupt it */
     WINDOW_TEXTS = 4096,
     WINDOW_BYTES = 4 * 1024 * 1024,
+    TOLD_TEXTS   = 32, /* the least of a window where somebody hears of rows, */
+    TOLD_TIMES   = 20, /* about so often */
     FLIGHTS      = 2,
     POLL_MS      = 100
 };
@@ -21,9 +23,10 @@ enum {
 typedef struct wait_room {
     pthread_mutex_t lock;
     pthread_cond_t  changed;
-    size_t          rows;  /* written */
-    unsigned        ended; /* windows that ended since they were looked at */
-    fletch_error    error; /* of the first text to blame */
+    size_t          window; /* texts of one */
+    size_t          rows;   /* written */
+    unsigned        ended;  /* windows that ended since they were looked at */
+    fletch_error    error;  /* of the first text to blame */
 } wait_room;
 
 typedef struct flight {
@@ -63,12 +66,12 @@ static void on_flight_done(void *user, const fletch_outcome *outcome) {
 static bool send_window(fp_work *w, flight *f, size_t first) {
     fletch_error         error = {0};
     fletch_embed_options options;
-    size_t               count = fp_window_at(&w->request.texts, first, WINDOW_TEXTS, WINDOW_BYTES);
-    fletch_request       request = fp_work_part(w, first, count, &options);
-    request.lane                 = FLETCH_LANE_BULK;
-    f->first                     = first;
-    f->count                     = count;
-    f->busy                      = true;
+    size_t         count   = fp_window_at(&w->request.texts, first, f->room->window, WINDOW_BYTES);
+    fletch_request request = fp_work_part(w, first, count, &options);
+    request.lane           = FLETCH_LANE_BULK;
+    f->first               = first;
+    f->count               = count;
+    f->busy                = true;
     int status = fletch_submit(w->handle->model, &request, on_flight_done, f, &f->ticket, &error);
     if (status < 0) {
         f->busy = false;
@@ -151,6 +154,17 @@ static voyage *voyage_new(void) {
     return v;
 }
 
+static size_t window_for(size_t count, const PyObject *progress) {
+    size_t part = progress == Py_None ? WINDOW_TEXTS : count / TOLD_TIMES;
+    return part < TOLD_TEXTS ? TOLD_TEXTS : part < WINDOW_TEXTS ? part : WINDOW_TEXTS;
+}
+
+static bool say_rows(PyObject *progress, size_t rows) {
+    PyObject *result = PyObject_CallFunction(progress, "n", (Py_ssize_t)rows);
+    Py_XDECREF(result);
+    return result != NULL;
+}
+
 static PyObject *embed_windows(fp_work *w, PyObject *progress) {
     voyage *v    = voyage_new();
     size_t  next = 0, rows = 0, told = 0;
@@ -158,14 +172,13 @@ static PyObject *embed_windows(fp_work *w, PyObject *progress) {
     if (v == NULL) {
         return PyErr_NoMemory();
     }
+    v->room.window = window_for(w->request.texts.count, progress);
     while (!over) {
         Py_BEGIN_ALLOW_THREADS over   = step(w, v->flights, &next, &stop, &rows);
         Py_END_ALLOW_THREADS   raised = raised || PyErr_CheckSignals() < 0;
         if (!raised && progress != Py_None && rows > told) {
-            PyObject *result = PyObject_CallFunction(progress, "n", (Py_ssize_t)(rows - told));
-            raised           = result == NULL;
-            told             = rows;
-            Py_XDECREF(result);
+            raised = !say_rows(progress, rows - told);
+            told   = rows;
         }
         pthread_mutex_lock(&w->handle->lock);
         stop = stop || raised || w->handle->closed;
@@ -196,16 +209,21 @@ PyObject *Handle_embed(PyObject *self, PyObject *const *args, Py_ssize_t count) 
         fp_work_free(&w);
         return NULL;
     }
-    size_t n     = w.request.texts.count;
-    bool   small = n <= DIRECT_TEXTS && fp_window_at(&w.request.texts, 0, n, DIRECT_BYTES) == n;
+    size_t    n     = w.request.texts.count;
+    bool      small = n <= DIRECT_TEXTS && fp_window_at(&w.request.texts, 0, n, DIRECT_BYTES) == n;
+    PyObject *progress = count > FP_WORK_ARGS ? args[FP_WORK_ARGS] : Py_None;
     if (small) {
         fletch_error           error = {0};
         int                    status;
         Py_BEGIN_ALLOW_THREADS status =
             fletch_embed(w.handle->model, &w.request.texts, &w.options, &w.request.out, &error);
         Py_END_ALLOW_THREADS result = status < 0 ? fp_raise_fletch(&error) : Py_NewRef(Py_None);
+        if (status >= 0 && progress != Py_None && n > 0 && !say_rows(progress, n)) {
+            Py_DECREF(result);
+            result = NULL;
+        }
     } else {
-        result = embed_windows(&w, count > FP_WORK_ARGS ? args[FP_WORK_ARGS] : Py_None);
+        result = embed_windows(&w, progress);
     }
     fp_leave(w.handle);
     fp_work_free(&w);

@@ -195,3 +195,23 @@ def test_errors_in_columns_carry_the_row(model):
     with pytest.raises(fletch.TextError) as caught:
         model.embed(bad)
     assert caught.value.where == 1
+
+
+def test_a_missing_text_is_said_alike_of_every_column(model):
+    polars, pandas = pytest.importorskip("polars"), pytest.importorskip("pandas")
+    columns = [polars.Series(["a", None]), pandas.Series(["a", None]), pandas.Series(["a", float("nan")], dtype=object),
+               pandas.Series(["a", None], dtype="string"), pandas.Index(["a", None])]
+    said = set()
+    for column in columns:
+        with pytest.raises(ValueError, match="text 1 is null") as told:
+            model.embed(column)
+        said.add(str(told.value))
+        assert model.embed_arrow(column).null_count == 1
+    assert len(said) == 1
+
+
+def test_float16_columns(model):
+    pa = pytest.importorskip("pyarrow")
+    column = pa.array(model.embed_arrow(pa.array(["a", None, "b"]), dtype="float16"))
+    assert column.type == pa.list_(pa.float16(), model.dimensions) and column.null_count == 1
+    assert (np.array(column[2].as_py(), np.float16) == model.embed("b").astype(np.float16)).all()

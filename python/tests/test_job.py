@@ -179,7 +179,7 @@ def test_what_is_refused(toy, source, tmp_path):
     refuse("inside", out=source)
     refuse("no file at", FileNotFoundError, place=tmp_path / "absent")
     (tmp_path / "torn.parquet").write_bytes((source / "a.parquet").read_bytes()[:-9])
-    refuse("no whole Parquet file", OSError, place=tmp_path / "torn.parquet")
+    refuse("not a whole Parquet file", OSError, place=tmp_path / "torn.parquet")
     assert not (tmp_path / "out" / "job.json").exists()
     job.run(source, tmp_path / "out", model=toy, split_rows=100, shard=(0, 2))
     before = content(tmp_path / "out")
@@ -204,9 +204,42 @@ def test_what_is_refused(toy, source, tmp_path):
 def test_inputs_are_files_and_not_spellings(toy, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(source)
-    for number, spelled in enumerate(("in", str(source), "link")):
-        job.run(spelled, tmp_path / "out", id="id", model=toy, split_rows=100, shard=(number, 3))
+    shutil.copytree(source, tmp_path / "copy")
+    for number, spelled in enumerate(("in", str(source), "link", "copy")):
+        job.run(spelled, tmp_path / "out", id="id", model=toy, split_rows=100, shard=(number, 4))
     assert job.check(tmp_path / "out")["missing"] == 0
+
+
+def test_inputs_that_change_after_the_job(toy, source, tmp_path, capsys):
+    """Rewritten ones are a fault, also to the program; of those that are gone the number is said."""
+    out = tmp_path / "out"
+    job.run(source, out, id="id", model=toy, split_rows=100)
+    assert job.check(out)["wrong"] == []
+    rows = pq.read_table(source / "a.parquet")
+    pq.write_table(rows.set_column(1, "text", rows["text"].take(list(range(899, -1, -1)))), source / "a.parquet",
+                   row_group_size=50)
+    assert job.check(out, finish=True)["wrong"] == [f"{source}/a.parquet has changed since the job was begun"]
+    program("-o", out, "--check", "--finish", code=1)
+    assert not (out / "_SUCCESS").exists()
+    (source / "a.parquet").unlink()
+    capsys.readouterr()
+    assert job.check(out, finish=True)["wrong"] == []
+    assert "1 of 2 inputs are gone" in capsys.readouterr().err
+
+
+def test_nothing_is_not_finished(toy, tmp_path):
+    pq.write_table(pa.table({"text": pa.array([None] * 9, pa.string())}), tmp_path / "in.parquet")
+    job.run(tmp_path / "in.parquet", tmp_path / "out", model=toy)
+    with pytest.raises(job.JobError, match="none of the 9 rows has a vector"):
+        job.check(tmp_path / "out", finish=True)
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "job.json")
+    with pytest.raises(OSError, match="not a regular file"):
+        job.check(tmp_path / "out")
 
 
 @pytest.mark.parametrize("damage", ["truncate", "edit", "no part", "no manifest"])
@@ -227,7 +260,7 @@ def test_damage(toy, source, tmp_path, damage):
     assert job.run(source, out, model=toy, split_rows=100)["made"] == 1
     assert content(out) == want and job.check(out)["wrong"] == []
     shutil.copy(out / "part-00000-00003.parquet", out / "part-00007-00000.parquet")
-    assert job.check(out)["wrong"] == ["part-00007-00000.parquet is no part of this job"]
+    assert job.check(out)["wrong"] == ["part-00007-00000.parquet is not part of this job"]
 
 
 def test_a_gap_between_parts(toy, source, tmp_path):

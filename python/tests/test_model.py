@@ -63,7 +63,7 @@ def test_options_reach_the_library(model):
     (dict(dimensions=385), ValueError, "385"), (dict(dimensions=0), ValueError, "positive"),
     (dict(dimensions=-1), ValueError, "positive"), (dict(dimensions=1.5), TypeError, "int"),
     (dict(dimensions=True), TypeError, "int"), (dict(max_length=0), ValueError, "positive"),
-    (dict(dtype="float16"), ValueError, "float32, int8"), (dict(dtype=object()), ValueError, "dtype"),
+    (dict(dtype="float64"), ValueError, "float32, float16, int8"), (dict(dtype=object()), ValueError, "dtype"),
     (dict(truncate="middle"), ValueError, "warn, right"), (dict(truncate=[]), ValueError, "truncate"),
     (dict(prompt=3), TypeError, "prompt"), (dict(prompt="a\0b"), ValueError, "NUL"),
     (dict(prompt_name="nobody"), Exception, "nobody"), (dict(prompt="\ud800"), UnicodeError, "surrogate"),
@@ -160,14 +160,23 @@ def test_out_that_cannot_be_written(model):
 
 
 def test_progress_hears_every_row(model):
-    heard = []
-    model.embed(["x"] * 4200, progress=heard.append)
-    assert sum(heard) == 4200 and min(heard) > 0  # in how many steps is a matter of time
-
     def angry(rows):
         raise RuntimeError("enough")
-    with pytest.raises(RuntimeError, match="enough"):
-        model.embed(["x"] * 4200, progress=angry)
+
+    heard = []
+    model.embed(["x"] * 4200, progress=heard.append)
+    assert sum(heard) == 4200 and min(heard) > 0 and len(heard) > 1
+    for count in (1, 5, 32, 63):
+        heard = []
+        model.embed(["x"] * count, progress=heard.append)
+        assert sum(heard) == count
+    windows = []
+    model.embed((["word " * 100] * 400), progress=windows.append)  # some 20 windows of 32, two at a time
+    assert sum(windows) == 400 and len(windows) > 4
+    model.embed([], progress=angry)
+    for count in (1, 4200):
+        with pytest.raises(RuntimeError, match="enough"):
+            model.embed(["x"] * count, progress=angry)
     assert model.embed("x").shape == (384,)
 
 
@@ -322,3 +331,59 @@ def test_a_list_changed_meanwhile_is_the_list_that_was_given(model):
     stop.set()
     thread.join()
     assert all((found == expected).all() for found in rows)
+
+
+def test_errors_have_no_words_of_c_or_of_the_command_line(model):
+    """Every message of the library, as its sources have it: what names a call or a command is said for Python."""
+    import re
+
+    from conftest import ROOT
+    from fletch.errors import _WORDS, _in_python
+    foreign = re.compile(r"\bfletch_[a-z_]+\b(?!\.)|`fletch |(?<![\w-])--[a-z]|\bmake (?:cuda|onnxruntime)\b")
+    literal = r'"(?:[^"\\\n]|\\.)*"'
+    found, used = [], set()
+    for path in (path for path in (ROOT / "src").rglob("*.[ch]") if path.parent.name not in ("cli", "server")):
+        text = re.sub(r"/\*.*?\*/|^#.*?$", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
+        for run in re.findall(rf"{literal}(?:\s*(?:PRI\w+\s*)?{literal})*", text):
+            message = "".join(one[1:-1] for one in re.findall(literal, run))
+            message = re.sub(r"`hf download [^`]*`", "", message)  # a program of Python's own
+            misuse = re.match(r"fletch_\w+: |only the tokenizer", message)  # of the C interface, which the package does not
+            if " " in message and foreign.search(message) and not misuse:
+                found.append(_in_python(message))
+                used |= {said for said, _ in _WORDS if said.search(message)}
+    assert len(found) > 15 and used == {said for said, _ in _WORDS}, "a phrase that no message has"
+    assert not [message for message in found if foreign.search(message)]
+    with pytest.raises(fletch.Unsupported, match=r"use Model\.embed, or a model") as told:
+        model.rerank("a", ["b"])
+    assert told.value.code == "EUNSUPPORTED" and "fletch_" not in str(told.value)
+    with pytest.raises(fletch.NotFound, match=r"fletch\.Model\('nobody/nothing'\)") as told:
+        fletch.Model("nobody/nothing", local_files_only=True)
+    assert told.value.args == (str(told.value),)
+
+
+def test_float16_is_the_nearest(model, vectors, tmp_path):
+    """As the program writes it: numpy's own rounding of the float32 rows."""
+    import subprocess
+
+    from conftest import PROGRAM
+    wanted = vectors.astype(np.float16)
+    rows = model.embed(TEXTS, dtype="float16")
+    assert rows.dtype == np.float16 and (rows == wanted).all() and (model.embed(TEXTS[0], dtype=np.float16) == wanted[0]).all()
+    (tmp_path / "texts").write_text("\n".join(TEXTS[3:6]) + "\n", encoding="utf-8")
+    subprocess.run([PROGRAM, "embed", "-m", MODEL, "-i", tmp_path / "texts", "-o", tmp_path / "rows.npy", "--dtype", "float16"],
+                   check=True, stderr=subprocess.DEVNULL)
+    assert (np.load(tmp_path / "rows.npy") == rows[3:6]).all()
+    out = np.zeros((len(TEXTS), 2 * 384), np.float16)[:, ::2]
+    assert model.embed(TEXTS, dtype="float16", out=out) is out and (out == wanted).all()
+    single = np.zeros(384, np.float16)
+    model.embed(TEXTS[0], dtype="float16", out=single)
+    assert (single == wanted[0]).all() and (np.stack(list(model.embed_iter(TEXTS, dtype="float16"))) == wanted).all()
+    found = model.embed(["a", None], dtype="float16", on_error="null", info=True)
+    assert found.vectors.dtype == np.float16 and np.isnan(found.vectors[1]).all()
+    for wrong in (np.zeros((len(TEXTS), 384), np.float32), np.zeros((len(TEXTS), 383), np.float16)):
+        with pytest.raises(ValueError, match="out must"):
+            model.embed(TEXTS, dtype="float16", out=wrong)
+
+
+def test_the_module_shows_what_it_has():
+    assert set(fletch.__all__) <= set(dir(fletch)) and all(getattr(fletch, name) is not None for name in fletch.__all__)

@@ -108,6 +108,25 @@ CALLS = {
     "similarity unknown": lambda m: other_measure(m, "hamming"),
     "tokenize": lambda m: m.tokenize(S)["input_ids"],
     "tokenize mask": lambda m: m.tokenize(S)["attention_mask"],
+    "token_embeddings": lambda m: m.encode(S, output_value="token_embeddings"),
+    "token_embeddings one": lambda m: m.encode(S[0], output_value="token_embeddings"),
+    "token_embeddings none": lambda m: m.encode([], output_value="token_embeddings"),
+    "token_embeddings prompt": lambda m: m.encode(S, prompt_name="code", output_value="token_embeddings"),
+    "token_embeddings cut": lambda m: m.encode(S, output_value="token_embeddings", truncate_dim=8, normalize_embeddings=True),
+    "token_embeddings tensor": lambda m: m.encode(S, output_value="token_embeddings", convert_to_tensor=True),
+    "tokenizer": lambda m: dict(m.tokenizer(S)),
+    "tokenizer one": lambda m: dict(m.tokenizer(S[0])),
+    "tokenizer padding": lambda m: dict(m.tokenizer(S, padding=True)),
+    "tokenizer padding longest": lambda m: dict(m.tokenizer(S, padding="longest", return_tensors="pt")),
+    "tokenizer padding max_length": lambda m: dict(m.tokenizer(S, padding="max_length", max_length=40)),
+    "tokenizer cut": lambda m: dict(m.tokenizer(MANY, truncation=True, max_length=9, padding=True, return_tensors="np")),
+    "tokenizer bare": lambda m: dict(m.tokenizer(S[0], add_special_tokens=False)),
+    "tokenizer padding unknown": lambda m: m.tokenizer(S, padding="nonsense"),
+    "tokenizer vocabulary": lambda m: (len(m.tokenizer), m.tokenizer.vocab_size, dict(m.tokenizer.vocab)),
+    "tokenizer ids": lambda m: (m.tokenizer.pad_token_id, m.tokenizer.convert_ids_to_tokens([2, 9]),
+                                m.tokenizer.convert_ids_to_tokens(5)),
+    "modalities": lambda m: m.modalities,
+    "truth": lambda m: bool(m),
     "backend": lambda m: m.get_backend(),
     "device": lambda m: m.device,
     "prompts": lambda m: dict(m.prompts),
@@ -159,6 +178,9 @@ def outcome(call, model):
 
 def same(ours, theirs, what):
     assert type(ours) is type(theirs), f"{what}: {type(ours)} is not {type(theirs)}"
+    if isinstance(theirs, dict):
+        assert set(ours) == set(theirs), what
+        theirs, ours = ([made[key] for key in sorted(made)] for made in (theirs, ours))
     if isinstance(theirs, (list, tuple)):
         assert len(ours) == len(theirs)
         for one, other in zip(ours, theirs):
@@ -200,8 +222,9 @@ def ours():
 
 
 @pytest.mark.parametrize("call, words", [
-    (lambda m: m.encode("x", output_value="token_embeddings"), "token_embeddings"), (lambda m: m.fit(), "train with"),
-    (lambda m: m.encode("x", output_value=None), "output_value"), (lambda m: m.save("x"), "path"),
+    (lambda m: m.encode("x", output_value="token_embeddings", precision="binary"), "quantize"), (lambda m: m.fit(), "train with"),
+    (lambda m: m.encode("x", output_value=None), "token_embeddings"), (lambda m: len(m), r"len\(\): .*properties"),
+    (lambda m: list(m), "torch modules"), (lambda m: m.tokenizer("x", text_pair="y"), "AutoTokenizer"), (lambda m: m.save("x"), "path"),
     (lambda m: m[0], "torch modules"), (lambda m: m({}), "torch modules"), (lambda m: m.half(), "bf16"),
     (lambda m: m.to("cuda"), "device='cuda'"), (lambda m: m.push_to_hub("x"), "path"),
     (lambda m: fletch.SentenceTransformer(modules=[]), "hub id"), (lambda m: fletch.SentenceTransformer(), "hub id"),
@@ -238,6 +261,8 @@ def test_pools_and_old_names_are_accepted(ours):
         assert ours.encode("x").shape == (8,)
     assert ours.tokenizer.encode("hello") == [101, 7592, 102] and ours.tokenizer.tokenize("hello") == ["hello"]
     assert ours.tokenizer.decode([101, 7592, 102], skip_special_tokens=True) == "hello"
+    with pytest.raises(AttributeError, match="transformers.AutoTokenizer"):
+        ours.tokenizer.apply_chat_template()
     assert ours.evaluate(lambda model, path: len(model.encode("x"))) == 384
 
 
@@ -251,3 +276,10 @@ def test_truncation_is_said_once(ours, caplog):
 def test_pickles(ours):
     import pickle
     assert (pickle.loads(pickle.dumps(ours)).encode("x") == ours.encode("x")).all()
+
+
+def test_backend_onnx_is_onnx_runtime(ours):
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    made = fletch.SentenceTransformer(MODEL, backend="onnx", device="cpu")
+    assert made.get_backend() == "onnx" and made.model.properties["onnxruntime.provider"] == "cpu"
+    assert np.abs(made.encode(S) - ours.encode(S)).max() <= TOLERANCE

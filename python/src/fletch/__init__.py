@@ -19,17 +19,22 @@ from .errors import (Busy, Cancelled, ChecksumError, ConfigError, DeadlineExceed
                      TextError, TooLong, TruncationWarning, Unsupported)
 
 if TYPE_CHECKING:
-    from .sentence_transformer import SentenceTransformer
+    from .sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
 __all__ = [
-    "ArrowRows", "Busy", "Cancelled", "ChecksumError", "ConfigError", "DeadlineExceeded", "Denied", "Embeddings",
-    "Error", "ForkError", "InputOutputError", "InvalidArgument", "Model", "ModelError", "NetworkError", "NotFound",
-    "OutOfMemory", "ProviderError", "SentenceTransformer", "Sparse", "TextError", "Tokens", "TooLong", "TruncationWarning",
-    "Unsupported", "__version__", "shared"]
+    "ArrowRows", "Busy", "Cancelled", "ChecksumError", "ConfigError", "CrossEncoder", "DeadlineExceeded", "Denied",
+    "Embeddings", "Error", "ForkError", "InputOutputError", "InvalidArgument", "Model", "ModelError", "MultiVectorEncoder",
+    "NetworkError", "NotFound", "OutOfMemory", "ProviderError", "SentenceTransformer", "Sparse", "SparseEncoder",
+    "TextError", "Tokens", "TooLong", "TruncationWarning", "Unsupported", "__version__", "shared"]
+_LATE = ("CrossEncoder", "MultiVectorEncoder", "SentenceTransformer", "SparseEncoder")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "SentenceTransformer":  # imported when asked for: most programs need Model alone
-        from .sentence_transformer import SentenceTransformer
-        return SentenceTransformer
+    if name in _LATE:  # imported when asked for: most programs need Model alone
+        from . import sentence_transformers
+        return getattr(sentence_transformers, name)
     raise AttributeError(f"module 'fletch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -104,10 +105,14 @@ class LocalFolder:
 
     def read(self, name: str) -> bytes | None:
         try:
-            with open(self._at(name), "rb") as file:
-                return file.read()
+            # a pipe in the place of a file would be waited for, a device may have no end
+            fd = os.open(self._at(name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", self._at(name))
+            return file.read()
 
     def size(self, name: str) -> int | None:
         try:

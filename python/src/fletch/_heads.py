@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from . import _fletch
 from ._inputs import make_texts, positive
+from ._progress import Progress, rows_heard
 from .errors import TruncationWarning
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _ACTIVATIONS = {None: 0, "none": 1, "sigmoid": 2, "softmax": 3}
 _TRUNCATE = {None: 0, "warn": 0, "right": 1, "left": 2, "error": 3}
 _TOKENS, _SPARSE = 1, 3
 _STEP = 256  # texts of one call of the library: between two of them an interrupt is heard
+_STEP_HEARD = 32  # where somebody hears of rows
 
 
 class Sparse(NamedTuple):
@@ -65,13 +67,13 @@ class Heads:
                           f"{cut.find(1)}; truncate='right' keeps quiet, 'error' refuses", TruncationWarning, 4)
 
     def _scores(self, texts: Texts, query: str | None, second: Texts | None, columns: int, prompt: str | None,
-                prompt_name: str | None, max_length: int | None, truncate: str | None,
-                activation: str | None) -> NDArray[np.float32]:
+                prompt_name: str | None, max_length: int | None, truncate: str | None, activation: str | None,
+                progress: Progress) -> NDArray[np.float32]:
         rest = (columns, _c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"),
                 0 if max_length is None else positive(max_length, "max_length"),
                 _choice(_TRUNCATE, "truncate", truncate), _choice(_ACTIVATIONS, "activation", activation))
         rows, cut = np.empty((len(texts), columns), np.float32), bytearray()
-        for first, count in _steps(len(texts)):
+        for first, count in _steps(len(texts), progress):
             raw, marks = self._usable().scores(texts, first, count, query, second, *rest)
             rows[first:first + count] = np.frombuffer(raw, np.float32).reshape(count, columns)
             cut += marks
@@ -79,18 +81,19 @@ class Heads:
         return rows
 
     def rerank(self, query: str, documents: Any, *, prompt: str | None = None, prompt_name: str | None = None,
-               max_length: int | None = None, truncate: str | None = None,
-               activation: str | None = None) -> NDArray[np.float32]:
+               max_length: int | None = None, truncate: str | None = None, activation: str | None = None,
+               progress: Progress = None) -> NDArray[np.float32]:
         """The score of every document (n,), the higher the better: by a reranker, as CrossEncoder.predict gives them, or by
         late interaction. activation: None (the model's own), "none", "sigmoid"."""
         if not isinstance(query, str):
             raise TypeError(f"a query must be a str, not {type(query).__name__}")
         texts = make_texts([documents] if isinstance(documents, str) else documents, False)
-        return self._scores(texts, query, None, 1, prompt, prompt_name, max_length, truncate, activation)[:, 0]
+        return self._scores(texts, query, None, 1, prompt, prompt_name, max_length, truncate, activation,
+                            progress)[:, 0]
 
     def classify(self, texts: Any, second: Any = None, *, prompt: str | None = None, prompt_name: str | None = None,
-                 max_length: int | None = None, truncate: str | None = None,
-                 activation: str | None = None) -> NDArray[np.float32]:
+                 max_length: int | None = None, truncate: str | None = None, activation: str | None = None,
+                 progress: Progress = None) -> NDArray[np.float32]:
         """The scores of every label (n, labels), of texts or of pairs with `second`; (labels,) for a str. activation: None
         (the model's own), "none", "sigmoid", "softmax"."""
         single = isinstance(texts, str)
@@ -100,18 +103,19 @@ class Heads:
         pairs = None if second is None else make_texts([second] if single else second, False)
         if pairs is not None and len(pairs) != len(made):
             raise ValueError(f"there are {len(made)} texts, but {len(pairs)} second ones")
-        rows = self._scores(made, None, pairs, max(1, len(self.labels)), prompt, prompt_name, max_length, truncate, activation)
+        rows = self._scores(made, None, pairs, max(1, len(self.labels)), prompt, prompt_name, max_length, truncate, activation,
+                            progress)
         return rows[0] if single else rows
 
     def _lists(self, kind: int, texts: Texts, prompt: str | None, prompt_name: str | None, max_length: int | None,
-               truncate: str | None, normalize: bool | None, top_k: int,
-               threshold: float) -> list[tuple[int, bytes, bytes]]:
+               truncate: str | None, normalize: bool | None, top_k: int, threshold: float,
+               progress: Progress) -> list[tuple[int, bytes, bytes]]:
         rest = (_c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"),
                 0 if max_length is None else positive(max_length, "max_length"),
                 _choice(_TRUNCATE, "truncate", truncate), 0 if normalize is None else 1 if normalize else -1,
                 positive(top_k, "top_k") if top_k else 0, threshold)
         lists, cut = [], bytearray()
-        for first, count in _steps(len(texts)):
+        for first, count in _steps(len(texts), progress):
             columns, found, marks = self._usable().lists(kind, texts, first, count, *rest)
             lists += [(columns, ids, values) for ids, values in found]
             cut += marks
@@ -119,23 +123,25 @@ class Heads:
         return lists
 
     def embed_tokens(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
-                     max_length: int | None = None, truncate: str | None = None, normalize: bool | None = None) -> Any:
+                     max_length: int | None = None, truncate: str | None = None, normalize: bool | None = None,
+                     progress: Progress = None) -> Any:
         """A vector for every token: an array (tokens, d) for each text, one array for a str. A late-interaction model
         (ColBERT) gives those that it compares, with prompt_name "query" or "document" for the side."""
         single = isinstance(texts, str)
         made = make_texts([texts] if single else texts, False)
         rows = [np.frombuffer(values, np.float32).reshape(-1, columns).copy() for columns, _, values in
-                self._lists(_TOKENS, made, prompt, prompt_name, max_length, truncate, normalize, 0, 0.0)]
+                self._lists(_TOKENS, made, prompt, prompt_name, max_length, truncate, normalize, 0, 0.0, progress)]
         return rows[0] if single else rows
 
     def embed_sparse(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
                      max_length: int | None = None, truncate: str | None = None, top_k: int = 0,
-                     threshold: float = 0.0) -> Sparse:
+                     threshold: float = 0.0, progress: Progress = None) -> Sparse:
         """Weights of vocabulary entries, by a sparse model (SPLADE) or bge-m3, as rows of a Sparse. top_k keeps the heaviest of a text,
         threshold those of at least that weight; prompt_name "query" or "document" names the side where a model has two."""
         made = make_texts([texts] if isinstance(texts, str) else texts, False)
         data, indices, ends = [], [], [0]
-        for _, ids, values in self._lists(_SPARSE, made, prompt, prompt_name, max_length, truncate, None, top_k, threshold):
+        for _, ids, values in self._lists(_SPARSE, made, prompt, prompt_name, max_length, truncate, None, top_k, threshold,
+                                          progress):
             indices.append(ids)
             data.append(values)
             ends.append(ends[-1] + len(ids) // 4)
@@ -166,6 +172,9 @@ async def _elsewhere(call: Callable[..., _T], *texts: Any, **arguments: Any) -> 
     return await asyncio.to_thread(call, *texts, **arguments)
 
 
-def _steps(count: int) -> Iterator[tuple[int, int]]:
-    for first in range(0, count, _STEP):
-        yield first, min(_STEP, count - first)
+def _steps(count: int, progress: Progress) -> Iterator[tuple[int, int]]:
+    step = _STEP if progress is None or progress is False else _STEP_HEARD
+    with rows_heard(progress, count) as update:
+        for first in range(0, count, step):
+            yield first, min(step, count - first)
+            update(min(step, count - first))

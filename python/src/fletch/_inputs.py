@@ -20,7 +20,7 @@ def make_texts(texts: Any, nulls: bool = False) -> _fletch.Texts:
         return _fletch.make_texts(_from_numpy(texts), nulls, False)
     kind = type(texts)
     if kind.__module__.partition(".")[0] == "pandas" and hasattr(texts, "to_numpy"):
-        return _fletch.make_texts(_from_pandas(texts), nulls, False)
+        return _fletch.make_texts(_from_pandas(texts, nulls), nulls, False)
     if hasattr(texts, "__arrow_c_stream__"):  # chunked columns have both; their chunks need no joining
         return _fletch.make_texts(texts.__arrow_c_stream__(), nulls, True)
     if hasattr(texts, "__arrow_c_array__"):
@@ -39,12 +39,14 @@ def _from_numpy(array: np.ndarray[Any, Any]) -> list[Any]:
     return array.reshape(-1).tolist()
 
 
-def _from_pandas(column: Any) -> list[Any]:
+def _from_pandas(column: Any, nulls: bool) -> list[Any]:
     if column.ndim != 1:
         raise TypeError("texts must be one column, not a table: pass frame['name']")
     missing = np.asarray(column.isna())
     values: list[Any] = column.tolist()
     if missing.any():  # NaN, NaT and pandas.NA are the same nothing
+        if not nulls:  # in the words for an Arrow column's
+            raise ValueError(f"text {missing.argmax()} is null; fill the nulls, drop them, or ask for on_error='null'")
         values = [None if gone else value for value, gone in zip(values, missing)]
     return values
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import logging
 import math
@@ -26,23 +25,23 @@ from . import _fletch, _hub, _similarity
 from ._arrow import ArrowRows
 from ._heads import Heads
 from ._inputs import make_texts, positive
+from ._progress import Progress, rows_heard
 from .errors import DeadlineExceeded, Error, ForkError, InvalidArgument, TextError, TruncationWarning, move
 
 log = logging.getLogger("fletch")
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
-Dtype: TypeAlias = Literal["float32", "int8", "uint8", "binary", "ubinary"]
+Dtype: TypeAlias = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 Truncate: TypeAlias = Literal["warn", "right", "left", "error"]
 OnError: TypeAlias = Literal["raise", "null"]
-Progress: TypeAlias = bool | Callable[[int], object] | None
 Rows: TypeAlias = NDArray[Any]
 
 _DTYPES: dict[str, tuple[int, Any, int]] = {  # name: the library's number, numpy's type, dimensions in an item
-    "float32": (0, np.dtype(np.float32), 1), "int8": (1, np.dtype(np.int8), 1), "uint8": (2, np.dtype(np.uint8), 1),
+    "float32": (0, np.dtype(np.float32), 1), "float16": (0, np.dtype(np.float32), 1), "int8": (1, np.dtype(np.int8), 1), "uint8": (2, np.dtype(np.uint8), 1),
     "binary": (3, np.dtype(np.int8), 8), "ubinary": (4, np.dtype(np.uint8), 8)}
 _TRUNCATE = {"warn": 0, "right": 1, "left": 2, "error": 3}
 _LANES = {"interactive": 0, "bulk": 1}
-_F32 = _DTYPES["float32"]
+DtypeLike: TypeAlias = Dtype | type[np.generic] | np.dtype[Any]
 
 
 class Tokens(NamedTuple):
@@ -68,7 +67,7 @@ class Embeddings:
 class _Call:
     """One embedding: the texts, where rows and facts go, and the arguments as the library wants them."""
 
-    __slots__ = ("texts", "rows", "truncated", "tokens", "status", "arguments", "warn", "single")
+    __slots__ = ("texts", "rows", "truncated", "tokens", "status", "arguments", "warn", "single", "half")
 
     def __init__(self, model: Model, texts: Any, prompt: str | None, prompt_name: str | None, dimensions: int | None,
                  dtype: Any, normalize: bool | None, max_length: int | None, truncate: str | None, out: Any,
@@ -76,12 +75,14 @@ class _Call:
         self.single = isinstance(texts, str)
         self.texts = make_texts(texts, on_error == "null")
         count = len(self.texts)
-        number, kind, packed = _F32 if dtype == "float32" else _dtype_of(dtype)
+        name = "float32" if dtype == "float32" else _name_of(dtype)
+        number, kind, packed = _DTYPES[name]
+        self.half = name == "float16"  # of float32 rows, when they are done
         columns = model.dimensions if dimensions is None else positive(dimensions, "dimensions")
-        if out is None:
-            self.rows = np.empty((count, -(-columns // packed)), kind)
-        else:
-            self.rows = out
+        shape = count, -(-columns // packed)
+        if self.half and out is not None:
+            _check_half(out, shape, self.single)
+        self.rows = np.empty(shape, kind) if out is None or self.half else out
         self.warn = truncate is None or truncate == "warn"
         if on_error != "raise" and on_error != "null":
             raise ValueError(f'on_error must be "raise" or "null", not {on_error!r}')
@@ -99,9 +100,14 @@ class _Call:
                           self.status if on_error == "null" else None)
 
     def finish(self, info: bool, out: Any, depth: int) -> Any:
-        rows = self.rows
         if self.status is not None and self.arguments[-1] is not None:
             self._blank_failed()
+        if self.half:
+            with np.errstate(over="ignore"):  # what is too large becomes infinite
+                self.rows = self.rows.astype(np.float16)
+            if out is not None:
+                np.copyto(np.asarray(out), self.rows.reshape(np.asarray(out).shape))
+        rows = self.rows
         if self.warn and self.truncated is not None and 1 in self.truncated:
             count, first = self.truncated.count(1), self.truncated.find(1)
             warnings.warn(f"{count} of {len(self.truncated)} texts were cut to the model's length, the first at index "
@@ -127,11 +133,22 @@ class _Call:
             rows[bad] = np.nan if rows.dtype.kind == "f" else 0
 
 
-def _dtype_of(dtype: Any) -> tuple[int, Any, int]:
+def _name_of(dtype: Any) -> str:
     try:
-        return _DTYPES[dtype if isinstance(dtype, str) else np.dtype(dtype).name]
-    except (KeyError, TypeError):
-        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}") from None
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in _DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}")
+    return name
+
+
+def _check_half(out: Any, shape: tuple[int, int], single: bool) -> None:
+    rows = np.asarray(out)
+    if rows.dtype != np.float16 or not rows.flags.writeable:
+        raise ValueError(f"out must be a writable array of float16, not of {rows.dtype}")
+    if rows.shape != shape and not (single and rows.shape == shape[1:]):
+        raise ValueError(f"out must have the shape {shape}")
 
 
 def _text(value: Any, name: str) -> str | None:
@@ -263,29 +280,29 @@ class Model(Heads):
 
     @overload
     def embed(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
-              dimensions: int | None = None, dtype: Any = "float32", normalize: bool | None = None,
+              dimensions: int | None = None, dtype: DtypeLike = "float32", normalize: bool | None = None,
               max_length: int | None = None, truncate: Truncate | None = None, out: None = None,
               info: Literal[False] = False, on_error: OnError = "raise", progress: Progress = None) -> Rows: ...
     @overload
     def embed(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
-              dimensions: int | None = None, dtype: Any = "float32", normalize: bool | None = None,
+              dimensions: int | None = None, dtype: DtypeLike = "float32", normalize: bool | None = None,
               max_length: int | None = None, truncate: Truncate | None = None, out: Any = None,
               info: Literal[True], on_error: OnError = "raise", progress: Progress = None) -> Embeddings: ...
     @overload
     def embed(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
-              dimensions: int | None = None, dtype: Any = "float32", normalize: bool | None = None,
+              dimensions: int | None = None, dtype: DtypeLike = "float32", normalize: bool | None = None,
               max_length: int | None = None, truncate: Truncate | None = None, out: Any,
               info: Literal[False] = False, on_error: OnError = "raise", progress: Progress = None) -> Any: ...
 
     def embed(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
-              dimensions: int | None = None, dtype: Any = "float32", normalize: bool | None = None,
+              dimensions: int | None = None, dtype: DtypeLike = "float32", normalize: bool | None = None,
               max_length: int | None = None, truncate: Truncate | None = None, out: Any = None, info: bool = False,
               on_error: OnError = "raise", progress: Progress = None) -> Any:
         """The vectors of texts: (n, d) for a sequence or column, (d,) for a str.
 
         texts: str, list, tuple, numpy or pandas column, or any Arrow column.
         prompt, prompt_name: put in front of every text. dimensions: cut to as many, of unit length again.
-        dtype: float32; int8, uint8: round(127 x); binary, ubinary: a bit per dimension.
+        dtype: float32; float16: the nearest; int8, uint8: round(127 x); binary, ubinary: a bit per dimension.
         truncate: "warn" (the default) cuts and warns, "right" and "left" cut in silence, "error" raises TooLong.
         out: a writable array (n, d), a memmap for instance. info: give an Embeddings with tokens, truncated, status.
         on_error: "raise", or "null": a text that cannot be embedded has NaN (0 for whole numbers) for a row.
@@ -296,7 +313,7 @@ class Model(Heads):
         if progress is None or progress is False:
             self._usable().embed(*call.arguments)
         else:
-            with _bar(progress, len(call.texts)) as update:
+            with rows_heard(progress, len(call.texts)) as update:
                 self._usable().embed(*call.arguments, update)
         if _fletch.log_waits():
             _say_log()
@@ -317,7 +334,7 @@ class Model(Heads):
         return self.embed(texts, **self._role(("document", "passage", "corpus"), arguments))
 
     def embed_arrow(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
-                    dimensions: int | None = None, dtype: Any = "float32", normalize: bool | None = None,
+                    dimensions: int | None = None, dtype: DtypeLike = "float32", normalize: bool | None = None,
                     max_length: int | None = None, truncate: Truncate | None = None) -> ArrowRows:
         """As embed, as an Arrow column; a null text gives a null row."""
         call = _Call(self, texts, prompt, prompt_name, dimensions, dtype, normalize, max_length, truncate, None, False,
@@ -385,7 +402,7 @@ class Model(Heads):
     # ---- asyncio ------------------------------------------------------------------------------------------------
 
     async def aembed(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
-                     dimensions: int | None = None, dtype: Any = "float32", normalize: bool | None = None,
+                     dimensions: int | None = None, dtype: DtypeLike = "float32", normalize: bool | None = None,
                      max_length: int | None = None, truncate: Truncate | None = None, out: Any = None,
                      info: bool = False, on_error: OnError = "raise",
                      lane: Literal["interactive", "bulk"] = "interactive", deadline: float | None = None) -> Any:
@@ -510,21 +527,6 @@ def _rebuild(kind: type[Model], path: str, options: tuple[tuple[str, str], ...])
     model._options, model._name = options, path
     model._open(path)
     return model
-
-
-@contextlib.contextmanager
-def _bar(progress: Any, total: int) -> Iterator[Callable[[int], object]]:
-    if callable(progress):
-        yield progress
-        return
-    try:
-        from tqdm.auto import tqdm  # type: ignore[import-untyped]
-    except ImportError:
-        log.info("no progress bar: tqdm is not installed")
-        yield lambda rows: None
-        return
-    with tqdm(total=total, unit="text", desc="Embedding") as bar:
-        yield bar.update
 
 
 _shared: dict[tuple[str | None, str], Model] = {}

@@ -2,7 +2,31 @@
 """What fletch raises. Every class is also the built-in one that Python programs catch for the same thing."""
 from __future__ import annotations
 
+import re
+
 from . import _fletch
+
+# What the library says to programs in C and on the command line, said to Python (python/tests reads them all).
+_WORDS = [(re.compile(said), here) for said, here in (
+    (r"fletch_(\w+) \(fletch [^()]*\)", r"Model.\1"),
+    (r"give the text with --prompt", "give the text with prompt="),
+    (r"ask for --precision bf16 or int8", "ask for precision='bf16' or 'int8'"),
+    (r"with --pooling mean, cls or lasttoken", "with config={'model.pooling': …}: mean, cls or lasttoken"),
+    (r"`fletch (?:config|help options)` lists (?:the keys there are|those that do)", "docs/options.md lists the keys there are"),
+    (r"[Rr]un `fletch model pull ([^`]+)` where a network is allowed", r"Call fletch.Model('\1') where a network is allowed"),
+    (r"[Rr]un `fletch model pull ([^`]+)` to be sure", r"Delete it there and call fletch.Model('\1') to be sure"),
+    (r"[Rr]un `fletch model (?:verify|rm)` (?:or pull the model again|and `fletch model pull` to get them anew)",
+     "Delete the model's folder and open the model by its name: it is downloaded again"),
+    (r"; `fletch model ls` lists what (?:is|it has)", ""),
+    (r",? ?\(make (?:cuda|onnxruntime)\)", ""), (r"; build one with: make cuda", ""),
+    (r"build it with: make cuda, or name it with cuda\.module", "name it with config={'cuda.module': …}"),
+    (r"`make onnxruntime` or ", ""), (r" \(--gpus all\)", ""))]
+
+
+def _in_python(message: str) -> str:
+    for said, here in _WORDS:
+        message = said.sub(here, message)
+    return message
 
 
 class Error(Exception):
@@ -10,6 +34,9 @@ class Error(Exception):
 
     code: str = "EINTERNAL"  #: the library's name of it, "ENOTFOUND"
     where: int | None = None  #: the index of the text to blame, or None
+
+    def __init__(self, *details: object) -> None:
+        super().__init__(*(_in_python(one) if isinstance(one, str) else one for one in details))
 
 
 class InvalidArgument(Error, ValueError):

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from . import _fletch, errors
 from ._columns import REFUSABLE
 from ._folder import Folder, open_folder
-from ._model import Model
+from ._model import Dtype, Model
 
 __all__ = ["JobError", "check", "run"]
 
@@ -81,18 +81,23 @@ def _open(filesystem: Any, path: str) -> Any:
     return open(path, "rb") if filesystem is None else filesystem.open_input_file(path)
 
 
-def _look(filesystem: Any, path: str, split_rows: int) -> _Input:
+def _sample(filesystem: Any, path: str) -> tuple[int, str]:
+    """Size, and SHA-256 of the head and the tail, where the footer is."""
     with _open(filesystem, path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         head = file.read(_SAMPLE)
         file.seek(max(0, size - _SAMPLE))
-        sample = hashlib.sha256(head + file.read(_SAMPLE)).hexdigest()
-        file.seek(0)
+        return size, hashlib.sha256(head + file.read(_SAMPLE)).hexdigest()
+
+
+def _look(filesystem: Any, path: str, split_rows: int) -> _Input:
+    size, sample = _sample(filesystem, path)
+    with _open(filesystem, path) as file:
         try:
             footer = pq.ParquetFile(file).metadata
         except pa.ArrowInvalid as error:
-            raise errors.InputOutputError(f"{path} is no whole Parquet file: {error}") from None
+            raise errors.InputOutputError(f"{path} is not a whole Parquet file: {error}") from None
     parts: list[tuple[int, int, list[int]]] = []
     begin = end = 0
     groups: list[int] = []
@@ -144,22 +149,15 @@ def _describe(inputs: list[_Input], model: Model, options: dict[str, str], split
     return (_dumps(members)[:-2] + ",".join(lines) + "]}\n").encode()
 
 
-def _flat(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every member by a name that says where it is, from the general to the special."""
+def _flat(job: dict[str, Any], paths: list[str]) -> Iterator[tuple[str, Any]]:
+    """Every member by a name that says where it is, from the general to the special. An input has any path, here and on
+    other machines; `paths` are those that we know it by."""
     yield from ((key, job.get(key)) for key in ("job", "fletch", "split_rows", "split_bytes"))
     yield from (("option " + key, value) for key, value in job.get("options", {}).items())
     yield "model", job.get("model")
-    for one in job.get("inputs", []):
-        path = one.get("path", one.get("path_hex"))
-        yield from ((f"{key} of {path}", value) for key, value in one.items() if key != "path")
-
-
-def _spelled_alike(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """`theirs`, with a file that we name in another way (texts/a, /data/texts/a) named in ours."""
-    for one, other in zip(theirs.get("inputs", []), ours["inputs"]):
-        if {"path"} <= one.keys() & other.keys() and os.path.realpath(one["path"]) == os.path.realpath(other["path"]):
-            one["path"] = other["path"]
-    return theirs
+    for i, one in enumerate(job.get("inputs", [])):
+        path = paths[i] if i < len(paths) else one.get("path")
+        yield from ((f"{key} of input {i + 1}, {path}", one.get(key)) for key in ("size", "extent", "sample", "parts"))
 
 
 def _join(folder: Folder, ours: bytes, mixed_isa: bool) -> str:
@@ -169,8 +167,9 @@ def _join(folder: Folder, ours: bytes, mixed_isa: bool) -> str:
     theirs = folder.read("job.json") or b""
     if theirs != ours:
         try:
-            there = dict(_flat(_spelled_alike(json.loads(theirs), json.loads(ours))))
-            here = dict(_flat(json.loads(ours)))
+            mine = json.loads(ours)
+            paths = [one.get("path", "") for one in mine["inputs"]]
+            here, there = dict(_flat(mine, paths)), dict(_flat(json.loads(theirs), paths))
         except (ValueError, AttributeError, TypeError) as error:
             raise JobError(f"job.json is damaged: {error}") from None
         for key in here | there:
@@ -221,7 +220,7 @@ class _Work:
     column: str
     id: str | None
     keep: list[str]
-    dtype: str
+    dtype: Dtype
     format: str
     on_error: str
     arguments: dict[str, Any]
@@ -374,7 +373,7 @@ def _refuse_inside(inputs: Sequence[str], output: str) -> None:
 
 def run(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], output: str | os.PathLike[str], *,
         column: str = "text", id: str | None = None, keep: Sequence[str] = (), shard: tuple[int, int] | str = (0, 1),
-        model: Model | str | os.PathLike[str] | None = None, dtype: str = "float32", format: str = "parquet",
+        model: Model | str | os.PathLike[str] | None = None, dtype: Dtype = "float32", format: str = "parquet",
         split_rows: int = 100_000, on_error: str = "skip", mixed_isa: bool = False, filesystem: Any = None,
         output_filesystem: Any = None, progress: Callable[[int, int], object] | None = None,
         **arguments: Any) -> dict[str, Any]:
@@ -443,6 +442,14 @@ def _do(work: _Work, files: list[_Input], index: int, count: int, start: float,
     return summary
 
 
+def _compare(one: dict[str, Any]) -> str | None:
+    """What is wrong with an input that is still there; "" nothing, None it is gone."""
+    path = os.fsdecode(bytes.fromhex(one["path_hex"])) if "path_hex" in one else one["path"]
+    if not os.path.isfile(path):
+        return None
+    return "" if _sample(None, path) == (one["size"], one["sample"]) else f"{path} has changed since the job was begun"
+
+
 def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool = False,
           filesystem: Any = None) -> dict[str, Any]:
     """What `fletch run --check` says of a folder, and the faults as "wrong"; with `finish` _SUCCESS is written."""
@@ -453,7 +460,14 @@ def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool =
     job, totals = hashlib.sha256(text).hexdigest(), {"parts": 0, "done": 0, "missing": 0, "damaged": 0, "rows": 0,
                                                      "refused": 0, "tokens": 0, "truncated": 0, "bytes": 0}
     wrong, digests, expected = [], [], {"job.json", "_SUCCESS"}
-    for i, one in enumerate(json.loads(text)["inputs"]):
+    inputs = json.loads(text)["inputs"]
+    changed = [_compare(one) for one in inputs]
+    if gone := changed.count(None):
+        print(f"fletch: note: {gone} of {len(inputs)} inputs are gone, or in an object store, and were not compared",
+              file=sys.stderr)
+    wrong += [fault for fault in changed if fault]
+    totals["damaged"] += len(wrong)
+    for i, one in enumerate(inputs):
         covered: int | None = 0
         for name in (f"part-{i:05}-{k:05}" for k in range(one["parts"])):
             found = _manifest(folder, name, job)
@@ -483,11 +497,14 @@ def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool =
     parts = [] if wrong else [name for name in folder.names() if name.startswith("part-")]
     strangers = sorted(set(parts) - expected)
     totals["damaged"] += len(strangers)
-    wrong += [f"{name} is no part of this job" for name in strangers]
+    wrong += [f"{name} is not part of this job" for name in strangers]
     result = totals | {"sha256": None if wrong else hashlib.sha256("".join(digests).encode()).hexdigest()}
     if wrong:
         with contextlib.suppress(OSError):  # of an earlier check; a folder may be read-only
             folder.remove("_SUCCESS")
+    elif finish and totals["refused"] and not totals["rows"]:
+        raise JobError(f"none of the {totals['refused']} rows has a vector: _SUCCESS is not written; the column "
+                       "\"refused\" says why; begin another job in another folder")
     elif finish:
         folder.sweep(True)
         folder.put("_SUCCESS", (_dumps(result) + "\n").encode())
@@ -533,7 +550,7 @@ def _look_at(given: argparse.Namespace) -> int:
     for text in wrong[:20]:
         print(f"fletch: {text}", file=sys.stderr)
     if totals["damaged"]:
-        print("hint: remove NAME.parquet or NAME.npy, and NAME.json, of each part that is damaged, and what is no part of "
+        print("hint: remove NAME.parquet or NAME.npy, and NAME.json, of each part that is damaged, and what is not part of "
               "this job; then run again", file=sys.stderr)
     print(_dumps(totals))
     return 1 if wrong else 4 if totals["refused"] and given.on_error != "accept" else 0

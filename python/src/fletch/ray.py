@@ -17,7 +17,7 @@ from ray.data.checkpoint import CheckpointConfig
 
 from . import _fletch
 from ._columns import check_version, embed_column, fixed_lists
-from ._model import shared
+from ._model import Dtype, shared
 
 
 class Embedder:
@@ -36,7 +36,7 @@ class Embedder:
 
 
 def embed(ds: Dataset, *, column: str = "text", output: str = "embedding", model: str | None = None,
-          dtype: str = "float32", concurrency: int = 1, cpus: int = 1, gpus: float = 0, batch_size: int = 4096,
+          dtype: Dtype = "float32", concurrency: int = 1, cpus: int = 1, gpus: float = 0, batch_size: int = 4096,
           options: dict[str, Any] | None = None, resume_id: str | None = None, resume_path: str | None = None,
           **arguments: Any) -> Dataset:
     """The dataset with the columns `output`, a fixed-size list, and `output`_refused, why a text has none.

@@ -20,7 +20,7 @@ from pyspark.sql.types import (ArrayType, BinaryType, ByteType, DataType, FloatT
 
 from . import _fletch
 from ._columns import check_version, embed_column, lists
-from ._model import shared
+from ._model import Dtype, shared
 
 #: Spark has no unsigned bytes: uint8 is widened, packed bits are a binary value.
 _KINDS: dict[str, DataType] = {
@@ -50,7 +50,7 @@ def _mapper(model: str | None, column: str, output: str, options: dict[str, Any]
 
 
 def embed(frame: DataFrame, *, column: str = "text", output: str = "embedding", model: str | None = None,
-          dtype: str = "float32", options: dict[str, Any] | None = None, **arguments: Any) -> DataFrame:
+          dtype: Dtype = "float32", options: dict[str, Any] | None = None, **arguments: Any) -> DataFrame:
     """The frame with the columns `output` and `output`_refused, why a text has none.
 
     `output` is array<float>, array<tinyint> (int8, binary), array<smallint> (uint8) or binary (ubinary). options:
