@@ -43,14 +43,18 @@ static size_t number(int argc, char **argv, int index, size_t otherwise) {
     return argc > index ? (size_t)strtoull(argv[index], NULL, 10) : otherwise;
 }
 
+static bool never(const void *user) {
+    (void)user;
+    return false;
+}
+
 int main(int argc, char **argv) {
     size_t      rows = number(argc, argv, 1, 1000000), columns = number(argc, argv, 2, 384);
     size_t      searches = number(argc, argv, 3, 21);
     uint64_t    ns[SEARCHES_MAX], core[SEARCHES_MAX];
-    fl_vectors *vectors   = NULL;
-    atomic_bool cancelled = false;
-    float      *row       = fl_alloc_array(columns, sizeof *row),
-          *query          = fl_alloc_array(columns, sizeof *row);
+    fl_vectors *vectors = NULL;
+    float      *row     = fl_alloc_array(columns, sizeof *row),
+          *query        = fl_alloc_array(columns, sizeof *row);
     if (row == NULL || query == NULL || rows == 0 || columns % FL_DOT_LANES != 0 || searches == 0 ||
         searches > SEARCHES_MAX || fl_vectors_open(&vectors, columns, NULL) < 0 ||
         fl_vectors_reserve(vectors, rows, NULL) < 0) {
@@ -69,7 +73,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < searches; i++) {
         fl_hit   hits[K];
         uint64_t begin = fl_clock_ns(), begin_core = core_ns();
-        size_t   found = fl_vectors_search(vectors, query, K, NULL, 0, &cancelled, hits);
+        size_t   found = fl_vectors_search(vectors, query, K, NULL, 0, never, NULL, hits);
         ns[i]          = fl_clock_ns() - begin;
         core[i]        = core_ns() - begin_core;
         if (found == 0 || hits[0].key != best.key) {

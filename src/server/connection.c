@@ -9,7 +9,8 @@
  *         the connection ends with it), after it when it is short (then the connection lives on). A request that cannot
  *         be read always ends its connection: what follows it may be anything.
  *         A connection is ended by shutting our side and throwing away what still comes, for
- *         FL_LINGER_SECONDS: closing a socket with unread bytes would reset it, and the peer might lose the reply.
+ *         FL_LINGER_SECONDS, or until another wants its place: closing a socket with unread bytes would reset it, and
+ *         the peer might lose the reply.
  *         A peer that shuts its side while its request runs is taken to have left: the work is cancelled.
  * Memory  A connection between requests has no buffer; buffers wait with their thread. Replies go out
  *         from the request's own, uncopied.
@@ -116,9 +117,8 @@ static void end_conn(fl_conn *conn) {
     if (conn->request != NULL) {
         settle(conn, 499);
     }
-    if (conn->phase != FL_PHASE_LINGER) {
-        (void)atomic_fetch_sub(&io->server->open, 1);
-    }
+    (void)atomic_fetch_sub(
+        conn->phase == FL_PHASE_LINGER ? &io->server->lingering : &io->server->open, 1);
     (void)close(conn->fd);
     give_buffer(conn);
     fl_transport_move(conn, NULL);
@@ -133,7 +133,9 @@ static void linger(fl_conn *conn) {
         end_conn(conn);
         return;
     }
+    (void)atomic_fetch_add(&server->lingering, 1);
     (void)atomic_fetch_sub(&server->open, 1);
+    fl_transport_move(conn, &conn->io->lingering);
     set_phase(conn, FL_PHASE_LINGER);
     conn->readable = true;
     give_buffer(conn);
@@ -643,6 +645,10 @@ static void leave(fl_conn *conn) {
     if (conn->phase == FL_PHASE_IDLE) {
         end_conn(conn);
     }
+}
+
+void fl_conn_make_room(fl_conn *conn) {
+    end_conn(conn);
 }
 
 void fl_conn_look(fl_conn *conn, uint64_t now) {

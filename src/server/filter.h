@@ -26,6 +26,9 @@ typedef struct fl_filter {
 /* Read `text`, which is overwritten and belongs to the filter from then on. NULL, or what is wrong with it. */
 const char *fl_filter_read(fl_filter *filter, char *text, size_t size);
 
+/* False: `metadata` cannot pass, which is found at the speed of memory where nothing in it is escaped. */
+bool fl_filter_may_pass(const fl_filter *filter, const char *metadata, size_t size);
+
 /* `metadata` is a JSON object; it is overwritten. */
 bool fl_filter_passes(const fl_filter *filter, char *metadata, size_t size);
 

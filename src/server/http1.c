@@ -54,10 +54,16 @@ static bool split_target(fl_http_head *head, char *data, size_t size) {
     if (strncasecmp(at, "http://", 7) == 0) {
         size_t host     = strcspn(at + 7, "/?");
         head->authority = head->target + 7;
-        if (host == 0 || at[7 + host] != '/') {
+        if (host == 0) {
             return false;
         }
         at += 7 + host;
+        if (*at !=
+            '/') { /* an empty path is "/"; its place is taken from the scheme, which was read */
+            memmove(at - host - 1, at - host, host);
+            head->authority--;
+            *--at = '/';
+        }
     }
     if (at[0] != '/' && strcmp(at, "*") != 0) {
         return false;
@@ -104,7 +110,7 @@ static int take_request_line(fl_http_head *head, char *data, char *line, size_t 
     head->target = (uint32_t)(first + 1 - data);
     *first = *last = '\0';
     if (memchr(data + head->target, '\0', target) != NULL || !split_target(head, data, target)) {
-        return refuse(head, 400, "the target is no path");
+        return refuse(head, 400, "invalid request target");
     }
     if (target > FL_LIMIT_URI) {
         return refuse(head, 414, "the target is longer than 4096 bytes");
@@ -175,7 +181,7 @@ static int take_meaning(fl_http_head *head, const char *data, uint32_t name, uin
             return refuse(head, 400, "more than one Host");
         }
         if (!is_host(text)) {
-            return refuse(head, 400, "Host is no host");
+            return refuse(head, 400, "invalid Host header");
         }
         head->host = value;
     } else if (strcasecmp(key, "connection") == 0) {
@@ -301,7 +307,28 @@ const char *fl_http_header(const fl_http_head *head, const char *data, const cha
 
 /* ---- Chunks -------------------------------------------------------------------------------------- */
 
-enum { SIZE, EXT, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, NAME, VALUE, VALUE_LF, END_LF, END };
+enum {
+    SIZE,
+    EXT, /* ; */
+    EXT_NAME,
+    EXT_NAMED, /* and a blank */
+    EXT_EQUALS,
+    EXT_TOKEN,
+    EXT_QUOTED,
+    EXT_ESCAPED,
+    EXT_WHOLE, /* a value in quotes */
+    EXT_BLANK, /* behind a value */
+    SIZE_LF,
+    DATA,
+    DATA_CR,
+    DATA_LF,
+    TRAILER,
+    NAME,
+    VALUE,
+    VALUE_LF,
+    END_LF,
+    END
+};
 
 static int take_size(fl_http_chunks *chunks, char c) {
     int digit = fl_hex_digit(c);
@@ -319,14 +346,38 @@ static int take_size(fl_http_chunks *chunks, char c) {
     return c == '\r' ? SIZE_LF : c == ';' ? EXT : -400;
 }
 
+/* The same inside of the extensions of a chunk's size, RFC 9112 7.1.1: ; name [= value], blanks around both. Nobody
+ * reads them, but who reads them otherwise than we do would see another message. */
+static int take_extension(int state, char c) {
+    bool blank = c == ' ' || c == '\t', ascii = is_value(c) && (unsigned char)c < 0x80;
+    int  after = c == ';' ? EXT : blank ? EXT_BLANK : -400;
+    switch (state) {
+    case EXT: return blank ? EXT : is_tchar(c) ? EXT_NAME : -400;
+    case EXT_NAME:
+        return is_tchar(c) ? EXT_NAME
+               : c == '\r' ? SIZE_LF
+               : c == '='  ? EXT_EQUALS
+               : blank     ? EXT_NAMED
+                           : after;
+    case EXT_NAMED: return c == '=' ? EXT_EQUALS : blank ? EXT_NAMED : after;
+    case EXT_EQUALS:
+        return blank ? EXT_EQUALS : c == '"' ? EXT_QUOTED : is_tchar(c) ? EXT_TOKEN : -400;
+    case EXT_TOKEN: return is_tchar(c) ? EXT_TOKEN : c == '\r' ? SIZE_LF : after;
+    case EXT_QUOTED:
+        return c == '"' ? EXT_WHOLE : c == '\\' ? EXT_ESCAPED : ascii ? EXT_QUOTED : -400;
+    case EXT_ESCAPED: return ascii ? EXT_QUOTED : -400;
+    case EXT_WHOLE: return c == '\r' ? SIZE_LF : after;
+    default: return after;
+    }
+}
+
 /* The state after byte `c` of a line, or the negative of a status. */
 static int take_byte(fl_http_chunks *chunks, char c) {
+    if (chunks->state >= EXT && chunks->state < SIZE_LF) {
+        return ++chunks->line <= EXT_MAX ? take_extension(chunks->state, c) : -400;
+    }
     switch (chunks->state) {
     case SIZE: return take_size(chunks, c);
-    case EXT:
-        return c == '\r'                                                             ? SIZE_LF
-               : is_value(c) && (unsigned char)c < 0x80 && ++chunks->line <= EXT_MAX ? EXT
-                                                                                     : -400;
     case SIZE_LF:
         chunks->line = chunks->digits = 0;
         chunks->count += chunks->left > 0;

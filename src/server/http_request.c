@@ -27,8 +27,10 @@ enum {
     LINE         = 64,
     LARGE_RESULT = 64 * 1024,
     REPLY_STEP   = 1024 * 1024,
+    SMALL_REPLY  = 64 * 1024,
     CELL_TEXT    = 13,
     CELL_NS      = 60,
+    MESSAGE_MAX  = 640,
     PACK_BYTE_NS = 15 /* of a reply that is packed */
 };
 
@@ -146,7 +148,8 @@ bool fl_request_hold(fl_http_request *request, size_t bytes) {
     return hold(fl_full(request), bytes);
 }
 
-/* The same for the bytes of the reply: `bytes` of it in all. What it had beyond that is given back. */
+/* The same for the bytes of the reply: `bytes` of it in all. What it had beyond that is given back. Large ones leave
+ * a sixteenth to small ones: who stands still with megabytes does not silence /metrics. */
 static bool hold_reply(fl_request_full *full, uint64_t bytes) {
     fl_server *server = full->shared.server;
     if (bytes <= full->replied) {
@@ -154,25 +157,28 @@ static bool hold_reply(fl_request_full *full, uint64_t bytes) {
         full->replied = bytes;
         return true;
     }
-    uint64_t more = bytes - full->replied;
-    if (atomic_fetch_add(&server->replies, more) + more <= server->max_replies) {
+    uint64_t more  = bytes - full->replied;
+    uint64_t limit = atomic_load(&server->max_replies);
+    limit -= bytes > SMALL_REPLY ? limit / 16 : 0;
+    if (atomic_fetch_add(&server->replies, more) + more <= limit) {
         full->replied = bytes;
         return true;
     }
     (void)atomic_fetch_sub(&server->replies, more);
-    full->crowded    = bytes > server->max_replies ? 413 : 503;
+    full->crowded    = bytes > limit ? 413 : 503;
     full->crowded_by = "server.max_reply_memory";
     return false;
 }
 
-int fl_reply_go_on(fl_http_request *request, fletch_error *error) {
+int fl_reply_go_on(fl_http_request *request, uint64_t to_come, fletch_error *error) {
     fl_request_full *full = fl_full(request);
-    uint64_t         size = request->reply.body.size;
+    uint64_t         size = request->reply.body.size + to_come;
     if (size > FL_ANSWER_MAX) {
         return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
                        "the answer would be larger than 512 MiB; ask for less at once");
     }
-    if (size > full->replied && !hold_reply(full, size + REPLY_STEP)) {
+    if (size > FL_LIMIT_HEADER_BYTES && size > full->replied &&
+        !hold_reply(full, to_come > 0 ? size : size + REPLY_STEP)) {
         return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "no memory is left for the reply");
     }
     return fl_request_over(request, error);
@@ -291,25 +297,83 @@ static void pack_reply(void *arg) {
     step(full);
 }
 
-static void send_reply(fl_http_request *request, int status) {
+/* The request's memory is at its bound: the word and the sentence for it. */
+static const char *tell_crowded(fl_http_request *request, char *message, size_t size) {
+    fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
+    const char *option = fl_full(request)->crowded_by;
+    fl_reply_header(request, "x-fletch-limit", "%s", option);
+    if (fl_full(request)->crowded == 413) {
+        (void)snprintf(message, size,
+                       "the request takes more memory than all may have (%s); send fewer texts at "
+                       "once",
+                       option);
+        return "payload_too_large";
+    }
+    fl_reply_header(request, "retry-after", "1");
+    (void)snprintf(message, size, "too many large requests at once");
+    return "unavailable";
+}
+
+/* Put an error where the reply was. When memory was refused, that is the error. */
+static void put_error(fl_http_request *request, int status, const char *code, char *message,
+                      size_t size) {
+    fl_request_full *full  = fl_full(request);
+    fl_http_reply   *reply = &request->reply;
+    if (full->crowded != 0) {
+        status = full->crowded;
+        code   = tell_crowded(request, message, size);
+    }
+    fl_utf8_make_printable(message); /* what the client sent may have been cut inside a character */
+    trim(&reply->body);
+    if (reply->body.failed) {
+        fl_buf_free(&reply->body);
+    }
+    reply->type               = NULL;
+    reply->status             = status;
+    const fl_dialect *dialect = request->route != NULL
+                                    ? request->route->dialect
+                                    : fl_dialect_of(request->path != NULL ? request->path : "/");
+    dialect->error(reply, status, code, message);
+    if (reply->body.failed) { /* a bare status is still an answer */
+        fl_buf_free(&reply->body);
+        reply->type = NULL;
+    }
+}
+
+/* The gate of server.max_reply_memory, which every reply passes here: one that finds no room is dropped for the
+ * refusal. What is no larger than a head always passes, refusals among them: a connection may hold so much anyway. */
+static void pass_gate(fl_http_request *request) {
     fl_request_full *full = fl_full(request);
-    size_t size = full->static_data != NULL ? full->static_size : request->reply.body.size;
+    fl_buf          *body = &request->reply.body;
+    char             message[MESSAGE_MAX];
+    full->crowded = 0; /* what was refused on the way here did not keep the reply from being made */
+    if (hold_reply(full, body->size)) {
+        return;
+    }
+    if (body->size > FL_LIMIT_HEADER_BYTES) {
+        fl_buf_free(body);
+        put_error(request, 503, "", message, sizeof message);
+    }
+    full->crowded = 0;
+    (void)atomic_fetch_add(&request->server->replies, body->size - full->replied);
+    full->replied = body->size;
+}
+
+/* The one way out: whatever is sent comes through here. */
+static void send_reply(fl_http_request *request, int status) {
+    fl_request_full *full  = fl_full(request);
+    fl_http_reply   *reply = &request->reply;
     if (atomic_exchange(&full->sent, true)) {
         fl_server_log_line(request->server->log, FL_LEVEL_ERROR, "%s replied twice",
                            request->route != NULL ? request->route->path : "the transport");
         return;
     }
-    request->reply.status = status;
-    full->crowded         = 0; /* what is there has been made: it is counted, whatever it is */
-    if (!hold_reply(full, request->reply.body.size)) {
-        (void)atomic_fetch_add(&request->server->replies, request->reply.body.size - full->replied);
-        full->replied = request->reply.body.size;
-    }
-    full->crowded = 0;
+    reply->status = status;
+    pass_gate(request);
+    size_t size = full->static_data != NULL ? full->static_size : reply->body.size;
     /* Rows of bytes lose next to nothing; a refusal may have to stand when this returns. */
-    bool text =
-        request->reply.type != NULL && strcmp(request->reply.type, "application/octet-stream") != 0;
-    if (full->gzips && status == 200 && size >= request->server->compress && text &&
+    bool text = reply->type != NULL && strcmp(reply->type, "application/octet-stream") != 0;
+    if (full->gzips && reply->status == 200 && size >= request->server->compress && text &&
         fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request)) {
         return;
     }
@@ -537,51 +601,15 @@ void fl_reply_static(fl_http_request *request, int status, const char *type, con
     send_reply(request, status);
 }
 
-/* The request's memory is at its bound: the word and the sentence for it. */
-static const char *tell_crowded(fl_http_request *request, char *message, size_t size) {
-    fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
-    const char *option = fl_full(request)->crowded_by;
-    fl_reply_header(request, "x-fletch-limit", "%s", option);
-    if (fl_full(request)->crowded == 413) {
-        (void)snprintf(message, size,
-                       "the request takes more memory than all may have (%s); send fewer texts at "
-                       "once",
-                       option);
-        return "payload_too_large";
-    }
-    fl_reply_header(request, "retry-after", "1");
-    (void)snprintf(message, size, "too many large requests at once");
-    return "unavailable";
-}
-
 void fl_reply_error(fl_http_request *request, int status, const char *code, const char *format,
                     ...) {
-    fl_http_reply *reply = &request->reply;
-    char           message[640];
-    va_list        list;
+    char    message[MESSAGE_MAX];
+    va_list list;
     va_start(list, format);
     (void)vsnprintf(message, sizeof message, format, list);
     va_end(list);
-    if (fl_full(request)->crowded != 0) {
-        status = fl_full(request)->crowded;
-        code   = tell_crowded(request, message, sizeof message);
-    }
-    fl_utf8_make_printable(message); /* what the client sent may have been cut inside a character */
-    trim(&reply->body);
-    if (reply->body.failed) {
-        fl_buf_free(&reply->body);
-    }
-    reply->type               = NULL;
-    reply->status             = status;
-    const fl_dialect *dialect = request->route != NULL
-                                    ? request->route->dialect
-                                    : fl_dialect_of(request->path != NULL ? request->path : "/");
-    dialect->error(reply, status, code, message);
-    if (reply->body.failed) { /* a bare status is still an answer */
-        fl_buf_free(&reply->body);
-        reply->type = NULL;
-    }
-    send_reply(request, reply->status);
+    put_error(request, status, code, message, sizeof message);
+    send_reply(request, request->reply.status);
 }
 
 /* Seconds until what waits now is likely to be done, by what the model did lately. */

@@ -17,7 +17,6 @@
  * Proof   tests/server/test_transport_keys.py. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -174,15 +173,7 @@ int fl_keys_load(fl_keys **out, const char *path, fletch_error *error) {
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the API keys");
     }
     atomic_store(&keys->holders, 1);
-    struct stat info;
-    int         status = FLETCH_OK;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-        status =
-            fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                    "%s is a pipe or a device, which may keep a reload waiting; name a file", path);
-    } else {
-        status = fl_file_read(path, FILE_MAX, &text, error);
-    }
+    int status = fl_file_read(path, FILE_MAX, &text, error);
     if (status < 0) {
         fl_error_prefix(error, "server.api_key_file");
     } else {

@@ -252,7 +252,7 @@ static void write_server(const writer *w) {
         simple(w, "store_items", "gauge", "Texts that the store holds (server.store).",
                (double)fl_store_count(server->store));
     }
-    simple(w, "log_dropped_lines_total", "counter", "Log lines dropped because nobody took them.",
+    simple(w, "log_dropped_lines_total", "counter", "Log lines dropped because the sink was full.",
            (double)fl_server_log_dropped(server->log));
     head(w, "build_info", "gauge", "Always 1; the version is in the label.");
     fl_buf_printf(w->out, "%s_build_info{version=\"%s\"} 1\n", metrics->prefix, fletch_version());

@@ -73,7 +73,7 @@ static int read_spec(const char *spec, char **name, const char **id, fletch_erro
     *name              = NULL;
     if ((*id)[0] == '\0' || equals == spec) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "'%s' is no model: write ID, or NAME=ID", spec);
+                       "'%s' is not a model: write ID, or NAME=ID", spec);
     }
     *name = equals != NULL ? fl_strndup(spec, (size_t)(equals - spec)) : own_name(*id);
     return *name != NULL ? FLETCH_OK

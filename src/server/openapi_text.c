@@ -90,20 +90,21 @@ const fl_schema fl_schemas[] = {
                      STORE ",\"id\":" STRING ",\"ids\":" ARRAY(
                          STRING) ",\"count\":" INTEGER ",\"model\":" STRING
                                  ",\"tokens\":" ARRAY(INTEGER) ",\"truncated\":" ARRAY(BOOLEAN))},
-    {"found", OBJECT("\"store\",\"results\",\"count\",\"searched\",\"model\"",
-                     STORE ",\"results\":" ARRAY(OBJECT(
-                         "\"id\",\"score\",\"text\",\"metadata\"",
-                         "\"id\":" STRING ",\"score\":" NUMBER ",\"text\":" STRING
-                         ",\"metadata\":{\"type\":[\"object\",\"null\"]}")) ","
-                                                                            "\"count\":" INTEGER
-                                                                            ",\"searched\":" INTEGER
-                                                                            ",\"model\":" STRING)},
+    {"found",
+     OBJECT("\"store\",\"results\",\"count\",\"searched\",\"model\"",
+            STORE ",\"results\":" ARRAY(OBJECT(
+                "\"id\",\"score\"",
+                "\"id\":" STRING ",\"score\":" NUMBER ",\"error\":" STRING ",\"text\":" STRING
+                ",\"metadata\":{\"type\":[\"object\",\"null\"]}")) ","
+                                                                   "\"count\":" INTEGER
+                                                                   ",\"searched\":" INTEGER
+                                                                   ",\"model\":" STRING)},
     {"items",
      OBJECT("\"store\",\"count\",\"offset\",\"limit\",\"items\"", STORE
-            ",\"count\":" INTEGER ",\"offset\":" INTEGER ",\"limit\":" INTEGER
-            ",\"items\":" ARRAY(OBJECT("\"id\",\"created\",\"text\",\"metadata\"",
-                                       "\"id\":" STRING ",\"created\":" INTEGER ",\"text\":" STRING
-                                       ",\"metadata\":{\"type\":[\"object\",\"null\"]}")))},
+            ",\"count\":" INTEGER ",\"offset\":" INTEGER ",\"limit\":" INTEGER ",\"items\":" ARRAY(
+                OBJECT("\"id\",\"created\"",
+                       "\"id\":" STRING ",\"created\":" INTEGER ",\"error\":" STRING
+                       ",\"text\":" STRING ",\"metadata\":{\"type\":[\"object\",\"null\"]}")))},
     {"tei_class", OBJECT("\"score\",\"label\"", "\"score\":" NUMBER ",\"label\":" STRING)},
     {"tei_classes", "{\"anyOf\":[" ARRAY(REF("tei_class")) "," ARRAY(ARRAY(REF("tei_class"))) "]}"},
     {"tei_ranked", ARRAY(OBJECT("\"index\",\"score\"",

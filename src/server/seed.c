@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/sha256.h"
@@ -34,6 +35,7 @@ enum {
     K_MAX        = 1000,
     COUNTS       = 3,
     PAGE_DEFAULT = 100,
+    ADDED_BYTES  = 64, /* of an answer, for a text beside its id */
     NUMBER_MAX   = 64
 };
 
@@ -115,7 +117,7 @@ const fl_field fl_fields_seed_search[] = {
     {"vector", FL_FIELD_RAW, 0, AT(vector),
      .words = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
      .text  = "Or a vector of the model's size."},
-    {COUNT("k", 0, "How many items, 10 unless told.")},
+    {COUNT("k", 0, "How many items, 10 by default.")},
     {COUNT("top_k", 1, "Another name of k.")},
     {COUNT("limit", 2, "Another name of k.")},
     {"filter", FL_FIELD_RAW, 0, AT(filter), .words = "\"type\":[\"object\",\"null\"]",
@@ -377,8 +379,10 @@ static bool normalize(const fl_job *job) {
 }
 
 static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
-    fl_job    *job  = request->work;
-    seed_work *seed = job->extra;
+    fl_job      *job    = request->work;
+    seed_work   *seed   = job->extra;
+    uint64_t     answer = ADDED_BYTES;
+    fletch_error error  = {0};
     if (outcome->error.code < 0) {
         fl_reply_fail(request, &outcome->error);
         return;
@@ -388,6 +392,11 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
     }
     for (size_t i = 0; i < job->count; i++) {
         seed->items[i].row = job->rows + i * job->columns;
+        answer += 2 * seed->items[i].id_size + ADDED_BYTES;
+    }
+    if (fl_reply_go_on(request, answer, &error) < 0) { /* what is kept must be acknowledged */
+        fl_reply_fail(request, &error);
+        return;
     }
     seed->write = (fl_write){.request    = request,
                              .items      = seed->items,
@@ -436,58 +445,109 @@ static void add(fl_http_request *request) {
 /* ---- /search --------------------------------------------------------------------------------------- */
 
 typedef struct found_item {
-    fl_buf *body;
-    float   score;
-    bool    scored, comma;
+    fl_http_request *request;
+    float            score;
+    bool             scored, comma;
 } found_item;
 
-static void put_content(fl_buf *body, const fl_stored_item *item) {
+/* Metadata that somebody else wrote may be anything. */
+static bool is_object(char *text, size_t size) {
+    fl_json_in in;
+    fl_json_in_begin(&in, text, size);
+    return fl_json_in_peek(&in) == FL_JSON_OBJECT && fl_json_in_skip(&in, NULL) &&
+           fl_json_in_end(&in);
+}
+
+/* NULL, or what is wrong with the item; then nothing of it is written. */
+static const char *put_content(fl_buf *body, const fl_stored_item *item) {
+    size_t start = body->size;
+    if (item->damage != NULL) {
+        return item->damage;
+    }
     fl_buf_puts(body, ",\"text\":");
     fl_json_quote(body, item->text, item->text_size);
     fl_buf_puts(body, ",\"metadata\":");
-    if (item->metadata != NULL) {
-        fl_buf_append(body, item->metadata, item->metadata_size);
-    } else {
+    size_t metadata = body->size;
+    if (item->metadata == NULL) {
         fl_buf_puts(body, "null");
+    } else {
+        fl_buf_append(body, item->metadata, item->metadata_size);
+        if (!body->failed && !is_object(body->data + metadata, item->metadata_size)) {
+            body->size = start;
+            return "its metadata is not a JSON object";
+        }
     }
+    return NULL;
 }
 
-static void put_found(void *user, const fl_stored_item *item) {
-    found_item *found = user;
-    fl_buf_puts(found->body, found->comma ? ",{\"id\":" : "{\"id\":");
-    found->comma = true;
-    fl_json_quote(found->body, item->id, item->id_size);
-    if (found->scored) {
-        fl_buf_puts(found->body, ",\"score\":");
-        fl_put_score(found->body, found->score);
-    } else {
-        fl_buf_printf(found->body, ",\"created\":%" PRId64, item->created);
+/* An item that somebody else has damaged says so in its place: the others are answered all the same. */
+static void put_damage(fl_buf *body, const char *damage) {
+    fl_buf_puts(body, ",\"error\":");
+    fl_json_quote(body, damage, strlen(damage));
+}
+
+static void put_id(fl_buf *body, const fl_stored_item *item) {
+    char id[ID_BYTES_MAX + 1];
+    if (fl_utf8_valid_prefix(item->id, item->id_size) == item->id_size) {
+        fl_json_quote(body, item->id, item->id_size);
+        return;
     }
-    put_content(found->body, item);
-    fl_buf_puts(found->body, "}");
+    (void)snprintf(id, sizeof id, "%.*s", (int)item->id_size, item->id);
+    fl_utf8_make_printable(id);
+    fl_json_quote(body, id, strlen(id));
+}
+
+/* As many bytes as an item's answer is likely to have. */
+static uint64_t size_of(const fl_stored_item *item) {
+    return item->id_size + item->text_size + item->metadata_size;
+}
+
+static int put_found(void *user, const fl_stored_item *item, fletch_error *error) {
+    found_item *found = user;
+    fl_buf     *body  = &found->request->reply.body;
+    FL_TRY(fl_reply_go_on(found->request, size_of(item), error));
+    fl_buf_puts(body, found->comma ? ",{\"id\":" : "{\"id\":");
+    found->comma = true;
+    put_id(body, item);
+    if (found->scored) {
+        fl_buf_puts(body, ",\"score\":");
+        fl_put_score(body, found->score);
+    } else {
+        fl_buf_printf(body, ",\"created\":%" PRId64, item->created);
+    }
+    const char *damage = put_content(body, item);
+    if (damage != NULL) {
+        put_damage(body, damage);
+    }
+    fl_buf_puts(body, "}");
+    return FLETCH_OK;
+}
+
+static void fail_read(fl_http_request *request, const fletch_error *error) {
+    if (error->code == FLETCH_ENOSPC) {
+        fl_reply_header(request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
+        fl_reply_error(request, 413, "payload_too_large", "%s", error->message);
+    } else {
+        fl_reply_fail(request, error);
+    }
 }
 
 /* The items of `hits`, with commas; *told of them, since one may be dropped just now. False: answered. */
 static bool put_hits(fl_http_request *request, const fl_hit *hits, size_t count, bool scored,
                      size_t *told) {
     fletch_error error  = {0};
-    found_item   found  = {.body = &request->reply.body, .scored = scored};
+    found_item   found  = {.request = request, .scored = scored};
     int          status = FLETCH_OK;
     *told               = 0;
     for (size_t i = 0; status == FLETCH_OK && i < count; i++) {
         found.score = hits[i].score;
-        status =
-            fl_store_read(request->server->store, NULL, 0, hits[i].key, put_found, &found, &error);
+        status = fl_store_read(request->server->store, NULL, 0, hits[i].key, request, put_found,
+                               &found, &error);
         *told += status == FLETCH_OK;
         status = status == FLETCH_ENOTFOUND ? FLETCH_OK : status;
-        if (status == FLETCH_OK && (status = fl_reply_go_on(request, &error)) == FLETCH_ENOSPC) {
-            fl_reply_header(request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
-            fl_reply_error(request, 413, "payload_too_large", "%s", error.message);
-            return false;
-        }
     }
     if (status < 0) {
-        fl_reply_fail(request, &error);
+        fail_read(request, &error);
     }
     return status == FLETCH_OK;
 }
@@ -523,12 +583,19 @@ static void run_search(fl_http_request *request) {
     fl_reply_json(request, 200);
 }
 
+static void search_later(const fl_job *job) {
+    const seed_work *seed = job->extra;
+    uint64_t         cost =
+        fl_store_cost_ns(job->request->server->store, (size_t)job->ask.k[0], true, seed->filters);
+    (void)fl_request_run_later(job->request, run_search, cost);
+}
+
 static void asked(fl_http_request *request, const fletch_outcome *outcome) {
     fl_job *job = request->work;
     if (outcome->error.code < 0) {
         fl_reply_fail(request, &outcome->error);
     } else if (normalize(job)) {
-        (void)fl_request_run_later(request, run_search, 0);
+        search_later(job);
     }
 }
 
@@ -561,7 +628,7 @@ static bool take_vector(fl_job *job) {
         return refuse(job->request, "vector: expected a list of numbers");
     }
     for (; count <= columns && fl_json_in_item(&in); count++) {
-        float value;
+        float value = 0;
         if (!read_number(job, &in, &value)) {
             return false;
         }
@@ -626,7 +693,7 @@ static void search(fl_http_request *request) {
     take_one(ask);
     if (ask->vector.data != NULL) {
         if (take_vector(job)) {
-            (void)fl_request_run_later(request, run_search, 0);
+            search_later(job);
         }
     } else if (prepare(job)) {
         submit(job, asked);
@@ -653,15 +720,21 @@ static fl_span path_id(fl_http_request *request) {
     return id;
 }
 
-static void put_item(void *user, const fl_stored_item *item) {
+static int put_item(void *user, const fl_stored_item *item, fletch_error *error) {
     fl_http_request *request = user;
     fl_buf          *body    = &request->reply.body;
+    FL_TRY(fl_reply_go_on(request, size_of(item), error));
     fl_buf_puts(body, "{\"id\":");
     fl_json_quote(body, item->id, item->id_size);
-    put_content(body, item);
+    const char *damage = put_content(body, item);
+    if (damage != NULL) {
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "item %lld of the store is damaged: %s",
+                       (long long)item->key, damage);
+    }
     fl_buf_printf(body, ",\"created\":%" PRId64 ",\"embedding\":", item->created);
     (void)fl_json_out_floats(body, item->row, fl_store_columns(request->server->store));
     fl_buf_puts(body, "}");
+    return FLETCH_OK;
 }
 
 static void get_item(fl_http_request *request) {
@@ -673,8 +746,9 @@ static void get_item(fl_http_request *request) {
     if (id.data == NULL) {
         return;
     }
-    if (fl_store_read(request->server->store, id.data, id.size, 0, put_item, request, &error) < 0) {
-        fl_reply_fail(request, &error);
+    if (fl_store_read(request->server->store, id.data, id.size, 0, request, put_item, request,
+                      &error) < 0) {
+        fail_read(request, &error);
     } else {
         fl_reply_json(request, 200);
     }
@@ -746,39 +820,53 @@ static bool take_number(fl_http_request *request, const char *name, int64_t min,
     return true;
 }
 
-static void list_items(fl_http_request *request) {
-    fl_buf      *body   = &request->reply.body;
-    int64_t      offset = 0, limit = PAGE_DEFAULT;
+typedef struct page {
+    int64_t offset, limit;
+} page;
+
+static void put_page(fl_http_request *request) {
+    const page  *want = request->work;
+    fl_buf      *body = &request->reply.body;
     size_t       found, told;
     fletch_error error = {0};
-    if (!has_store(request) || !take_number(request, "offset", 0, INT32_MAX, &offset) ||
-        !take_number(request, "limit", 1, K_MAX, &limit)) {
-        return;
-    }
-    fl_hit *hits = fl_request_alloc(request, (size_t)limit * sizeof *hits);
+    fl_hit      *hits  = fl_request_alloc(request, (size_t)want->limit * sizeof *hits);
     if (hits == NULL) {
         (void)no_memory(request);
         return;
     }
-    if (fl_store_list(request->server->store, (size_t)offset, (size_t)limit, hits, &found, &error) <
-        0) {
+    if (fl_store_list(request->server->store, (size_t)want->offset, (size_t)want->limit, request,
+                      hits, &found, &error) < 0) {
         fl_reply_fail(request, &error);
         return;
     }
     fl_buf_puts(body, "{");
     put_store(request);
     fl_buf_printf(body, ",\"count\":%zu,\"offset\":%" PRId64 ",\"limit\":%" PRId64 ",\"items\":[",
-                  fl_store_count(request->server->store), offset, limit);
+                  fl_store_count(request->server->store), want->offset, want->limit);
     if (put_hits(request, hits, found, false, &told)) {
         fl_buf_puts(body, "]}");
         fl_reply_json(request, 200);
     }
 }
 
+static void list_items(fl_http_request *request) {
+    page *want = request->work = fl_request_alloc(request, sizeof *want);
+    if (want == NULL) {
+        (void)no_memory(request);
+        return;
+    }
+    want->limit = PAGE_DEFAULT;
+    if (has_store(request) && take_number(request, "offset", 0, INT32_MAX, &want->offset) &&
+        take_number(request, "limit", 1, K_MAX, &want->limit)) {
+        uint64_t cost = fl_store_cost_ns(request->server->store, (size_t)want->limit, false, false);
+        (void)fl_request_run_later(request, put_page, cost);
+    }
+}
+
 const fl_route fl_routes_seed[] = {
     {"POST", "/add", &fl_dialect_plain, add, 0},
     {"POST", "/search", &fl_dialect_plain, search, 0},
-    {"GET", "/items", &fl_dialect_plain, list_items, FL_ROUTE_BLOCKING},
+    {"GET", "/items", &fl_dialect_plain, list_items, 0},
     {"DELETE", "/items", &fl_dialect_plain, drop_all, 0},
     {"GET", "/items/", &fl_dialect_plain, get_item, FL_ROUTE_PREFIX | FL_ROUTE_BLOCKING},
     {"DELETE", "/items/", &fl_dialect_plain, drop_item, FL_ROUTE_PREFIX},

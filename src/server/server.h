@@ -218,9 +218,10 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
  * FLETCH_ECANCELLED when the client has left, FLETCH_EDEADLINE when it is too late; then fl_reply_fail. */
 int fl_request_over(const fl_http_request *request, fletch_error *error);
 
-/* The same while a large reply is written, which may not grow without end: FLETCH_ENOSPC when it is larger than
- * an answer may be, FLETCH_EBUSY when all replies together have what server.max_reply_memory allows. */
-int fl_reply_go_on(fl_http_request *request, fletch_error *error);
+/* The same while a large reply is written, before the next `to_come` bytes of it, since it may not grow without end:
+ * FLETCH_ENOSPC when it is larger than an answer may be, FLETCH_EBUSY when all replies together have what
+ * server.max_reply_memory allows. Who does not ask is refused when it is sent, after the work. */
+int fl_reply_go_on(fl_http_request *request, uint64_t to_come, fletch_error *error);
 
 /* ---- Replies: each of the send calls ends the request's life for the caller ---------------------- */
 

@@ -131,6 +131,7 @@ void fl_conn_advance(fl_conn *conn);            /* as far as bytes and the kerne
 void fl_conn_answered(fl_request_full *full);   /* its reply stands */
 void fl_conn_look(fl_conn *conn, uint64_t now); /* at its clock */
 void fl_conn_cancel(fl_conn *conn);             /* what runs for it */
+void fl_conn_make_room(fl_conn *conn);          /* it lingers: end it */
 void fl_conn_abandon(fl_conn *conn);            /* what runs for it does not come back */
 
 /* ---- The private half of a request ------------------------------------------------------------------ */
@@ -279,14 +280,14 @@ struct fl_io {
     bool        quiet;   /* it has accepted the last one */
     uint32_t    listens; /* to which listeners, a bit each */
     _Atomic int orders;  /* what other threads ask of it */
-    _Atomic(fl_request_full *) answered;   /* newest first */
-    fl_conn                    idle, busy; /* rings; idle: who waits longest comes first */
-    fl_conn                   *again, *dead;
-    fl_buf                     spare[FL_IO_SPARE]; /* for connections that begin to speak */
-    size_t                     spare_count;
-    int64_t                    date_second;
-    char                       date[40];
-    char                       sink[FL_IO_SINK];
+    _Atomic(fl_request_full *) answered; /* newest first */
+    fl_conn  idle, busy, lingering;      /* rings; but in busy, who waits longest comes first */
+    fl_conn *again, *dead;
+    fl_buf   spare[FL_IO_SPARE]; /* for connections that begin to speak */
+    size_t   spare_count;
+    int64_t  date_second;
+    char     date[40];
+    char     sink[FL_IO_SINK];
 };
 
 int  fl_transport_start(fl_server *server, fletch_error *error);
@@ -321,6 +322,7 @@ struct fl_server {
     fl_io             *io[FL_IO_MAX];
     size_t             io_count;
     _Atomic int        open;                  /* connections, but for those that linger */
+    _Atomic int        lingering;             /* connections that do */
     _Atomic int        quiet;                 /* I/O threads that have accepted the last one */
     _Atomic uint64_t   closing_ns;            /* when the state became FL_CLOSING */
     _Atomic(fl_conn *) spoke;                 /* had the last request; only ever compared */

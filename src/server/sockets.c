@@ -175,7 +175,7 @@ static int open_unix(fl_server *server, const char *path, fletch_error *error) {
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s: %s%s", path,
                        strerror(reason),
                        reason == EADDRINUSE
-                           ? "; another server has it, or it is no socket"
+                           ? "; another server has it, or it is not a socket"
                            : "; server.unix_socket names a path in a folder that exists and that "
                              "this user may write");
     }

@@ -5,6 +5,8 @@
  * In/Out  Two connections: one belongs to the writing thread, the other, under a lock, reads texts for
  *         answers. In WAL mode they do not wait for each other. In memory (":memory:") there is one for both,
  *         and the writing thread takes the readers' lock; a bound of pages is the bound of bytes.
+ *         Metadata is looked at a slice after the other: the lock is held while a slice is copied, and what
+ *         passes is found without it. Who waits for the lock asks whether it is still waited for.
  * Format  items(seq, id, text, metadata, vector, created), vectors as little-endian float32 of length 1;
  *         about(name, value) says which model made them. application_id and user_version tell a file of
  *         fletch from others. `sqlite3 FILE` may read it at any time.
@@ -22,6 +24,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -29,10 +32,20 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/utf8.h"
 
-enum { APPLICATION = 0x666c7463, FORMAT = 1, BUSY_MS = 5000, PAGE = 4096 }; /* "fltc" */
+enum {
+    APPLICATION = 0x666c7463, /* "fltc" */
+    FORMAT      = 1,
+    BUSY_MS     = 5000,
+    PAGE        = 4096,
+    WAIT_MS     = 10, /* for the lock, between looks at who waits */
+    SLICE_ROWS  = 256,
+    SLICE_BYTES = 256 * 1024, /* looked at while the lock is held, and a row */
+    PAGE_NS     = 30000       /* to read a page and judge it, or write it as JSON */
+};
 
-enum { BEGIN, COMMIT, ROLLBACK, PUT, DROP, CLEAR, WRITER_COUNT };
+enum { BEGIN, COMMIT, ROLLBACK, PUT, DROP, CLEAR, PAGES, WRITER_COUNT };
 enum { BY_ID, BY_KEY, METADATA, LIST, READER_COUNT };
 
 static const char *const writer_sql[WRITER_COUNT] = {
@@ -45,6 +58,7 @@ static const char *const writer_sql[WRITER_COUNT] = {
                  "RETURNING seq",
     [DROP]     = "DELETE FROM items WHERE id = ?1 RETURNING seq",
     [CLEAR]    = "DELETE FROM items",
+    [PAGES]    = "PRAGMA page_count",
 };
 
 #define COLUMNS "SELECT id, text, metadata, vector, created, seq FROM items WHERE "
@@ -52,7 +66,7 @@ static const char *const writer_sql[WRITER_COUNT] = {
 static const char *const reader_sql[READER_COUNT] = {
     [BY_ID]    = COLUMNS "id = ?1",
     [BY_KEY]   = COLUMNS "seq = ?1",
-    [METADATA] = "SELECT seq, metadata FROM items WHERE metadata IS NOT NULL ORDER BY seq",
+    [METADATA] = "SELECT seq, metadata FROM items WHERE seq > ?1 ORDER BY seq LIMIT ?2",
     [LIST]     = "SELECT seq FROM items ORDER BY seq LIMIT ?1 OFFSET ?2",
 };
 
@@ -69,6 +83,7 @@ struct fl_store {
     pthread_mutex_t lock; /* guards the queue */
     pthread_cond_t  more;
     fl_write       *first, **last;
+    _Atomic int64_t pages; /* of the database */
     bool            ending, running;
     pthread_t       thread;
 };
@@ -302,6 +317,7 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
     FL_TRY(load(store, error));
     FL_TRY(prepare(store, store->writer, writer_sql, store->write, WRITER_COUNT, error));
     FL_TRY(prepare(store, store->reader, reader_sql, store->read, READER_COUNT, error));
+    atomic_store(&store->pages, ask_number(store->writer, writer_sql[PAGES]));
     FL_TRY(fl_thread_start(&store->thread, "store", run, store, error));
     store->running = true;
     return FLETCH_OK;
@@ -429,8 +445,8 @@ static bool carry_out(const fl_store *store, fl_write *write) {
 }
 
 /* All of the group, or nothing of it, onto the disk. */
-static int commit(const fl_store *store, fl_write *group, fletch_error *error) {
-    int64_t none;
+static int commit(fl_store *store, fl_write *group, fletch_error *error) {
+    int64_t none, pages;
     size_t  rows = 0;
     bool    good = step(store->write[BEGIN], &none);
     for (fl_write *write = group; good && write != NULL; write = write->next) {
@@ -444,6 +460,9 @@ static int commit(const fl_store *store, fl_write *group, fletch_error *error) {
     }
     if (status < 0 && sqlite3_get_autocommit(store->writer) == 0) {
         (void)step(store->write[ROLLBACK], &none);
+    }
+    if (step(store->write[PAGES], &pages)) {
+        atomic_store(&store->pages, pages);
     }
     return status;
 }
@@ -533,8 +552,43 @@ bool fl_store_lasts(const fl_store *store) {
     return store->lasts;
 }
 
-/* False: the row was written by somebody else, and not well. */
-static bool tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void *user) {
+uint64_t fl_store_cost_ns(const fl_store *store, size_t items, bool search, bool filter) {
+    uint64_t count = fl_vectors_count(store->vectors);
+    uint64_t all   = (uint64_t)atomic_load(&store->pages) * PAGE_NS;
+    uint64_t read  = items < count ? all / count * items : all;
+    return read + (search ? count * store->columns : 0) + (filter ? all : 0);
+}
+
+/* The readers' lock, unless `request` is over before it comes. */
+static int lock_reader(fl_store *store, const fl_http_request *request, fletch_error *error) {
+    int code;
+    do {
+        struct timespec until;
+        FL_TRY(fl_request_over(request, error));
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += WAIT_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        code = pthread_mutex_timedlock(&store->read_lock, &until);
+    } while (code == ETIMEDOUT);
+    return FLETCH_OK;
+}
+
+static bool is_utf8(const char *text, size_t size) {
+    return text != NULL && fl_utf8_valid_prefix(text, size) == size;
+}
+
+/* What is wrong with a row that somebody else wrote; NULL: nothing. */
+static const char *damage_of(const fl_store *store, const fl_stored_item *item, size_t bytes) {
+    return item->row == NULL || bytes != store->columns * sizeof(float)
+               ? "its vector is not of the model's size"
+           : !is_utf8(item->id, item->id_size)     ? "its id is not UTF-8"
+           : !is_utf8(item->text, item->text_size) ? "its text is not UTF-8"
+                                                   : NULL;
+}
+
+static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void *user,
+                fletch_error *error) {
     fl_stored_item item = {.id       = (const char *)sqlite3_column_text(s, 0),
                            .text     = (const char *)sqlite3_column_text(s, 1),
                            .metadata = (const char *)sqlite3_column_text(s, 2),
@@ -544,42 +598,32 @@ static bool tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void
     item.id_size        = (size_t)sqlite3_column_bytes(s, 0);
     item.text_size      = (size_t)sqlite3_column_bytes(s, 1);
     item.metadata_size  = (size_t)sqlite3_column_bytes(s, 2);
-    if (item.id == NULL || item.text == NULL || item.row == NULL ||
-        (size_t)sqlite3_column_bytes(s, 3) != store->columns * sizeof(float)) {
-        return false;
-    }
-    found(user, &item);
-    return true;
+    item.damage         = damage_of(store, &item, (size_t)sqlite3_column_bytes(s, 3));
+    return found(user, &item, error);
 }
 
-int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
-                  void *user, fletch_error *error) {
-    pthread_mutex_lock(&store->read_lock);
+int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key,
+                  const fl_http_request *request, fl_found_fn found, void *user,
+                  fletch_error *error) {
+    FL_TRY(lock_reader(store, request, error));
     sqlite3_stmt *s = store->read[id != NULL ? BY_ID : BY_KEY];
     (void)(id != NULL ? bind_text(s, 1, id, id_size) : sqlite3_bind_int64(s, 1, key) == SQLITE_OK);
     int code   = sqlite3_step(s);
-    int status = FLETCH_OK;
-    if (code == SQLITE_ROW) {
-        if (!tell(store, s, found, user)) {
-            status = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s is damaged: item %lld",
-                             store->path, (long long)sqlite3_column_int64(s, 5));
-        }
-    } else if (code == SQLITE_DONE) {
-        status = fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "no item of this id is stored");
-    } else {
-        status = fail_sql(store, store->reader, error);
-    }
+    int status = code == SQLITE_ROW    ? tell(store, s, found, user, error)
+                 : code == SQLITE_DONE ? fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
+                                                 "no item of this id is stored")
+                                       : fail_sql(store, store->reader, error);
     (void)sqlite3_reset(s);
     pthread_mutex_unlock(&store->read_lock);
     return status;
 }
 
-int fl_store_list(fl_store *store, size_t offset, size_t count, fl_hit *hits, size_t *found,
-                  fletch_error *error) {
+int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_request *request,
+                  fl_hit *hits, size_t *found, fletch_error *error) {
     sqlite3_stmt *s = store->read[LIST];
     int           code;
     *found = 0;
-    pthread_mutex_lock(&store->read_lock);
+    FL_TRY(lock_reader(store, request, error));
     (void)sqlite3_bind_int64(s, 1, (int64_t)count);
     (void)sqlite3_bind_int64(s, 2, (int64_t)offset);
     while ((code = sqlite3_step(s)) == SQLITE_ROW && *found < count) {
@@ -591,37 +635,75 @@ int fl_store_list(fl_store *store, size_t offset, size_t count, fl_hit *hits, si
     return status;
 }
 
-/* Whether item `s` passes; its metadata is read in `copy`. */
-static bool passes(sqlite3_stmt *s, const fl_filter *filter, fl_buf *copy) {
-    const char *metadata = (const char *)sqlite3_column_text(s, 1);
-    fl_buf_clear(copy);
-    fl_buf_append(copy, metadata, (size_t)sqlite3_column_bytes(s, 1));
-    return !copy->failed && fl_filter_passes(filter, copy->data, copy->size);
+/* ---- Searching ----------------------------------------------------------------------------------- */
+
+/* Rows whose metadata may pass, copied out from under the lock. */
+typedef struct slice {
+    fl_buf  text;
+    size_t  count;
+    int64_t last; /* the last row that was looked at */
+    bool    more; /* rows follow it */
+    struct {
+        int64_t key;
+        size_t  size;
+    } rows[SLICE_ROWS];
+} slice;
+
+static int read_slice(fl_store *store, const fl_filter *filter, const fl_http_request *request,
+                      slice *part, fletch_error *error) {
+    sqlite3_stmt *s = store->read[METADATA];
+    FL_TRY(lock_reader(store, request, error));
+    (void)sqlite3_bind_int64(s, 1, part->last);
+    (void)sqlite3_bind_int64(s, 2, SLICE_ROWS);
+    size_t looked = 0, seen = 0;
+    int    code = SQLITE_ROW;
+    part->count = 0;
+    fl_buf_clear(&part->text);
+    while (looked < SLICE_BYTES && (code = sqlite3_step(s)) == SQLITE_ROW) {
+        const char *metadata = (const char *)sqlite3_column_text(s, 1);
+        size_t      size     = (size_t)sqlite3_column_bytes(s, 1);
+        part->last           = sqlite3_column_int64(s, 0);
+        looked += size;
+        seen++;
+        if (metadata != NULL && fl_filter_may_pass(filter, metadata, size)) {
+            fl_buf_append(&part->text, metadata, size);
+            part->rows[part->count].key    = part->last;
+            part->rows[part->count++].size = size;
+        }
+    }
+    part->more = code == SQLITE_ROW || seen == SLICE_ROWS;
+    int status = code == SQLITE_ROW || code == SQLITE_DONE ? FLETCH_OK
+                                                           : fail_sql(store, store->reader, error);
+    (void)sqlite3_reset(s);
+    pthread_mutex_unlock(&store->read_lock);
+    return status;
 }
 
 /* The keys of the items that `filter` lets pass, sorted. */
 static int list_allowed(fl_store *store, const fl_filter *filter, const fl_http_request *request,
                         fl_buf *keys, fletch_error *error) {
-    fl_buf        copy   = {0};
-    int           status = FLETCH_OK, code = SQLITE_DONE;
-    sqlite3_stmt *s = store->read[METADATA];
-    pthread_mutex_lock(&store->read_lock);
-    while (status == FLETCH_OK && (code = sqlite3_step(s)) == SQLITE_ROW) {
-        int64_t key = sqlite3_column_int64(s, 0);
-        if (passes(s, filter, &copy)) {
-            fl_buf_append(keys, &key, sizeof key);
+    slice part   = {.last = INT64_MIN, .more = true};
+    int   status = FLETCH_OK;
+    while (status == FLETCH_OK && part.more) {
+        status   = read_slice(store, filter, request, &part, error);
+        char *at = part.text.data;
+        for (size_t i = 0; status == FLETCH_OK && !part.text.failed && i < part.count; i++) {
+            if (fl_filter_passes(filter, at, part.rows[i].size)) {
+                fl_buf_append(keys, &part.rows[i].key, sizeof part.rows[i].key);
+            }
+            at += part.rows[i].size;
+            status = fl_request_over(request, error);
         }
-        status = keys->failed || copy.failed
-                     ? fl_fail_nomem(error, keys->size + copy.size, "the filtered items")
-                     : fl_request_over(request, error);
+        if (status == FLETCH_OK && (keys->failed || part.text.failed)) {
+            status = fl_fail_nomem(error, keys->size + part.text.size, "the filtered items");
+        }
     }
-    if (status == FLETCH_OK && code != SQLITE_DONE) {
-        status = fail_sql(store, store->reader, error);
-    }
-    (void)sqlite3_reset(s);
-    pthread_mutex_unlock(&store->read_lock);
-    fl_buf_free(&copy);
+    fl_buf_free(&part.text);
     return status;
+}
+
+static bool is_over(const void *request) {
+    return fl_request_over(request, NULL) < 0;
 }
 
 int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
@@ -638,12 +720,12 @@ int fl_store_search(fl_store *store, const float *query, const fl_filter *filter
     }
     if (status == FLETCH_OK) {
         *count = fl_vectors_search(store->vectors, query, k, allowed, keys.size / sizeof *allowed,
-                                   &request->cancelled, hits);
+                                   is_over, request, hits);
+        status = *count == SIZE_MAX
+                     ? fl_fail_nomem(error, store->columns * sizeof *query, "a search")
+                     : fl_request_over(request, error);
     }
-    if (*count == SIZE_MAX) {
-        *count = 0;
-        status = fl_fail_nomem(error, store->columns * sizeof *query, "a search");
-    }
+    *count = status == FLETCH_OK ? *count : 0;
     fl_buf_free(&keys);
     return status;
 }

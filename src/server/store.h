@@ -30,6 +30,7 @@ typedef struct fl_stored_item {
     const float *row;     /* of length 1 */
     int64_t      key;     /* out */
     int64_t      created; /* out, of a read item: Unix seconds */
+    const char  *damage;  /* out, of a read item: what somebody else wrote into it; NULL: nothing */
 } fl_stored_item;
 
 /* Items to put (an id that is there is replaced) or, with item_count 0, what to drop: an id, or all (drop NULL).
@@ -61,17 +62,24 @@ size_t fl_store_count(const fl_store *store);
 size_t fl_store_columns(const fl_store *store);
 bool   fl_store_lasts(const fl_store *store); /* in a file */
 
-/* One item by id, or by key when id is NULL. Borrowed for the call of `found`; FLETCH_ENOTFOUND. */
-typedef void (*fl_found_fn)(void *user, const fl_stored_item *item);
-int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
-                  void *user, fletch_error *error);
+/* What follows fails with FLETCH_ECANCELLED or FLETCH_EDEADLINE once `request`, for which it is done, need not be
+ * answered, also while it waits for others. */
 
-/* Up to `count` items from the one at `offset`, in the order in which they came, into hits[].key; *found of them. */
-int fl_store_list(fl_store *store, size_t offset, size_t count, fl_hit *hits, size_t *found,
+/* One item by id, or by key when id is NULL. Borrowed for the call of `found`, whose status it is;
+ * FLETCH_ENOTFOUND. */
+typedef int (*fl_found_fn)(void *user, const fl_stored_item *item, fletch_error *error);
+int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key,
+                  const fl_http_request *request, fl_found_fn found, void *user,
                   fletch_error *error);
 
-/* The best k of all items, or of those that `filter`, unless NULL, lets pass. *count hits, best first. Fails
- * with FLETCH_ECANCELLED or FLETCH_EDEADLINE once `request`, for which this is done, need not be answered. */
+/* Up to `count` items from the one at `offset`, in the order in which they came, into hits[].key; *found of them. */
+int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_request *request,
+                  fl_hit *hits, size_t *found, fletch_error *error);
+
+/* What it is likely to take to read so many items, after a search for them, by a filter. */
+uint64_t fl_store_cost_ns(const fl_store *store, size_t items, bool search, bool filter);
+
+/* The best k of all items, or of those that `filter`, unless NULL, lets pass. *count hits, best first. */
 int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
                     const fl_http_request *request, size_t k, fl_hit *hits, size_t *count,
                     fletch_error *error);

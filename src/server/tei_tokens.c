@@ -136,11 +136,11 @@ static int tokenize_one(fl_job *job, size_t index, fletch_error *error) {
     for (size_t i = 0; i < tokens->count && status == FLETCH_OK; i++) {
         fl_buf_puts(body, i > 0 ? "," : "");
         put_token(job, tokens, i, text);
-        status = i % CHECK_TOKENS == 0 ? fl_reply_go_on(job->request, error) : FLETCH_OK;
+        status = i % CHECK_TOKENS == 0 ? fl_reply_go_on(job->request, 0, error) : FLETCH_OK;
     }
     fl_buf_puts(body, "]");
     fletch_tokens_free(tokens);
-    return status < 0 ? status : fl_reply_go_on(job->request, error);
+    return status < 0 ? status : fl_reply_go_on(job->request, 0, error);
 }
 
 void fl_tei_tokenize(fl_http_request *request) {
@@ -199,7 +199,7 @@ static int decode_one(fl_job *job, size_t index, fletch_error *error) {
     }
     fl_buf_puts(&job->request->reply.body, index > 0 ? "," : "");
     fl_json_quote(&job->request->reply.body, text, (size_t)length);
-    return fl_reply_go_on(job->request, error);
+    return fl_reply_go_on(job->request, 0, error);
 }
 
 void fl_tei_decode(fl_http_request *request) {

@@ -8,7 +8,7 @@
  *         Idle connections lie in a ring in the order of their clocks: ten thousand of them cost a look at
  *         the first. Those that are under way are few and are all looked at, four times a second.
  *         At server.max_connections, and without file descriptors, a thread stops listening until somebody
- *         leaves; who waits is accepted then.
+ *         leaves; who waits is accepted then. Who only lingers leaves at once when another comes.
  *         Sockets that systemd passed are listened to from the moment the models are ready to the first
  *         signal: who connects before or after waits in them, for this process or the next.
  * Threads One per fl_io; start, quiesce and stop: main; wake, cancel, abandon and answer: any.
@@ -143,6 +143,10 @@ static void look(fl_io *io, uint64_t now) {
         next = conn->next;
         fl_conn_look(conn, now);
     }
+    for (fl_conn *conn = io->lingering.next, *next; conn != &io->lingering; conn = next) {
+        next = conn->next;
+        fl_conn_look(conn, now);
+    }
     for (fl_conn *conn = io->idle.next, *next; conn != &io->idle; conn = next) {
         next = conn->next;
         fl_conn_look(conn, now);
@@ -180,6 +184,23 @@ static void bury(fl_io *io) {
 
 /* ---- Listening ---------------------------------------------------------------------------------------- */
 
+/* How many connections there are beyond server.max_connections. Those that linger have a descriptor, too, but give it
+ * up to who comes. */
+static int64_t surplus(const fl_server *server) {
+    return (int64_t)atomic_load(&server->open) + atomic_load(&server->lingering) -
+           (int64_t)server->max_connections;
+}
+
+static bool has_room(const fl_io *io) {
+    return surplus(io->server) < 0 || io->lingering.next != &io->lingering;
+}
+
+static void keep_bound(fl_io *io) {
+    while (surplus(io->server) > 0 && io->lingering.next != &io->lingering) {
+        fl_conn_make_room(io->lingering.next); /* who has lingered the longest */
+    }
+}
+
 static bool may_listen(const fl_io *io, const fl_listener *listener) {
     int state = atomic_load(&io->server->state);
     return listener->inherited ? state == FL_READY : state < FL_DRAINING;
@@ -188,7 +209,7 @@ static bool may_listen(const fl_io *io, const fl_listener *listener) {
 /* Listen where that is right now, and nowhere else. */
 static void listen_where_due(fl_io *io) {
     fl_server *server = io->server;
-    io->full          = io->full && atomic_load(&server->open) >= (int)server->max_connections;
+    io->full          = io->full && !has_room(io);
     for (size_t i = 0; i < server->listener_count; i++) {
         bool due = may_listen(io, &server->listeners[i]) && !io->full && !io->starved;
         bool is  = (io->listens >> i & 1) != 0;
@@ -212,6 +233,7 @@ static bool accept_one(fl_io *io, const fl_listener *listener) {
     if (fd >= 0) {
         const bool last = atomic_load(&io->server->state) >= FL_DRAINING;
         fl_conn_open(io, fd, listener->inherited || last);
+        keep_bound(io);
         return true;
     }
     io->starved |= errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
@@ -219,9 +241,8 @@ static bool accept_one(fl_io *io, const fl_listener *listener) {
 }
 
 static void on_listener(fl_io *io, const fl_listener *listener) {
-    const fl_server *server = io->server;
     for (int i = 0; i < ACCEPTS; i++) {
-        if (atomic_load(&server->open) >= (int)server->max_connections) {
+        if (!has_room(io)) {
             io->full = true;
             break;
         }
@@ -250,20 +271,23 @@ static void accept_the_last(fl_io *io) {
 
 /* ---- The thread --------------------------------------------------------------------------------------- */
 
+static bool is_empty(const fl_io *io) {
+    return io->idle.next == &io->idle && io->busy.next == &io->busy &&
+           io->lingering.next == &io->lingering;
+}
+
 static int patience(const fl_io *io, uint64_t now, uint64_t next_look) {
     if (io->again != NULL || atomic_load(&io->orders) != 0) {
         return 0;
     }
-    bool empty = io->idle.next == &io->idle && io->busy.next == &io->busy;
-    if (empty && !io->full && !io->starved) {
+    if (is_empty(io) && !io->full && !io->starved) {
         return -1;
     }
     return now >= next_look ? 0 : (int)((next_look - now) / 1000000) + 1;
 }
 
 static bool is_over(const fl_io *io) {
-    return atomic_load(&io->server->state) == FL_STOPPED && io->busy.next == &io->busy &&
-           io->idle.next == &io->idle;
+    return atomic_load(&io->server->state) == FL_STOPPED && is_empty(io);
 }
 
 static void on_events(fl_io *io, const struct epoll_event *events, int count) {
@@ -298,6 +322,9 @@ static void *serve(void *arg) {
         take_answers(io);
         obey(io);
         go_on(io);
+        if (io->full) { /* somebody may have left just now: who waits is not to wait for the clock */
+            listen_where_due(io);
+        }
         uint64_t now    = fl_clock_ns();
         bool     ending = atomic_load(&server->state) >= FL_CLOSING;
         if (now >= next_look || ending) {
@@ -329,9 +356,10 @@ static int start_one(fl_server *server, fletch_error *error) {
     io->server                     = server;
     io->idle.next = io->idle.prev = &io->idle;
     io->busy.next = io->busy.prev = &io->busy;
-    io->epoll                     = epoll_create1(EPOLL_CLOEXEC);
-    io->wake                      = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event event      = {.events = EPOLLIN, .data.u64 = FL_LISTENERS};
+    io->lingering.next = io->lingering.prev = &io->lingering;
+    io->epoll                               = epoll_create1(EPOLL_CLOEXEC);
+    io->wake                                = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event                = {.events = EPOLLIN, .data.u64 = FL_LISTENERS};
     if (io->epoll < 0 || io->wake < 0 ||
         epoll_ctl(io->epoll, EPOLL_CTL_ADD, io->wake, &event) != 0) {
         return fl_fail_errno(error, errno, "cannot watch", "the sockets");

@@ -234,9 +234,9 @@ static void scan(const fl_vectors *vectors, const float *query, const block *b, 
 }
 
 static void scan_allowed(const fl_vectors *vectors, const float *query, size_t count,
-                         const int64_t *allowed, size_t allowed_count, const atomic_bool *cancelled,
-                         fl_hit *hits, size_t *found, size_t k) {
-    for (size_t i = 0; i < allowed_count && !atomic_load(cancelled); i++) {
+                         const int64_t *allowed, size_t allowed_count, fl_hit *hits, size_t *found,
+                         size_t k) {
+    for (size_t i = 0; i < allowed_count; i++) {
         size_t slot = slot_of(vectors, count, allowed[i]);
         if (slot < count && key_of(vectors, slot) == allowed[i] &&
             !vectors->blocks[slot / ROWS]->dead[slot % ROWS]) {
@@ -247,7 +247,7 @@ static void scan_allowed(const fl_vectors *vectors, const float *query, size_t c
 }
 
 size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, const int64_t *allowed,
-                         size_t allowed_count, const atomic_bool *cancelled, fl_hit *hits) {
+                         size_t allowed_count, fl_over_fn over, const void *user, fl_hit *hits) {
     size_t found  = 0;
     float *padded = fl_alloc_zero(vectors->stride, sizeof *padded);
     if (padded == NULL) {
@@ -256,18 +256,19 @@ size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, cons
     memcpy(padded, query, vectors->columns * sizeof *padded);
     pthread_rwlock_rdlock(&vectors->lock);
     size_t count = atomic_load_explicit(&vectors->count, memory_order_acquire);
-    if (allowed != NULL) {
-        scan_allowed(vectors, padded, count, allowed, allowed_count, cancelled, hits, &found, k);
-    } else {
-        for (size_t at = 0; at < count && !atomic_load(cancelled); at += ROWS) {
-            size_t rows = count - at < ROWS ? count - at : ROWS;
+    size_t all   = allowed != NULL ? allowed_count : count;
+    for (size_t at = 0; at < all && !over(user); at += ROWS) {
+        size_t rows = all - at < ROWS ? all - at : ROWS;
+        if (allowed != NULL) {
+            scan_allowed(vectors, padded, count, allowed + at, rows, hits, &found, k);
+        } else {
             scan(vectors, padded, vectors->blocks[at / ROWS], rows, hits, &found, k);
         }
     }
     pthread_rwlock_unlock(&vectors->lock);
     fl_free(padded);
     sort(hits, found);
-    return atomic_load(cancelled) ? 0 : found;
+    return found;
 }
 
 bool fl_vectors_normalize(float *row, size_t columns) {

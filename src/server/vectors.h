@@ -39,10 +39,11 @@ void   fl_vectors_clear(fl_vectors *vectors); /* drop all */
 size_t fl_vectors_count(const fl_vectors *vectors);
 
 /* The best `k` into hits[k], best first, equal scores by key; returns how many. `allowed` (sorted), unless
- * NULL, are the only keys to look at. Once *cancelled is true it gives up and returns 0. SIZE_MAX: out of
- * memory. */
+ * NULL, are the only keys to look at. Once over(user), asked for every few thousand rows, is true it gives up
+ * and returns what it has. SIZE_MAX: out of memory. */
+typedef bool (*fl_over_fn)(const void *user);
 size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, const int64_t *allowed,
-                         size_t allowed_count, const atomic_bool *cancelled, fl_hit *hits);
+                         size_t allowed_count, fl_over_fn over, const void *user, fl_hit *hits);
 
 /* To length 1; false for a row of zeros or one that is not finite. */
 bool fl_vectors_normalize(float *row, size_t columns);

@@ -177,20 +177,20 @@ int fl_store_search(fl_store *store, const float *query, const fl_filter *filter
     return 0;
 }
 
-int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
-                  void *user, fletch_error *error) {
+int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key,
+                  const fl_http_request *request, fl_found_fn found, void *user,
+                  fletch_error *error) {
     static const fl_stored_item item = {.id            = "i\"",
                                         .id_size       = 2,
                                         .text          = "t\n",
                                         .text_size     = 2,
                                         .metadata      = "{}",
                                         .metadata_size = 2};
-    (void)store, (void)id, (void)id_size, (void)error;
+    (void)store, (void)id, (void)id_size, (void)request;
     if (key == 1) {
         return FLETCH_ENOTFOUND; /* dropped just now */
     }
-    found(user, &item);
-    return 0;
+    return found(user, &item, error);
 }
 
 int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
@@ -218,15 +218,20 @@ bool fl_store_lasts(const fl_store *store) {
     return true;
 }
 
-int fl_store_list(fl_store *store, size_t offset, size_t count, fl_hit *hits, size_t *found,
-                  fletch_error *error) {
-    (void)store, (void)error;
+int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_request *request,
+                  fl_hit *hits, size_t *found, fletch_error *error) {
+    (void)store, (void)request, (void)error;
     *found = 0;
     while (*found < count && offset + *found < 3) {
         hits[*found] = (fl_hit){.key = (int64_t)(offset + *found)};
         ++*found;
     }
     return FLETCH_OK;
+}
+
+uint64_t fl_store_cost_ns(const fl_store *store, size_t items, bool search, bool filter) {
+    (void)store, (void)items, (void)search, (void)filter;
+    return 0;
 }
 
 size_t fl_store_columns(const fl_store *store) {
@@ -245,8 +250,8 @@ bool fl_request_hold(fl_http_request *request, size_t bytes) {
     return bytes < ((size_t)1 << 30);
 }
 
-int fl_reply_go_on(fl_http_request *request, fletch_error *error) {
-    (void)request, (void)error;
+int fl_reply_go_on(fl_http_request *request, uint64_t to_come, fletch_error *error) {
+    (void)request, (void)to_come, (void)error;
     return FLETCH_OK;
 }
 

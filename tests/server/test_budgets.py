@@ -12,14 +12,14 @@ from serving import Raw, request
 WORDS = json.dumps({"inputs": "a " * 50_000}).encode()  # 2.9 MB of tokens
 
 
-def standing(running, body, path="/tokenize"):
+def standing(running, body, path="/tokenize", method="POST"):
     """A client that asks and never reads."""
     raw = Raw.__new__(Raw)
     raw.socket, raw.held = socket.socket(), b""
     raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.socket.settimeout(serving.WAIT)
     raw.socket.connect(running.where)
-    return raw.send(request(path=path, body=body))
+    return raw.send(request(method, path, body))
 
 
 def test_replies_that_nobody_reads(start):
@@ -41,6 +41,63 @@ def test_replies_that_nobody_reads(start):
             raw.socket.close()
     alone = running.ask(path="/tokenize", body=json.dumps({"inputs": "a " * 400_000}).encode())
     assert alone.status == 413 and alone.headers["x-fletch-limit"] == "server.max_reply_memory"
+    assert running.end() == 0
+
+
+TEXTS = [f"text {i}" for i in range(64)]  # whose vectors have 290,000 bytes
+EMBED, OPENAI = {"inputs": TEXTS}, {"input": TEXTS}
+RANK = {"query": "a", "texts": TEXTS, "documents": TEXTS, "text_1": "a", "text_2": TEXTS}
+BODIES = {  # of every route that takes one: what makes its answer large, or None: it has no large ones
+    "/start_profile": None, "/stop_profile": None, "/api/show": None, "/api/pull": None, "/api/embeddings": None,
+    "/v1/embeddings": OPENAI, "/embeddings": OPENAI, "/embed": EMBED, "/": EMBED, "/embed_all": EMBED,
+    "/embed_sparse": EMBED, "/predict": EMBED, "/api/embed": {"model": "a", **OPENAI}, "/v2/embed": {"texts": TEXTS},
+    "/similarity": {"inputs": {"source_sentence": "a", "sentences": TEXTS * 40}}, "/tokenize": {"inputs": "a " * 2000},
+    "/decode": {"ids": [[2000] * 200] * 64}, "/rerank": RANK, "/v1/rerank": RANK, "/v2/rerank": RANK, "/score": RANK,
+    "/v1/score": RANK, "/add": {"texts": TEXTS * 20}, "/search": {"text": "a"}}
+LARGE = {"GET /metrics", "GET /openapi.json", "GET /items", "GET /items/{id}"} | {f"POST {path}" for path in (
+    "/v1/embeddings", "/embeddings", "/embed", "/", "/embed_all", "/api/embed", "/v2/embed", "/similarity", "/tokenize",
+    "/decode", "/add", "/search")}
+PAGES = {"GET /", "GET /docs"}  # bytes of the program: nothing is made for them
+
+
+def test_every_reply_of_every_route_passes_one_gate(start, tmp_path):
+    """The table of all routes is walked with a bound that small answers alone pass."""
+    running = start("--server-max-reply-memory", "18KiB", "--server-store", tmp_path / "s.db")
+    described = start().ask("GET", "/openapi.json").json()["paths"]
+    assert running.ask(path="/add", body=json.dumps({"text": "a" * 30_000, "id": "a"}).encode()).status == 200
+    refused = set()
+    for path, operations in described.items():
+        for method in (name.upper() for name in operations if name in ("get", "post")):
+            body = json.dumps(BODIES[path]).encode() if method == "POST" else None
+            reply = running.ask(method, path.replace("{id}", "a"), body)
+            name = f"{method} {path}"
+            if reply.headers.get("x-fletch-limit") == "server.max_reply_memory":
+                assert reply.status == 413 and len(reply.body) < 1000, name
+                refused.add(name)
+            else:
+                assert len(reply.body) <= 18 * 1024 or name in PAGES, (name, reply.status, len(reply.body))
+    assert refused == LARGE
+    serving.until(lambda: running.ask("GET", "/ready").status == 200)  # not while a busy machine keeps an engine from work
+    assert running.end() == 0
+
+
+def test_items_that_nobody_reads(start, tmp_path):
+    running = start("--server-max-reply-memory", "32MiB", "--server-store", tmp_path / "s.db",
+                    "--server-write-seconds", "3600")
+    body = json.dumps({"text": "a", "id": "a", "metadata": {"a": "x" * (8 << 20)}}).encode()
+    assert running.ask(path="/add", body=body).status == 200 and running.ask("GET", "/items/a").status == 200
+    before = running.resident()
+    readers = [standing(running, None, "/items/a", "GET") for _ in range(40)]
+    try:
+        running.wait_metric('fletch_requests_total{route="/items/",method="GET",code="503"}', lambda value: value > 0)
+        for path in ("/items/a", "/items", "/metrics"):
+            reply = running.ask("GET", path)
+            assert reply.status == (200 if path == "/metrics" else 503), path
+        assert running.resident() - before < 120_000_000
+    finally:
+        for raw in readers:
+            raw.socket.close()
+    serving.until(lambda: running.ask("GET", "/items/a").status == 200)
     assert running.end() == 0
 
 
@@ -81,6 +138,33 @@ def test_short_work_passes_long_work(start, tmp_path):
     for raw in raws:
         raw.socket.close()
     running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
+    assert running.end() == 0
+
+
+def test_a_search_with_a_filter_holds_up_nobody(start, tmp_path):
+    """One that reads 64 MB of metadata: items are read, written and listed meanwhile, again and again."""
+    running = start("--server-deadline-ms", "600000")
+    metadata = {f"key {i}\n": i for i in range(40_000)}
+    for i in range(4):
+        body = json.dumps({"texts": ["a"] * 20, "ids": [f"{i}-{k}" for k in range(20)], "metadata": metadata}).encode()
+        assert running.ask(path="/add", body=body).status == 200
+    search = json.dumps({"vector": [1] * 384, "filter": {"zzz": 1}}).encode()
+
+    def answered_meanwhile():
+        with running.raw() as raw:
+            raw.send(request(path="/search", body=search) * 3)
+            for i in range(5):
+                assert running.ask("GET", "/items/1-1").status == running.ask("GET", "/items?limit=1").status == 200
+                assert running.ask(path="/add", body=b'{"text":"b","id":"b"}').status == 200
+            raw.socket.setblocking(False)
+            try:
+                return raw.socket.recv(1, socket.MSG_PEEK) == b""
+            except BlockingIOError:
+                return True
+
+    serving.until(answered_meanwhile)
+    assert running.ask(path="/search", body=search, headers={"x-fletch-deadline-ms": "1"}).status == 504
+    assert running.ask(path="/search", body=search).json()["count"] == 0
     assert running.end() == 0
 
 

@@ -16,7 +16,8 @@ FLAGS = ("--model", FOLDER, "--server-store", "s.db", "--provider-order", "cpu",
          "--server-max-connections", "50")
 REQUESTS = [("POST", "/embed", {"inputs": ["hello", "a longer text"]}), ("POST", "/v1/embeddings", {"input": "hello"}),
             ("POST", "/tokenize", {"inputs": "hello there"}), ("POST", "/add", {"text": "a text", "metadata": {"n": 1}}),
-            ("POST", "/search", {"text": "a text"}), ("GET", "/metrics", None)]
+            ("POST", "/search", {"text": "a text"}), ("GET", "/metrics", None),
+            ("GET", "/stats", None)]
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def ask(port, method, path, body):
         data = None if body is None else json.dumps(body).encode()
         client.request(method, path, data, {"content-type": "application/json", "connection": "close"})
         reply = client.getresponse()
-        reply.read()
+        assert b"no error" not in reply.read()
         return reply.status
     except (http.client.HTTPException, ConnectionError, socket.timeout) as error:
         assert not isinstance(error, socket.timeout), (method, path)

@@ -205,6 +205,48 @@ def test_a_phone_shows_every_column(page, texts):
     assert page.run("document.getElementById('pair').innerText").startswith(f"{texts} and 1: ")
 
 
+LONG = "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft"
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_long_words_and_negative_scores_stay_in_their_place(server, page, width):
+    server.ask("DELETE", "/items")
+    page.call("Emulation.setDeviceMetricsOverride", width=width, height=740, deviceScaleFactor=1, mobile=width < 1000)
+    write(page, ["A cat sleeps on the warm windowsill.", "How do I reset my password?", LONG, "x" * 300])
+    for button in ("go", "add", "seek"):
+        page.run("document.getElementById('query').value = 'quantum chromodynamics'")
+        press(page, button)
+        assert page.run("document.documentElement.scrollWidth") <= width, button
+    scores = "[...document.querySelectorAll('#found b')]"
+    assert any(text.startswith("-") for text in page.run(scores + ".map(b => b.innerText)"))
+    line = page.run("parseFloat(getComputedStyle(document.body).lineHeight)")
+    assert page.run(scores + ".map(b => { const r = document.createRange(); r.selectNodeContents(b); "
+                    "return r.getBoundingClientRect().height; })") == pytest.approx([line] * 4, abs=line / 2)
+
+
+def test_one_question_at_a_time(server, page):
+    """A search takes the map of an older comparison away, and a comparison what was found; a line is kept once."""
+    server.ask("DELETE", "/items")
+    write(page, [*TEXTS, TEXTS[0], "long " * 200, "a\ttab"])
+    compare(page)
+    for _ in range(2):
+        assert press(page, "add") == "Added 5 texts."
+        assert page.run("document.getElementById('store').innerText").startswith("5 texts")
+    assert visible(page, "result")
+    press(page, "seek")
+    assert visible(page, "hits") and not visible(page, "result")
+    assert len({text for _, text in found(page)}) == len(found(page)) == 5
+    compare(page)
+    assert visible(page, "result") and not visible(page, "hits")
+
+
+def test_what_is_not_needed_is_not_in_the_way(page):
+    page.wait("!document.getElementById('hint').hidden")
+    assert not visible(page, "key")
+    box = page.run("['seek', 'hint'].map(id => document.getElementById(id).getBoundingClientRect()).map(b => [b.top, b.bottom])")
+    assert box[1][0] - box[0][1] >= 8
+
+
 def test_no_line_is_dropped_in_silence(page):
     write(page, [f"line {i}" for i in range(101)])
     compare(page)
@@ -245,6 +287,7 @@ def test_with_an_api_key(start, chromium, tmp_path):
     guarded = start("--server-api-key-file", tmp_path / "keys")
     chromium.open(f"http://{guarded.where[0]}:{guarded.port}/")
     chromium.wait("document.getElementById('status').innerText.includes('API key')")
+    assert visible(chromium, "key")
     compare(chromium)
     assert chromium.run("document.getElementById('status').innerText").startswith("401")
     chromium.run("document.getElementById('key').value = 'secret-key-1'")

@@ -358,18 +358,31 @@ def test_the_file_can_be_read_by_others_while_it_is_served(kept, tmp_path):
     assert text == "seen from outside" and math.isclose(sum(x * x for x in row), 1, abs_tol=1e-5)
 
 
-def test_rows_that_others_have_damaged_are_errors(start, tmp_path):
+def test_rows_that_others_have_damaged_say_so_in_their_place(start, tmp_path):
+    """A list and a search answer all that is whole; the one item that is not is an error."""
     path = tmp_path / "s.db"
     running = start("--server-store", path)
-    for name in ("a", "b", "c"):
-        assert running.ask(path="/add", body=json.dumps({"text": name, "id": name}).encode()).status == 200
+    damages = {"empty": "vector = x''", "narrow": "vector = x'0000803f'", "text": "text = CAST(x'61ff62' AS TEXT)",
+               "number": "metadata = '1'", "syntax": "metadata = '{\"a\":1}}'",
+               "bytes": "metadata = CAST(x'7b2261223a22ff227d' AS TEXT)"}
+    names = [*damages, "id", "whole"]
+    assert ask(running, "/add", texts=names, ids=names, metadata={"a": 1}).status == 200
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE items SET vector = x'' WHERE id = 'a'")
-        db.execute("UPDATE items SET vector = x'0000803f' WHERE id = 'b'")
+        for name, change in damages.items():
+            db.execute(f"UPDATE items SET {change} WHERE id = '{name}'")
+        db.execute("UPDATE items SET id = CAST(x'69fe64' AS TEXT) WHERE id = 'id'")
     db.close()
-    for name, status in (("a", 500), ("b", 500), ("c", 200)):
-        assert running.ask("GET", f"/items/{name}").status == status
-    assert running.ask(path="/search", body=b'{"text":"a"}').status == 500
+    for name in names[:-2]:
+        assert running.ask("GET", f"/items/{name}").status == 500, name
+    assert running.ask("GET", "/items/whole").status == 200
+    wrong = {"empty": "its vector", "narrow": "its vector", "text": "its text", "id": "its id", "number": "its metadata",
+             "syntax": "its metadata", "bytes": "its metadata"}
+    for reply, items in ((running.ask("GET", "/items"), "items"), (ask(running, "/search", text="a"), "results")):
+        told = {item["id"].replace("?", ""): item for item in reply.json()[items]}
+        assert reply.status == 200 and set(told) == set(names)
+        assert told["whole"]["text"] == "whole" and told["whole"]["metadata"] == {"a": 1} and "error" not in told["whole"]
+        for name, why in wrong.items():
+            assert told[name]["error"].startswith(why) and "text" not in told[name], (name, told[name])
     assert running.end() == 0
 
 

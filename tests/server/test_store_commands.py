@@ -126,7 +126,7 @@ def test_a_server_without_a_store(start, fletch):
     (LOADING, "refused: 503 loading"),
     (LOADING.replace(b"40", b"41"), "no server answers"),
     (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it gives no ids"),
-    (b"HTTP/1.1 200 OK\r\n\r\nnot json", "is no server of fletch: its answer"),
+    (b"HTTP/1.1 200 OK\r\n\r\nnot json", "is not a fletch server: its answer"),
     (b"220 mail.example ESMTP\r\n", "no server answers"),
 ])
 def test_something_else_that_listens(fletch, answer, says):

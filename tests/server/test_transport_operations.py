@@ -582,6 +582,22 @@ def test_ten_thousand_idle_connections(start):
     assert running.end() == 0
 
 
+def test_who_was_refused_makes_room_for_others(start):
+    """A refused sender may finish reading, but its descriptor counts: the next one gets its place at once."""
+    running = start("--server-max-connections", "8", "--server-io-threads", "1")
+    before, held = running.files(), []
+    try:
+        for _ in range(100):
+            held.append(running.raw().send("GET /live HTTP/1.1\r\n\r\n"))  # no Host, and it does not leave
+            assert held[-1].reply().status == 400
+            assert running.files() - before <= 8 + 1
+        assert running.ask("GET", "/live").status == 200
+    finally:
+        for raw in held:
+            raw.socket.close()
+    assert running.end() == 0
+
+
 def test_connection_cap(start):
     running = start("--server-max-connections", "20")
     held = [running.raw() for _ in range(40)]

@@ -109,7 +109,7 @@ def test_a_line_without_a_colon_is_told(server):
 def test_a_target_with_a_space(server):
     with server.raw() as raw:
         reply = raw.send(post(f"Content-Length: {len(BODY)}").replace("/embed", "/embed /x")).reply()
-        assert reply.status == 400 and reply.json()["error"] == "the target is no path"
+        assert reply.status == 400 and reply.json()["error"] == "invalid request target"
         assert raw.closed() and raw.held == b""
 
 

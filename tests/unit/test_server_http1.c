@@ -62,7 +62,9 @@ Test(http1, what_two_parsers_could_cut_differently_is_refused) {
         {400, 0, LINE "Host: a/b\r\n\r\n"},
         {400, 0, "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n"},
         {400, 0, "GET http://x@a/ HTTP/1.1\r\nHost: a\r\n\r\n"},
-        {400, 0, "GET http://a HTTP/1.1\r\nHost: a\r\n\r\n"},
+        {400, 0, "GET http:// HTTP/1.1\r\nHost: a\r\n\r\n"},
+        {400, 0, "GET http://b HTTP/1.1\r\nHost: a\r\n\r\n"},
+        {400, 0, "GET http://a#b HTTP/1.0\r\n\r\n"},
         {400, 0, "GET http://a\3/ HTTP/1.0\r\n\r\n"},
         {400, 0, "GET http://a:\rb/ HTTP/1.0\r\n\r\n"},
         {400, 0, "GET //a#b HTTP/1.1\r\nHost: a\r\n\r\n"},
@@ -84,6 +86,15 @@ Test(http1, what_two_parsers_could_cut_differently_is_refused) {
                      rows[i].text);
         cr_assert_not_null(head.fault);
     }
+}
+
+Test(http1, an_absolute_target_may_have_no_path) {
+    cr_assert_eq(read_head("GET http://a:1 HTTP/1.1\r\nHost: A:1\r\n\r\n", 39), 1);
+    cr_assert_str_eq(data + head.path, "/");
+    cr_assert_str_eq(data + head.query, "");
+    cr_assert_eq(read_head("GET http://a?b=/c HTTP/1.0\r\n\r\n", 30), 1);
+    cr_assert_str_eq(data + head.path, "/");
+    cr_assert_str_eq(data + head.query, "b=/c");
 }
 
 Test(http1, noise_is_refused_before_its_line_ends) {
@@ -161,6 +172,16 @@ Test(http1, chunks) {
         {FL_CHUNK_END, "0\r\n\r\n"},
         {FL_CHUNK_END, "3\r\nabc\r\n0\r\n\r\n"},
         {FL_CHUNK_END, "0003;a=b; c=\"d\"\r\nabc\r\n0;x\r\nA: b\r\nC:\r\n\r\n"},
+        {FL_CHUNK_END, "3; a\t=\t\"\\\"; x\" ;b = c ; d\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3;\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3; ;a\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3;a=\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3;a;\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3;a=\"b\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3;a=b\"c\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3;a=\"b\"c\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3;a b\r\nabc\r\n0\r\n\r\n"},
+        {-400, "3;a \r\nabc\r\n0\r\n\r\n"},
         {FL_CHUNK_MORE, "3\r\nabc\r\n0\r\n"},
         {FL_CHUNK_MORE, "a\r\nabc"},
         {-400, "3;\nabc\r\n0\r\n\r\n"},

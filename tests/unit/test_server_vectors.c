@@ -15,6 +15,11 @@ enum {
     K       = 17
 }; /* more than two blocks; a width that is no multiple of 32 */
 
+static bool late; /* searches need not go on */
+static bool is_over(const void *user) {
+    return *(const bool *)user;
+}
+
 static uint64_t seed;
 static float    next(void) {
        seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -59,7 +64,6 @@ static void check(fl_vectors *vectors, bool even) {
     static int64_t allowed[ROWS];
     float          query[COLUMNS];
     fl_hit         hits[K];
-    atomic_bool    cancelled = false;
     size_t         count = 0, allowed_count = 0;
     make_row(query);
     for (size_t i = 0; i < ROWS; i++) {
@@ -77,7 +81,7 @@ static void check(fl_vectors *vectors, bool even) {
     qsort(all, count, sizeof all[0], by_score);
     size_t expected = count < K ? count : K;
     size_t found    = fl_vectors_search(vectors, query, K, even ? allowed : NULL, allowed_count,
-                                        &cancelled, hits);
+                                        is_over, &late, hits);
     cr_assert_eq(found, expected);
     for (size_t i = 0; i < found; i++) {
         cr_assert_eq(hits[i].key, all[i].key, "place %zu", i);
@@ -119,8 +123,7 @@ Test(vectors, replaced_and_dropped_rows_count) {
 }
 
 Test(vectors, equal_scores_come_by_key) {
-    fl_vectors *vectors   = NULL;
-    atomic_bool cancelled = false;
+    fl_vectors *vectors = NULL;
     fl_hit      hits[3];
     float       row[COLUMNS] = {1};
     cr_assert_eq(fl_vectors_open(&vectors, COLUMNS, NULL), 0);
@@ -128,12 +131,12 @@ Test(vectors, equal_scores_come_by_key) {
     for (int64_t key = 10; key < 15; key++) {
         fl_vectors_put(vectors, key, row);
     }
-    cr_assert_eq(fl_vectors_search(vectors, row, 3, NULL, 0, &cancelled, hits), 3);
+    cr_assert_eq(fl_vectors_search(vectors, row, 3, NULL, 0, is_over, &late, hits), 3);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(hits[i].key, 10 + i);
     }
-    cancelled = true;
-    cr_assert_eq(fl_vectors_search(vectors, row, 3, NULL, 0, &cancelled, hits), 0);
+    late = true;
+    cr_assert_eq(fl_vectors_search(vectors, row, 3, NULL, 0, is_over, &late, hits), 0);
     fl_vectors_close(vectors);
 }
 
