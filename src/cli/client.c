@@ -55,7 +55,7 @@ fl_exit fl_client_take_key(fl_client *client, const fl_cli *cli) {
     if (path[0] == '\0') {
         return FL_EXIT_DONE;
     }
-    if (fl_file_read(path, KEY_FILE_MAX, &text, &error) < 0) {
+    if (fl_pipe_read(path, KEY_FILE_MAX, &text, &error) < 0) {
         (void)fl_cli_fail(&error, false);
         return FL_EXIT_USAGE;
     }
@@ -294,7 +294,7 @@ fl_json *fl_client_parse(const fl_client *client, const fl_buf *reply) {
     fletch_error error = {0};
     (void)fl_json_parse(&json, reply->data, reply->size, REPLY_MAX, 0, "its answer", &error);
     if (json == NULL) {
-        fl_cli_message("%s is no server of fletch: %s", client->where,
+        fl_cli_message("%s is not a fletch server: %s", client->where,
                        error.code < 0 ? error.message : "its answer is null");
     }
     return json;

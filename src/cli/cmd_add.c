@@ -129,7 +129,7 @@ static fl_exit read_reply(fl_run *run, add_run *add) {
     bool        good  = fl_json_count(ids) == add->count;
     add->lasts        = store == NULL || strcmp(store, "memory") != 0;
     if (!good) {
-        fl_cli_message("%s is no server of fletch: it gives no ids", add->client.where);
+        fl_cli_message("%s is not a fletch server: it gives no ids", add->client.where);
     }
     for (size_t i = 0; good && i < add->count; i++) {
         const fl_record *record = &run->window.records[add->rows[i]];

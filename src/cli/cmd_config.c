@@ -151,7 +151,8 @@ fl_exit fl_cmd_config(fl_cli *cli) {
         return get_one(cli);
     }
     if (args->rest_count > 0) {
-        return fl_cli_usage(cli, "'%.64s' is no part of config; there is `get KEY`", args->rest[0]);
+        return fl_cli_usage(cli, "'%.64s' is not part of config; there is `get KEY`",
+                            args->rest[0]);
     }
     bool           origins = args->value[FL_FLAG_SHOW_ORIGIN] != NULL;
     const char    *preset  = args->value[FL_FLAG_PRESET];

@@ -213,6 +213,7 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
     fl_cli        *cli   = parts->cli;
     const uint64_t start = fl_clock_ns();
     FL_CLI_TRY(fl_filejob_list(job, cli));
+    FL_CLI_TRY(fl_parts_try_field(parts));
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     FL_CLI_TRY(refuse_other_heads(cli));
     FL_CLI_TRY(fl_filejob_join(job, cli));
@@ -243,13 +244,19 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
 
 /* ---- A job that is there --------------------------------------------------------------------- */
 
-static fl_exit finish(const fl_filejob *job, const fl_buf *totals) {
+static fl_exit finish(const fl_filejob *job, const fl_filejob_totals *totals, const fl_buf *text) {
     fletch_error error;
     char         path[PATH_MAX];
+    if (totals->rows == 0 && totals->refused > 0) {
+        fl_cli_message("none of the %" PRIu64 " records has a vector: _SUCCESS is not written",
+                       totals->refused);
+        fl_cli_hint("the rows files say why each was refused; begin another job in another folder");
+        return FL_EXIT_USAGE;
+    }
     fl_filejob_path(job, "_SUCCESS", "", path);
     (void)fl_atomic_sweep(job->folder, true);
     fl_signals_hold();
-    int status = fl_atomic_put(path, totals->data, totals->size, FL_ATOMIC_DURABLE, &error);
+    int status = fl_atomic_put(path, text->data, text->size, FL_ATOMIC_DURABLE, &error);
     fl_signals_release();
     return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
 }
@@ -296,7 +303,7 @@ static fl_exit look_at_job(fl_cli *cli, const char *folder) {
         fl_filejob_totals_text(&totals, job.parts, &text);
         bool whole = code == FL_EXIT_DONE || code == FL_EXIT_PARTLY;
         if (whole && args->value[FL_FLAG_FINISH] != NULL) {
-            fl_exit finished = finish(&job, &text);
+            fl_exit finished = finish(&job, &totals, &text);
             code             = finished == FL_EXIT_DONE ? code : finished;
         }
         fl_exit printed = fl_cli_print(&text);

@@ -413,7 +413,7 @@ static fl_exit open_model(fl_run *run, score_run *s) {
     bool late = s->query != NULL && strcmp(info.head, "late") == 0;
     s->labels = late ? 1 : info.labels;
     if (s->query == NULL && strcmp(info.head, "late") == 0) {
-        fl_cli_message("this model works by late interaction (ColBERT), it is no classifier");
+        fl_cli_message("this model works by late interaction (ColBERT), it is not a classifier");
         fl_cli_hint(
             "fletch rerank --query Q scores texts with it; --model names a classifier, such "
             "as SamLowe/roberta-base-go_emotions.");

@@ -164,7 +164,8 @@ typedef struct decode_run {
 
 static int push_id(decode_run *decode, int64_t id, fletch_error *error) {
     if (id < 0 || id > INT32_MAX) {
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%lld is no token id", (long long)id);
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%lld is not a token id",
+                       (long long)id);
     }
     fl_buf_append(&decode->ids, &(int32_t){(int32_t)id}, sizeof(int32_t));
     return decode->ids.failed ? fl_fail_nomem(error, decode->ids.size, "the ids") : 0;
@@ -184,8 +185,8 @@ static int parse_json_ids(decode_run *decode, const char *text, size_t size, fle
         if (fl_json_is_int(item)) {
             status = push_id(decode, fl_json_int64(item), error);
         } else {
-            status =
-                fl_fail(error, FLETCH_EINVAL, i, "element %zu of the list is no whole number", i);
+            status = fl_fail(error, FLETCH_EINVAL, i,
+                             "element %zu of the list is not a whole number", i);
         }
     }
     fl_json_free(root);
@@ -207,7 +208,7 @@ static int parse_plain_ids(decode_run *decode, const char *text, size_t size, fl
         int64_t id = -1;
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text + at);
         if (length > 0 && (length >= sizeof word || !fl_parse_i64(word, &id))) {
-            return fl_fail(error, FLETCH_EINVAL, at, "'%s' is no token id", word);
+            return fl_fail(error, FLETCH_EINVAL, at, "'%s' is not a token id", word);
         }
         if (length > 0) {
             FL_TRY(push_id(decode, id, error));

@@ -68,6 +68,7 @@ fl_exit fl_filejob_read(fl_filejob *job, const char *folder);
 
 typedef struct fl_filejob_totals {
     uint64_t done, missing, damaged, rows, refused, tokens, truncated, bytes;
+    uint64_t gone;       /* inputs that are not there any more */
     char     sha256[65]; /* over the digests of all files, in the order of the parts */
 } fl_filejob_totals;
 

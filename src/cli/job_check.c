@@ -125,11 +125,27 @@ static void count(fl_filejob_totals *totals, const fl_manifest *manifest, fl_buf
     }
 }
 
+/* Whether the input is the one that was read, by its size, head and tail, where a Parquet file has its footer.
+ * Gone ones are counted. */
+static int compare_input(const fl_filejob_input *input, fl_filejob_totals *totals,
+                         fletch_error *error) {
+    if (access(input->path, R_OK) == 0) {
+        return fl_filejob_verify_input(input, error);
+    }
+    totals->gone++;
+    return 0;
+}
+
 static void check_input(ahead *manifests, const fl_filejob_input *input, bool quick,
                         fl_filejob_totals *totals, fl_buf *digests) {
     const fl_filejob *job     = manifests->job;
     uint64_t          covered = 0;
     bool              whole   = true; /* all parts so far */
+    fletch_error      changed;
+    if (compare_input(input, totals, &changed) < 0) {
+        tell_damaged(totals, &changed);
+        return;
+    }
     for (uint64_t number = input->first; number < input->first + input->parts; number++) {
         char         name[FL_PART_NAME];
         const found *part  = look_up(manifests, number);
@@ -186,7 +202,7 @@ static void check_strangers(const fl_filejob *job, fl_filejob_totals *totals) {
     for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
         if (strncmp(entry->d_name, "part-", 5) == 0 && !is_ours(job, entry->d_name)) {
             fletch_error error;
-            (void)fl_fail(&error, FLETCH_EIO, FLETCH_NOWHERE, "%s/%s is no part of this job",
+            (void)fl_fail(&error, FLETCH_EIO, FLETCH_NOWHERE, "%s/%s is not part of this job",
                           job->folder, entry->d_name);
             tell_damaged(totals, &error);
         }
@@ -221,8 +237,13 @@ fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *t
     check_strangers(job, totals);
     if (totals->damaged > 0) {
         fl_cli_hint("remove NAME.%s and NAME.json of each part that is damaged, and what "
-                    "is no part of this job; then run again",
+                    "is not part of this job; then run again",
                     job->suffix);
+    }
+    if (totals->gone > 0) {
+        fl_cli_message(
+            "note: %llu of %zu inputs are gone, so their parts were not compared with them",
+            (unsigned long long)totals->gone, job->input_count);
     }
     fl_exit code = digests.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
     fl_sha256_hex(digests.data != NULL ? digests.data : "", digests.size, totals->sha256);

@@ -11,7 +11,6 @@
  * Memory  about 300 bytes a file. Threads: none. Proof tests/cli/test_cli_run.py. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +85,7 @@ static fl_exit add_path(fl_filejob *job, const char *path, unsigned depth) {
         return add_folder(job, path, depth);
     }
     if (!S_ISREG(status.st_mode)) {
-        fl_cli_message("%s is no regular file; a job reads files that it can read again", path);
+        fl_cli_message("%s is not a regular file; a job reads files that it can read again", path);
         return FL_EXIT_USAGE;
     }
     return add(job, path);
@@ -130,22 +129,19 @@ static void sort_once(fl_filejob *job) {
 /* Size and sample of the file; `head` gets its first bytes. */
 static int look(const char *path, uint64_t *size, char sample[65], char head[2 * SAMPLE],
                 size_t *head_size, fletch_error *error) {
-    struct stat status;
-    int         fd     = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    int         result = 0;
-    if (fd < 0 || fstat(fd, &status) != 0) {
-        result = fl_fail_errno(error, errno, "cannot open", path);
+    int fd = fl_regular_open(path, size, error);
+    if (fd < 0) {
+        return fd;
+    }
+    int     result = 0;
+    off_t   tail   = *size > SAMPLE ? (off_t)(*size - SAMPLE) : 0;
+    ssize_t first  = pread(fd, head, SAMPLE, 0);
+    ssize_t last   = first < 0 ? -1 : pread(fd, head + first, SAMPLE, tail);
+    if (last < 0) {
+        result = fl_fail_errno(error, errno, "cannot read", path);
     } else {
-        off_t   tail  = status.st_size > SAMPLE ? status.st_size - SAMPLE : 0;
-        ssize_t first = pread(fd, head, SAMPLE, 0);
-        ssize_t last  = first < 0 ? -1 : pread(fd, head + first, SAMPLE, tail);
-        if (last < 0) {
-            result = fl_fail_errno(error, errno, "cannot read", path);
-        } else {
-            fl_sha256_hex(head, (size_t)first + (size_t)last, sample);
-            *size      = (uint64_t)status.st_size;
-            *head_size = (size_t)first;
-        }
+        fl_sha256_hex(head, (size_t)first + (size_t)last, sample);
+        *head_size = (size_t)first;
     }
     fl_close(fd);
     return result;
@@ -230,6 +226,11 @@ static fl_exit cut(fl_filejob *job, const fl_cli *cli) {
         fletch_error      error;
         if (look(input->path, &input->size, input->sample, head, &head_size, &error) < 0) {
             return fl_cli_fail(&error, false);
+        }
+        if (head_size >= 4 && memcmp(head, "PAR1", 4) == 0) {
+            return fl_cli_usage(
+                cli, "%s is a Parquet file; python -m fletch.job runs the same job over those",
+                input->path);
         }
         input->format = fl_input_format_of(cli, input->path);
         bool lines    = input->format == FL_INPUT_LINES || input->format == FL_INPUT_JSONL;

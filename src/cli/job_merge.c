@@ -6,7 +6,6 @@
  *         of numbers goes beside FILE, under its name with the extension .jsonl. Both appear when they are whole.
  * Memory  one block. Threads: none. Proof tests/cli/test_cli_run.py. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +18,11 @@
 
 /* The bytes of a part's file from `skip` on. */
 static int copy_file(const char *path, uint64_t skip, fl_sink *sink, fletch_error *error) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || lseek(fd, (off_t)skip, SEEK_SET) < 0) {
+    int fd = fl_regular_open(path, NULL, error);
+    if (fd < 0) {
+        return fd;
+    }
+    if (lseek(fd, (off_t)skip, SEEK_SET) < 0) {
         fl_close(fd);
         return fl_fail_errno(error, errno, "cannot open", path);
     }

@@ -135,10 +135,11 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
         output->format = on_terminal;
     }
     if (terminal && holds_bytes(output)) {
-        return fl_cli_usage(cli,
-                            "--format %s is no text for a terminal; send it to a file with "
-                            "--output, or into a pipe",
-                            name);
+        return fl_cli_usage(
+            cli,
+            "--format %s is binary and would garble a terminal; send it to a file with "
+            "--output, or into a pipe",
+            name);
     }
     static const char blank[FL_ZIP_HEAD_MAX + FL_NPY_HEADER];
     fl_buf_append(&output->sink.buf, blank, head_of(output));

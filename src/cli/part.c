@@ -15,7 +15,6 @@
 #include "cli/part.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,9 +23,12 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+
+enum { REASON_MAX = 400 };
 
 /* A refused input whose line of the rows is not written yet. */
 typedef struct reason {
@@ -104,13 +106,9 @@ static uint64_t find_line(const char *path, uint64_t from, uint64_t to, int *sta
                           fletch_error *error) {
     enum { BLOCK = 64 * 1024 };
     char    *block = fl_alloc(BLOCK);
-    int      fd    = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int      fd    = fl_regular_open(path, NULL, error);
     uint64_t at = from - 1, found = to;
-    if (block == NULL) {
-        *status = fl_fail_nomem(error, BLOCK, path);
-    } else if (fd < 0) {
-        *status = fl_fail_errno(error, errno, "cannot open", path);
-    }
+    *status = fd < 0 ? fd : block == NULL ? fl_fail_nomem(error, BLOCK, path) : 0;
     while (*status == 0 && found == to && at + 1 < to) {
         uint64_t      left  = to - 1 - at;
         const ssize_t count = pread(fd, block, left < BLOCK ? (size_t)left : BLOCK, (off_t)at);
@@ -157,12 +155,23 @@ static int find_range(part *p, const fl_filejob *job, uint64_t number, fletch_er
 
 /* ---- The part -------------------------------------------------------------------------------- */
 
+/* A pipe, device or link in the place of a part's file: what embed would write to is in the way here. A folder stays,
+ * and is refused when the file is opened. */
+static void clear_place(const char *path) {
+    struct stat status;
+    if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+        (void)unlink(path);
+    }
+}
+
 static fl_exit open_output(part *p) {
     const fl_parts *parts = p->parts;
     bool            jsonl = parts->format == FL_OUTPUT_JSONL;
     fletch_error    error;
     fl_filejob_path(parts->job, p->name, parts->job->suffix, p->path);
     fl_filejob_path(parts->job, p->name, "jsonl", p->rows_path);
+    clear_place(p->path);
+    clear_place(p->rows_path);
     p->rows    = jsonl ? &p->run.output.sink : &p->own_rows.sink;
     int status = fl_output_open_file(&p->run.output, p->path, parts->format, &error);
     if (status == 0 && !jsonl) {
@@ -285,5 +294,43 @@ fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bo
     fl_run_close(&p.run);
     fl_buf_free(&p.waiting);
     fl_buf_free(&p.reasons);
+    return code;
+}
+
+static void keep_reason(void *user, fl_place place, const char *text) {
+    char *first = user;
+    (void)place;
+    if (first[0] == '\0') {
+        (void)snprintf(first, REASON_MAX, "%s", text);
+    }
+}
+
+fl_exit fl_parts_try_field(const fl_parts *parts) {
+    char                    name[FL_PART_NAME], first[REASON_MAX] = "";
+    const fl_filejob_input *input = fl_filejob_part(parts->job, 0, name);
+    const fl_input_piece    piece = {input->path, input->format, 0,
+                                  input->whole ? 0 : range_end(parts->job, input, 0)};
+    fl_input                in;
+    fl_window               window = {0};
+    fl_exit                 code   = fl_input_open_piece(&in, parts->cli, "", &piece);
+    int                     more   = code == FL_EXIT_DONE ? 1 : 0;
+    in.silent                      = true;
+    in.on_refused                  = keep_reason;
+    in.refused_user                = first;
+    while (more > 0 && window.count == 0) {
+        more = fl_input_next(&in, &window, FL_WINDOW_FIRST, UINT16_MAX);
+    }
+    if (code == FL_EXIT_DONE && more < 0 && in.error.code == FLETCH_ECONFIG) {
+        fl_cli_message("%s", in.error.message); /* the header of a CSV file has no such column */
+        code = FL_EXIT_USAGE;
+    } else if (code == FL_EXIT_DONE && more == 0 && in.fieldless > 0 &&
+               in.fieldless == in.refused) {
+        fl_cli_message("%s %s, nor has any of the first %" PRIu64
+                       " records, the first part of the job",
+                       input->path, first, in.fieldless);
+        code = FL_EXIT_USAGE;
+    }
+    fl_window_free(&window);
+    fl_input_close(&in);
     return code;
 }

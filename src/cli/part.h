@@ -22,6 +22,10 @@ typedef struct fl_parts {
 /* Bytes of the input that the part covers. */
 uint64_t fl_part_bytes(const fl_filejob *job, uint64_t number);
 
+/* Before there is a job: exit code 2 when no record of the first part has the field that --field names. Its job.json
+ * would refuse the field that is meant. */
+fl_exit fl_parts_try_field(const fl_parts *parts);
+
 /* Part `number` into its place; *manifest is what was written. Says what goes wrong; *unreadable when its input
  * is to blame, so that the other parts may go on. */
 fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bool *unreadable);

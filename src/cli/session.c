@@ -132,7 +132,8 @@ static fl_exit fail_model(const char *id, const fletch_error *error) {
         return fl_cli_fail(error, true);
     }
     fl_cli_message("%s", error->message);
-    fl_cli_hint(folder ? "the folder %s that is here has no config.json, so it is no model"
+    fl_cli_hint(folder ? "the folder %s that is here has neither config.json nor tokenizer.json, "
+                         "so it is not a model"
                        : "%s that is here is a file; --model names the folder it lies in",
                 id);
     return fl_cli_exit_code(error->code, true);
@@ -155,7 +156,8 @@ static fl_exit fetch_if_missing(fl_cli *cli) {
     char         path[4096];
     fletch_error error = {0};
     const char  *id    = fletch_config_model(cli->config);
-    if (id[0] == '\0' || fl_folder_exists(id) || is_true(cli, "model.offline") ||
+    bool         file  = fl_file_exists(id) && fl_path_ends_with(id, ".onnx");
+    if (id[0] == '\0' || fl_folder_exists(id) || file || is_true(cli, "model.offline") ||
         !is_true(cli, "model.auto_download") ||
         fletch_hub_path(cli->config, id, path, sizeof path, &error) != FLETCH_ENOTFOUND) {
         return FL_EXIT_DONE;

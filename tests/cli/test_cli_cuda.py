@@ -162,6 +162,12 @@ def test_a_memory_limit_makes_batches_smaller_or_says_what_to_do(fletch, toy, si
         assert result.returncode != 0 and "may be taken (cuda.memory_limit" in result.stderr.decode()
 
 
+def test_fewer_bits_take_less_of_the_device(fletch, toy, simulated):
+    held = [embed_on(fletch, toy, simulated, "--cuda-memory-pool=false", "--precision", precision, devices=1)[1]["devices"][0]["pool_held"]
+            for precision in ("int8", "bf16", "fp32")]
+    assert held == sorted(held) and len(set(held)) == 3, held
+
+
 def test_every_device_is_told(fletch, simulated):
     found = machine(fletch, **simulated | {"SIM_CUDA_DEVICES": "2"})
     assert found["provider.cuda"].startswith("usable: 2 devices: ")
@@ -242,4 +248,4 @@ def test_doctor_tells_who_takes_over(fletch, simulated, order, fallback, chain):
     assert found["provider.chain"] == chain
     old = machine(fletch, **simulated | {"FLETCH_PROVIDER_ORDER": order, "FLETCH_PROVIDER_FALLBACK": fallback, "SIM_CUDA_CAPABILITY": "6.1"})
     assert "compute capability 6.1; the kernels need 7.5" in old["provider.cuda"] and old["provider.cuda"].startswith("no: ")
-    assert old["provider.chain"] == ("nobody" if chain == "cuda" else "cpu")
+    assert old["provider.chain"] == ("none" if chain == "cuda" else "cpu")

@@ -6,10 +6,13 @@ reading matters: it reads through the same code without the weights."""
 import csv
 import json
 import select
+import shutil
 import subprocess
+import sys
 
+import jobs
 import pytest
-from commandline import WAIT, peak_mb
+from commandline import BIN, WAIT, environment, peak_mb
 
 pytestmark = pytest.mark.usefixtures("embed")  # the model is needed, if only its tokenizer
 
@@ -111,7 +114,7 @@ BAD = [
     ("json", b'["good", 7, "good"]', "standard input: item 2: is a number"),
     ("json", b'["good", , "good"]', "standard input: item 2: is empty"),
     ("csv", b'text,b\ngood,1\nx,1,2\ngood,2\n', "standard input:3: has 3 fields, the header has 2"),
-    ("csv", b'text,b\ngood,1\n"x"y,1\ngood,2\n', "standard input:3: text behind a closing quote"),
+    ("csv", b'text,b\ngood,1\n"x"y,1\ngood,2\n', "standard input:3: text after a closing quote"),
 ]
 
 
@@ -140,7 +143,7 @@ def test_invalid_utf8_is_repaired_when_asked(fletch):
 
 @pytest.mark.parametrize("form, data, says", [
     ("json", b'["a", "b"', "ends inside item 2"),
-    ("json", b'["a"] x', "goes on behind its array"),
+    ("json", b'["a"] x', "trailing data after the array"),
     ("json", b"  ", "holds no JSON"),
 ])
 def test_a_broken_frame_cannot_be_skipped(fletch, form, data, says):
@@ -186,6 +189,27 @@ def test_a_line_of_100_mb(embed, tmp_path):
     assert peak_mb(result.stderr) < 350, "the line is held once"
     result = embed("embed", "-i", "long.txt", "--max-line", "64MiB", "--stats")
     assert result.returncode == 1 and "long.txt:2:" in result.stderr.decode()
+
+
+def test_a_normaliser_that_grows_keeps_to_the_limit(fletch, tmp_path):
+    """3,600 characters of each one: 30 KB of text took 1.4 GB, whatever the limit. What fits below it is as without one."""
+    model = tmp_path / "grows"
+    shutil.copytree(jobs.TOY, model)
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "PreTrainedTokenizerFast"}))
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    more = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 60}
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [more, more]}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    flags = ["embed", "-m", model, "--stats", "--format", "jsonl"]
+    result = fletch(*flags, "--memory-limit", "200MiB", "a" * 30_000)
+    assert result.returncode == 1 and "memory.limit leaves" in result.stderr.decode()
+    assert fletch(*flags, "a" * 300).stdout == fletch(*flags, "--memory-limit", "200MiB", "a" * 300).stdout
+    # Of a child of a small process: what a process takes at most counts from its fork on, and pytest may be large.
+    measure = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=-3, stderr=-3); " \
+              "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    words = [sys.executable, "-c", measure, BIN, *flags, "--memory-limit", "200MiB", "a" * 30_000]
+    assert int(subprocess.run(words, capture_output=True, text=True, check=True, env=environment(tmp_path)).stdout) < 250 * 1024
 
 
 def test_order_and_flat_memory(embed, tmp_path):

@@ -72,7 +72,7 @@ def test_a_plain_folder_cannot_be_verified_and_is_not_called_damaged(embed):
 def test_a_bare_word_that_is_here_but_no_model_is_named(fletch):
     (fletch.tmp_path / "here").mkdir()
     (fletch.tmp_path / "there").write_text("no model")
-    for word, says in (("here", "has no config.json"), ("there", "is a file")):
+    for word, says in (("here", "has neither config.json nor tokenizer.json"), ("there", "is a file")):
         for command in (["embed", "-m", word, "x"], ["model", "pull", word]):
             result = fletch(*command, model=False)
             assert result.returncode == 3 and says in result.stderr.decode()

@@ -376,14 +376,58 @@ def test_input_that_changes_between_runs(job, source, change, words):
 
 
 def test_inputs_are_files_and_not_spellings(tmp_path, source):
-    """Relative, absolute or through a link: the same files are the same job; a copy under another name is another."""
+    """Relative, absolute, through a link or copied to another place: what is in the files says whether they are the same."""
     (tmp_path / "link").symlink_to(source)
     shutil.copytree(source, tmp_path / "copy")
-    for number, spelled in enumerate(("in", source, "./in/../in", "link")):
-        Job(tmp_path, spelled).run("--shard", f"{number}/4")
+    for number, spelled in enumerate(("in", source, "./in/../in", "link", "copy")):
+        Job(tmp_path, spelled).run("--shard", f"{number}/5")
+    with (tmp_path / "copy" / "a.txt").open("a") as file:
+        file.write("more\n")
     assert "copy/a.txt, path is" in Job(tmp_path, "copy").run(code=2)["stderr"]
     job = Job(tmp_path, source)
     assert job.ask("--check")["missing"] == 0
+
+
+@pytest.mark.parametrize("name, content, told", [
+    ("a.jsonl", '{"body": "a"}\n' * 300, 'has no field "text"'), ("a.csv", "body,id\na,1\n", 'has no column "text"')])
+def test_a_field_that_is_nowhere_begins_no_job(tmp_path, name, content, told):
+    """The folder would refuse the field that is meant."""
+    write(tmp_path / "in" / name, content)
+    write(tmp_path / "in" / "b.txt", "a line\n")
+    job = Job(tmp_path, "in")
+    stderr = job.run(code=2)["stderr"]
+    assert told in stderr and len(stderr.splitlines()) < 4
+    assert not job.out.exists()
+    assert job.run("--field", "body", code=0)["rows"] > 1
+
+
+def test_a_field_that_some_have_is_refused_record_by_record(tmp_path):
+    write(tmp_path / "in.jsonl", '{"body": "a"}\n' * 100 + '{"text": "a"}\n')
+    assert Job(tmp_path, "in.jsonl").run(code=4)["refused"] == 100
+
+
+def test_nothing_is_not_finished(tmp_path):
+    write(tmp_path / "in.jsonl", "{bad\n" * 9)
+    job = Job(tmp_path, "in.jsonl")
+    assert job.run("--on-error", "accept", code=0)["rows"] == 0
+    assert "none of the 9 records has a vector" in job.ask("--check", "--finish", code=2)["stderr"]
+    assert not (job.out / "_SUCCESS").exists()
+
+
+def test_a_parquet_file_is_sent_where_it_is_read(tmp_path):
+    write(tmp_path / "in.parquet", b"PAR1" + bytes(90) + b"PAR1")
+    assert "python -m fletch.job" in Job(tmp_path, "in.parquet").run(code=2)["stderr"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+@pytest.mark.parametrize("flags", [(), ("--check",)])
+@pytest.mark.parametrize("name", ["job.json", "part-00000-00000.json", "part-00000-00000.jsonl"])
+def test_what_is_no_file_is_not_read(job, name, flags, kind):
+    """Opening a pipe waits for who writes it; /dev/zero has no end."""
+    job.run()
+    (job.out / name).unlink()
+    os.mkfifo(job.out / name) if kind == "pipe" else (job.out / name).symlink_to("/dev/zero")
+    (job.ask if flags else job.run)(*flags, code=2 if name == "job.json" else 1 if flags else 4)
 
 
 def test_input_that_changes_after_the_job(job, source):
@@ -393,8 +437,11 @@ def test_input_that_changes_after_the_job(job, source):
     (source / "a.txt").write_bytes(text)
     job.ask("--check", "--quick")
     assert "has changed since part-00000" in job.ask("--check", code=1)["stderr"]
+    text[0] ^= 1  # in the sample
+    (source / "a.txt").write_bytes(text)
+    assert "a.txt has changed" in job.ask("--check", "--quick", code=1)["stderr"]
     shutil.rmtree(source)
-    job.ask("--check", code=4)
+    assert "3 of 3 inputs are gone" in job.ask("--check", code=4)["stderr"]
 
 
 @pytest.mark.parametrize("flags, words", [
@@ -475,7 +522,7 @@ def test_strangers_among_the_parts(tmp_path, calm):
     job = Job(calm.place, calm.place / "in", tmp_path.name)
     shutil.copytree(calm.out, job.out)
     write(job.out / "part-00009-00000.npy", "?")
-    assert "no part of this job" in job.ask("--check", "--quick", code=1)["stderr"]
+    assert "not part of this job" in job.ask("--check", "--quick", code=1)["stderr"]
 
 
 def test_merge_refuses(job, tmp_path):

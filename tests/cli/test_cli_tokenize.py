@@ -71,8 +71,8 @@ def test_decode(fletch, arguments, data, expected):
 
 
 @pytest.mark.parametrize("line, says", [
-    ("[1, 99999999]", "99999999"), ("[1.5]", "no whole number"), ('{"id": [1]}', '"ids"'), ("[1", "JSON"),
-    ("hello", "'hello' is no token id"), ("[-1]", "-1"),
+    ("[1, 99999999]", "99999999"), ("[1.5]", "not a whole number"), ('{"id": [1]}', '"ids"'), ("[1", "JSON"),
+    ("hello", "'hello' is not a token id"), ("[-1]", "-1"),
 ])
 def test_decode_refuses_with_the_line(fletch, line, says):
     result = fletch("decode", input=f"[7592]\n{line}\n[2088]\n")
