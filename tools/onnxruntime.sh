@@ -1,26 +1,32 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# onnxruntime.sh - the ONNX Runtime library for the processor, out of its Python wheel, into
-# .cache/onnxruntime, where build/fletch and the tests find it. Nothing of Python is needed to use it.
+# onnxruntime.sh [openvino] - the ONNX Runtime library for the processor, out of its Python wheel, into
+# .cache/onnxruntime, where build/fletch and the tests find it; or the one with OpenVINO, which the tests use, into
+# .cache/onnxruntime-openvino. Nothing of Python is needed to use them.
 . "$(dirname "$0")/say.sh"
 
-version=1.31.1
-target=.cache/onnxruntime
+package=onnxruntime${1:+-$1}
+case $package in
+onnxruntime) version=1.31.1 ;;
+onnxruntime-openvino) version=1.24.1 ;;
+*) stop "unknown library '$1'" "tools/onnxruntime.sh, or tools/onnxruntime.sh openvino" ;;
+esac
+target=.cache/$package
 stamp=$target/.version
 if [ "$(cat "$stamp" 2>/dev/null)" = "$version" ]; then
-    say "onnxruntime: $target holds $version"
+    say "$package: $target holds $version"
     exit 0
 fi
-say "onnxruntime: getting $version into $target"
+say "$package: getting $version into $target"
 rm -rf "$target.new"
 mkdir -p build "$target.new"
-log=build/onnxruntime.log
+log=build/$package.log
 make_pip $log
 if ! build/pip/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary :all: \
-        --dest "$target.new" "onnxruntime==$version" >"$log" 2>&1; then
+        --dest "$target.new" "$package==$version" >"$log" 2>&1; then
     tail -n 5 "$log" >&2
     rm -rf "$target.new"
-    stop "pip could not get the onnxruntime wheel (all of its output: $log)" \
+    stop "pip could not get the $package wheel (all of its output: $log)" \
          "check the network or pip's index settings (pip config list), then try again"
 fi
 build/pip/bin/python - "$target.new" <<'PYTHON'
@@ -30,7 +36,7 @@ for wheel in target.glob("*.whl"):
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             base = name.rsplit("/", 1)[-1]
-            if base.startswith("libonnxruntime") or base in ("LICENSE", "ThirdPartyNotices.txt"):
+            if base.startswith(("libonnxruntime", "libopenvino", "libtbb")) or base in ("LICENSE", "ThirdPartyNotices.txt"):
                 with archive.open(name) as source, open(target / base, "wb") as out:
                     shutil.copyfileobj(source, out)
     wheel.unlink()

@@ -21,6 +21,7 @@ typedef struct config_slot {
     fl_config_value value;
     char           *origin; /* owned; NULL for the default */
     fletch_origin   rank;
+    bool            foreign;
 } config_slot;
 
 struct fletch_config {
@@ -62,6 +63,7 @@ fl_config *fl_config_clone(const fl_config *config) {
         const config_slot *from = &config->slots[key];
         config_slot       *to   = &copy->slots[key];
         to->rank                = from->rank;
+        to->foreign             = from->foreign;
         to->value               = from->value;
         to->value.text          = fl_strdup(from->value.text);
         to->origin              = from->origin == NULL ? NULL : fl_strdup(from->origin);
@@ -73,8 +75,8 @@ fl_config *fl_config_clone(const fl_config *config) {
     return copy;
 }
 
-int fl_config_assign(fl_config *config, fl_key key, const char *text, fletch_origin rank,
-                     const char *origin, const char *place, fletch_error *error) {
+int fl_config_assign(fl_config *config, fl_key key, const char *text,
+                     const fl_config_source *source, const char *place, fletch_error *error) {
     config_slot    *slot = &config->slots[key];
     fl_config_value value;
     /* The value is checked even where a higher rank hides it: a mistake in a file should not wait
@@ -82,20 +84,21 @@ int fl_config_assign(fl_config *config, fl_key key, const char *text, fletch_ori
     const int status = fl_value_parse(key, text, place, &value, error);
     if (status < 0)
         return status;
-    if (rank < slot->rank) {
+    if (source->rank < slot->rank) {
         fl_free(value.text);
         return 0;
     }
-    char *origin_copy = fl_strdup(origin);
+    char *origin_copy = fl_strdup(source->origin);
     if (origin_copy == NULL) {
         fl_free(value.text);
-        return fl_fail_nomem(error, strlen(origin), "the origin of a configuration value");
+        return fl_fail_nomem(error, strlen(source->origin), "the origin of a configuration value");
     }
     fl_free(slot->value.text);
     fl_free(slot->origin);
-    slot->value  = value;
-    slot->origin = origin_copy;
-    slot->rank   = rank;
+    slot->value   = value;
+    slot->origin  = origin_copy;
+    slot->rank    = source->rank;
+    slot->foreign = source->foreign;
     return 0;
 }
 
@@ -108,7 +111,8 @@ int fletch_config_set(fletch_config *config, const char *key, const char *value,
     fl_key found;
     if (!fl_key_find(key, &found))
         return fl_key_unknown("", key, error);
-    return fl_config_assign(config, found, value, FLETCH_ORIGIN_FLAG, "flag", key, error);
+    const fl_config_source flag = {.rank = FLETCH_ORIGIN_FLAG, .origin = "flag"};
+    return fl_config_assign(config, found, value, &flag, key, error);
 }
 
 const char *fletch_config_get(const fletch_config *config, const char *key, const char **origin) {
@@ -152,6 +156,10 @@ const char *fl_config_text(const fl_config *config, fl_key key) {
 
 bool fl_config_is_set(const fl_config *config, fl_key key) {
     return config->slots[key].rank > FLETCH_ORIGIN_DEFAULT;
+}
+
+bool fl_config_is_foreign(const fl_config *config, fl_key key) {
+    return config->slots[key].foreign;
 }
 
 const char *fl_config_origin(const fl_config *config, fl_key key) {

@@ -37,7 +37,10 @@ int64_t     fl_config_int(const fl_config *config, fl_key key); /* int and size 
 double      fl_config_float(const fl_config *config, fl_key key);
 const char *fl_config_text(const fl_config *config, fl_key key); /* any key as text; "" for none */
 bool        fl_config_is_set(const fl_config *config, fl_key key); /* origin above default */
-const char *fl_config_origin(const fl_config *config, fl_key key);
+/* Set by a name of another program ([ai], OP_DBUS_…), to which what it asks for is a wish: provider
+ * "cuda" there means the processor where there is no card. */
+bool          fl_config_is_foreign(const fl_config *config, fl_key key);
+const char   *fl_config_origin(const fl_config *config, fl_key key);
 const fl_log *fl_config_log(const fl_config *config); /* never NULL */
 
 /* Options that contradict each other (together.c): the value that nobody chose gives way, and the log

@@ -84,11 +84,13 @@ static int apply(file_loader *loader, fl_key key, const fl_toml_item *item, cons
         return fl_fail(loader->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s: line %u already sets this; keep one of the two", where,
                        loader->line[key]);
-    loader->line[key] = item->line;
+    loader->line[key]             = item->line;
+    const fl_config_source source = {
+        .rank = FLETCH_ORIGIN_FILE, .origin = place, .foreign = strncmp(item->path, "ai.", 3) == 0};
     fl_buf_clear(&loader->list);
     FL_TRY(value_text(loader, key, item, where));
     return fl_config_assign(loader->config, key, loader->list.size > 0 ? loader->list.data : "",
-                            FLETCH_ORIGIN_FILE, place, where, loader->error);
+                            &source, where, loader->error);
 }
 
 /* Whether some key lies in the section `room`, the `size` bytes in front of a dot. */

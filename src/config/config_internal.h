@@ -46,9 +46,16 @@ int fl_key_unknown(const char *place, const char *name, fletch_error *error);
 int fl_value_parse(fl_key key, const char *text, const char *place, fl_config_value *out,
                    fletch_error *error);
 
-/* config.c: set a key with a rank and an origin text; does nothing when a higher rank holds it. */
-int fl_config_assign(fl_config *config, fl_key key, const char *text, fletch_origin rank,
-                     const char *origin, const char *place, fletch_error *error);
+/* Who sets a key. */
+typedef struct fl_config_source {
+    fletch_origin rank;
+    const char   *origin;  /* as people are shown it */
+    bool          foreign; /* by a name of another program; see fl_config_is_foreign */
+} fl_config_source;
+
+/* config.c: set a key; does nothing when a higher rank holds it. */
+int fl_config_assign(fl_config *config, fl_key key, const char *text,
+                     const fl_config_source *source, const char *place, fletch_error *error);
 
 /* config.c: the rank of the source that set a key. */
 fletch_origin fl_config_rank(const fl_config *config, fl_key key);

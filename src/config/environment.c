@@ -60,11 +60,14 @@ static bool is_service_address(const char *value) {
 
 static int assign(fl_config *config, char *const *variables, const char *name, fl_key key,
                   fletch_error *error) {
+    const fl_config_source source = {.rank    = FLETCH_ORIGIN_ENV,
+                                     .origin  = name,
+                                     .foreign = strncmp(name, PREFIX, strlen(PREFIX)) != 0};
     for (; *variables != NULL; variables++) {
         const char *value = value_of(*variables, name);
         if (value != NULL && value[0] != '\0' &&
             !(key == FL_KEY_SERVER_PORT && is_service_address(value)))
-            return fl_config_assign(config, key, value, FLETCH_ORIGIN_ENV, name, name, error);
+            return fl_config_assign(config, key, value, &source, name, error);
     }
     return 0;
 }

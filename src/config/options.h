@@ -23,7 +23,7 @@
 #define FL_SIZES(word, text, max)   word "|0.." text, 0, max, NULL, word
 #define FL_ONE_OF(choices)          choices, 0, 0, choices, NULL
 
-#define FL_PROVIDERS "auto|cpu|cuda|gpu|tensorrt|trt|directml|dml|coreml"
+#define FL_PROVIDERS "auto|cpu|cuda|gpu|tensorrt|trt|directml|dml|coreml|openvino|webgpu|plugin"
 #define FL_POOLINGS                                                                                \
     "auto|cls|mean|max|mean_sqrt_len|mean_sqrt_len_tokens|weightedmean|lasttoken|splade|"          \
     "colbert"
@@ -64,7 +64,8 @@
       FL_ONE_OF("right|left|error"),                                                               \
       "What a longer text loses: its end (right), its start (left), or it is refused (error).")    \
     X(PROVIDER_ORDER, "provider.order", "--provider-order", LIST, "auto", FL_ONE_OF(FL_PROVIDERS), \
-      "Execution providers, tried in turn; gpu is cuda, trt tensorrt, dml directml.")              \
+      "Execution providers, tried in turn; gpu is cuda, trt tensorrt, dml directml, plugin that "  \
+      "of onnxruntime.provider_library.")                                                          \
     X(PROVIDER_AUTO_SELECTION, "provider.auto_selection", "--provider-auto-selection", BOOL,       \
       "true", FL_ANY, "Let auto choose the provider by what the machine has.")                     \
     X(PROVIDER_HARDWARE_DETECTION, "provider.hardware_detection", "--provider-hardware-detection", \
@@ -99,6 +100,9 @@
       "Instruction set of the CPU kernels; auto: the best this processor has.")                    \
     X(ONNXRUNTIME_LIBRARY, "onnxruntime.library", "--onnxruntime-library", STRING, "", FL_ANY,     \
       "File of the ONNX Runtime library; none: looked for in the usual places.")                   \
+    X(ONNXRUNTIME_PROVIDER_LIBRARY, "onnxruntime.provider_library",                                \
+      "--onnxruntime-provider-library", STRING, "", FL_ANY,                                        \
+      "File of a plug-in execution provider of ONNX Runtime: the provider plugin.")                \
     X(ONNXRUNTIME_GRAPH_OPTIMIZATION_LEVEL, "onnxruntime.graph_optimization_level",                \
       "--onnxruntime-graph-optimization-level", INT, "3", FL_RANGE(0, 3),                          \
       "Graph optimisation: 0 off, 1 basic, 2 extended, 3 all.")                                    \
@@ -117,6 +121,14 @@
     X(COREML_COMPUTE_UNITS, "coreml.compute_units", "--coreml-compute-units", ENUM, "all",         \
       FL_ONE_OF("all|cpu|cpu_and_gpu|cpu_and_neural_engine"),                                      \
       "Processors that CoreML may use.")                                                           \
+    X(OPENVINO_DEVICE, "openvino.device", "--openvino-device", ENUM, "gpu",                        \
+      FL_ONE_OF("gpu|npu|cpu"), "Kind of device that OpenVINO runs on.")                           \
+    X(OPENVINO_CACHE_DIR, "openvino.cache_dir", "--openvino-cache-dir", STRING, "", FL_ANY,        \
+      "Folder where OpenVINO keeps compiled models; none: compiled at every start.")               \
+    X(WEBGPU_POWER_PREFERENCE, "webgpu.power_preference", "--webgpu-power-preference", ENUM,       \
+      "high", FL_ONE_OF("high|low"), "GPU that WebGPU takes where there are several.")             \
+    X(WEBGPU_BACKEND, "webgpu.backend", "--webgpu-backend", ENUM, "auto",                          \
+      FL_ONE_OF("auto|vulkan|d3d12"), "What WebGPU reaches the GPU by; auto: the system's own.")   \
     X(CUDA_MODULE, "cuda.module", "--cuda-module", STRING, "", FL_ANY,                             \
       "File of the CUDA engine, libfletch_cuda.so; none: beside the program or library.")          \
     X(CUDA_CUBLASLT, "cuda.cublaslt", "--cuda-cublaslt", STRING, "", FL_ANY,                       \

@@ -130,8 +130,8 @@ int fletch_config_preset(fletch_config *config, const char *name, fletch_error *
         if (!fl_key_find(presets[i].key, &key))
             return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "%s: unknown key '%s'", origin,
                            presets[i].key);
-        const int status = fl_config_assign(config, key, presets[i].value, FLETCH_ORIGIN_PRESET,
-                                            origin, origin, error);
+        const fl_config_source source = {.rank = FLETCH_ORIGIN_PRESET, .origin = origin};
+        const int status = fl_config_assign(config, key, presets[i].value, &source, origin, error);
         if (status < 0)
             return status;
     }

@@ -64,8 +64,8 @@ static int give_way(fl_config *config, fl_key key, int64_t value, fl_key other,
         fl_option(other)->key, fl_config_text(config, other), fl_config_origin(config, other));
     (void)snprintf(text, sizeof text, "%" PRId64, value);
     (void)snprintf(origin, sizeof origin, "fits %s", fl_option(other)->key);
-    const int status = fl_config_assign(config, key, text, fl_config_rank(config, other), origin,
-                                        fl_option(key)->key, error);
+    const fl_config_source source = {.rank = fl_config_rank(config, other), .origin = origin};
+    const int status = fl_config_assign(config, key, text, &source, fl_option(key)->key, error);
     return status < 0 ? status : 1;
 }
 

@@ -598,8 +598,9 @@ void fl_runtime_close(fletch_model *m) {
 
 /* The model's configuration with the keys that choose and set engines taken from `from`. */
 static fl_config *engine_config(const fletch_model *m, const fl_config *from, fletch_error *error) {
-    static const char *const rooms[] = {"provider.", "cpu.",    "cuda.",     "onnxruntime.",
-                                        "tensorrt.", "coreml.", "io.binding"};
+    static const char *const rooms[] = {"provider.",    "cpu.",      "cuda.",
+                                        "onnxruntime.", "tensorrt.", "coreml.",
+                                        "openvino.",    "webgpu.",   "io.binding"};
     fl_config               *to      = fl_config_clone(m->config);
     for (size_t i = 0; to && from && fletch_option_at(i); i++) {
         const char *key = fletch_option_at(i)->key;

@@ -9,7 +9,8 @@
  *         leaves the second. Each refusal is logged with its reason and how to mend it; when
  *         provider.fallback is true the walk goes on and the cpu stands at the end of every chain of
  *         several, otherwise the first entry of the list must do. One provider named alone is what was
- *         asked for and no wish: the cpu follows it only where provider.fallback was set to true.
+ *         asked for and no wish: the cpu follows it only where provider.fallback was set to true, or
+ *         where another program's word ([ai] provider, OP_DBUS_…) named it.
  * Errors  EPROVIDER with the last reason when none opens; a damaged model ends the walk at once, since
  *         another provider cannot mend it. Lack of memory does so on the cpu: a device's memory is its own.
  * Memory  none. Threads: reads the model and the configuration only.
@@ -43,6 +44,13 @@ typedef struct provider {
 #else
 #define WINDOWS_HARDWARE ""
 #endif
+#if defined(__linux__) /* a simulated adapter has no such file: by its name alone */
+#define GPU_HARDWARE "/dev/dri/renderD128"
+#define NPU_HARDWARE "/dev/accel/accel0"
+#else
+#define GPU_HARDWARE "/"
+#define NPU_HARDWARE "/"
+#endif
 #define NVIDIA_HARDWARE "/dev/nvidiactl", "/dev/dxg" /* the second: under Windows (WSL 2) */
 #define NO_NVIDIA       "this machine has no NVIDIA driver (/dev/nvidiactl, /dev/dxg)"
 
@@ -50,11 +58,15 @@ static const char onnxruntime[] = "onnxruntime";
 
 /* Best first: the order of "auto". */
 static const provider providers[] = {
+    {"plugin", "Plug-in", "", "", "", "onnxruntime.provider_library names no file"},
     {"cuda", "CUDA", "cuda", NVIDIA_HARDWARE, NO_NVIDIA},
     {"tensorrt", "TensorRT", "", NVIDIA_HARDWARE, NO_NVIDIA},
     {"coreml", "CoreML", "", APPLE_HARDWARE, "", "CoreML is part of macOS; this is another system"},
     {"directml", "DirectML", "", WINDOWS_HARDWARE, "",
      "DirectML is part of Windows; this is another system"},
+    {"openvino", "OpenVINO", "", GPU_HARDWARE, NPU_HARDWARE,
+     "this machine has no Intel GPU or NPU driver (/dev/dri, /dev/accel)"},
+    {"webgpu", "WebGPU", "", GPU_HARDWARE, "", "this machine has no GPU driver (/dev/dri)"},
     {"cpu", "CPU", "cpu", "/", "", ""},
 };
 
@@ -95,6 +107,8 @@ static bool is(const char *a, const char *b) {
 }
 
 static bool has_hardware(const provider *p, const fl_config *config) {
+    if (is(p->name, "plugin")) /* whoever names one has it */
+        return fl_config_text(config, FL_KEY_ONNXRUNTIME_PROVIDER_LIBRARY)[0] != '\0';
     return !fl_config_bool(config, FL_KEY_PROVIDER_HARDWARE_DETECTION) ||
            access(p->file, F_OK) == 0 || access(p->other, F_OK) == 0;
 }
@@ -220,16 +234,19 @@ static int try_next(walk *w, const provider *p, bool wanted) {
     return status;
 }
 
-/* Whether refusals are passed over: not where one provider alone was named and nobody asked for more. */
+/* Whether refusals are passed over: not where one provider alone was named, by a name of ours, and
+ * nobody asked for more. */
 static bool goes_on(const fl_config *config) {
     char name[32];
-    bool alone = !fl_config_list_item(config, FL_KEY_PROVIDER_ORDER, 1, name, sizeof name) &&
+    bool alone = !fl_config_is_foreign(config, FL_KEY_PROVIDER_ORDER) &&
+                 !fl_config_list_item(config, FL_KEY_PROVIDER_ORDER, 1, name, sizeof name) &&
                  strcmp(fl_config_text(config, FL_KEY_PROVIDER_ORDER), "auto") != 0;
     return fl_config_bool(config, FL_KEY_PROVIDER_FALLBACK) &&
            (!alone || fl_config_is_set(config, FL_KEY_PROVIDER_FALLBACK));
 }
 
-/* Why a provider is tried: provider.order names it, its "auto" takes it, or it stands behind all of them. */
+/* Why a provider is tried: provider.order or the file of a plug-in names it, its "auto" takes it, or it
+ * stands behind all of them. */
 typedef enum candidacy { NAMED, CHOSEN, LAST } candidacy;
 
 typedef struct candidate {
@@ -259,12 +276,13 @@ static int chain_of(const fl_config *config, candidate chain[PROVIDERS], unsigne
         const provider *p = find_provider(name);
         if (!p && !is(name, "auto"))
             return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                           "provider.order: \"%s\" is no provider", name);
+                           "provider.order: \"%s\" is not a provider", name);
         if (p)
             add_candidate(chain, count, p, NAMED);
         for (unsigned one = 0; !p && one < PROVIDERS; one++)
             if (is(providers[one].name, "cpu") || (choose && has_hardware(&providers[one], config)))
-                add_candidate(chain, count, &providers[one], CHOSEN);
+                add_candidate(chain, count, &providers[one],
+                              is(providers[one].name, "plugin") ? NAMED : CHOSEN);
     }
     if (fallback)
         add_candidate(chain, count, find_provider("cpu"), LAST);
@@ -330,9 +348,9 @@ static int describe_chain(const fl_config *config, const bool usable[PROVIDERS],
             snprintf(value + size, sizeof value - size, "%s%s", found++ ? ", then " : "",
                      chain[i].provider->name);
     }
-    return fn(user, "provider.chain", found ? value : "nobody",
-              found > 1   ? "who is opened, and who takes over when it falls out"
-              : found > 0 ? "nobody takes over when it falls out"
+    return fn(user, "provider.chain", found ? value : "none",
+              found > 1   ? "the provider that is opened, and the one that takes over if it fails"
+              : found > 0 ? "no fallback is configured"
                           : "why, stands above");
 }
 

@@ -267,7 +267,6 @@ int main(int argc, char **argv) {
     if (status < 0)
         stop(status, &error);
     (timing ? time_ways : run_ways)(ort, model, argv + 3, argc - 3);
-    fl_ort_release(ort);
     fl_model_close(model);
     return 0;
 }

@@ -4,6 +4,7 @@
 The real library (make onnxruntime) runs; without it every test here is skipped by name. Expected vectors are
 sentence-transformers' (make_vectors.py, make_folders.py). The large model runs where FLETCH_MODEL_HIGH names it.
 """
+import ctypes.util
 import json
 import os
 import pathlib
@@ -138,6 +139,7 @@ def test_every_small_folder_through_the_built_graph(tmp_path):
 
 PROVIDERS = {"cuda": ("CUDA", "CUDAExecutionProvider"), "tensorrt": ("TensorRT", "TensorrtExecutionProvider"),
              "coreml": ("CoreML", "CoreMLExecutionProvider"), "directml": ("DirectML", "DmlExecutionProvider"),
+             "openvino": ("OpenVINO", "OpenVINOExecutionProvider"), "webgpu": ("WebGPU", "WebGpuExecutionProvider"),
              "gpu": ("CUDA", "CUDAExecutionProvider"), "trt": ("TensorRT", "TensorrtExecutionProvider"),
              "dml": ("DirectML", "DmlExecutionProvider")}
 
@@ -161,11 +163,69 @@ def test_a_refused_provider_names_library_and_symbol(name):
     assert done.returncode == 0 and "falling back to cpu" in done.stderr
 
 
+@pytest.mark.parametrize("content, why", [(b"no library", "is not an execution provider: "), (None, "it has no symbol CreateEpFactories")])
+def test_a_file_that_is_no_plugin(content, why, tmp_path):
+    file = tmp_path / "provider.so"
+    if content is None:
+        file.symlink_to(next(pathlib.Path(onnx_files.library()).glob("libonnxruntime_providers_shared*")))
+    else:
+        file.write_bytes(content)
+    flags = ("embed", "-m", model("FLETCH_MODEL"), *ENGINE, "--onnxruntime-provider-library", file, "hello")
+    done = run(*flags, "--provider-order", "plugin")
+    assert done.returncode == 2 and "Plug-in execution provider requested" in done.stderr and str(file) in done.stderr
+    assert why in done.stderr
+    done = run(*flags)
+    assert done.returncode == 0 and why in done.stderr, "auto goes on to the processor, and says so"
+    done = run("embed", "-m", model("FLETCH_MODEL"), *ENGINE, "--provider-order", "plugin", "hello")
+    assert done.returncode == 2 and "names no file" in done.stderr
+
+
+def test_the_real_gpu_library_names_what_the_machine_lacks(tmp_path):
+    """Its providers are there and do not load: no driver, and the toolkit's stub of one."""
+    library = os.environ.get("FLETCH_TEST_ONNXRUNTIME_GPU")
+    if not library:
+        pytest.skip("FLETCH_TEST_ONNXRUNTIME_GPU names no folder of onnxruntime-gpu's libraries")
+    flags = ("embed", "-m", model("FLETCH_MODEL"), "--provider-engine", "onnxruntime", "--onnxruntime-library", library,
+             "--provider-hardware-detection", "false", "--provider-order", "cuda,cpu", "-v", "hello")
+    if not ctypes.util.find_library("cuda"):
+        done = run(*flags)
+        assert done.returncode == 0 and "falling back to cpu" in done.stderr
+        assert "no CUDAExecutionProvider: libcuda.so.1: cannot open" in done.stderr and "driver is missing" in done.stderr
+        assert done.stderr.count("debug: ONNX Runtime ") == 1, "the library is opened once"
+    for stub in pathlib.Path("/usr/local/cuda/lib64/stubs").glob("libcuda.so"):
+        (tmp_path / "libcuda.so.1").symlink_to(stub)
+        done = run(*flags, env={"LD_LIBRARY_PATH": str(tmp_path)})
+        assert done.returncode == 0 and "CUDA driver is a stub library. The driver found is" in done.stderr
+
+
+def test_the_log_says_what_the_figures_say():
+    done = run("embed", "-m", model("FLETCH_MODEL"), *ENGINE, "-v", "--stats", "hello")
+    assert done.returncode == 0 and "in 0.0 %, out 100.0 %" in done.stderr
+    assert "copied input" in done.stderr and "zero-copy input" not in done.stderr
+    assert "zero-copy output" in done.stderr and "copied output" not in done.stderr
+    assert done.stderr.count("debug: ONNX Runtime ") == 1, "the library is opened once"
+
+
 @pytest.mark.parametrize("variable", ["FLETCH_PROVIDER", "OP_DBUS_EXECUTION_PROVIDER", "FLETCH_PROVIDER_ORDER"])
 def test_the_provider_by_environment(variable):
     done = run("embed", "-m", model("FLETCH_MODEL"), *ENGINE, "--provider-fallback", "false", "hello",
                env={variable: "tensorrt"})
     assert done.returncode == 2 and "TensorRT execution provider requested" in done.stderr
+
+
+@pytest.mark.parametrize("word", ["tensorrt", "gpu", "coreml"])
+def test_the_words_of_other_programs_fall_back(word, tmp_path):
+    """[ai] and OP_DBUS_… wish for a provider; fletch's own key demands it, and wins where both are set."""
+    app = tmp_path / "app.toml"
+    app.write_text(f'[ai]\nprovider = "{word}"\n')
+    flags = ("embed", "-m", model("FLETCH_MODEL"), "--onnxruntime-library", "/nowhere", "hello")
+    for more, env in (((), {"OP_DBUS_EXECUTION_PROVIDER": word}), (("--app-config", app), {}), (("--config", app), {})):
+        done = run(*flags, *more, env=env)
+        assert done.returncode == 0 and json.loads(done.stdout)["embedding"], done.stderr
+        assert "execution provider requested but not available" in done.stderr and "falling back to cpu" in done.stderr
+        assert run(*flags, *more, "--provider-fallback", "false", env=env).returncode == 2
+        assert run(*flags, *more, "--provider-order", word, env=env).returncode == 2
+        assert run(*flags, *more, env={**env, "FLETCH_PROVIDER": word}).returncode == 2
 
 
 @pytest.mark.parametrize("variable", ["FLETCH_DEVICE", "OP_DBUS_GPU_DEVICE", "FLETCH_LEVEL", "OP_DBUS_VECTOR_LEVEL"])

@@ -105,6 +105,23 @@ def test_the_precision_chooses_the_file(folder, tmp_path):
     check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [5 * x for x in expected])
 
 
+@pytest.mark.parametrize("name, half", [("model_quantized", False), ("model_fp16", True)])
+def test_the_only_file_is_taken_whatever_its_precision(folder, name, half, tmp_path):
+    onnx_files.toy(folder / f"onnx/{name}.onnx", HIDDEN, scale=1 / 64, half=half)
+    expected = [x.mean(axis=0) / 64 for x in tokens_of(folder, TEXTS)]
+    check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), expected, 1e-2)
+
+
+def test_what_is_on_disk_comes_before_names_of_the_hub(folder, tmp_path):
+    """A folder with a graph and a tokenizer alone, and a file in it, by their bare names."""
+    onnx_files.toy(folder / "model.onnx", HIDDEN)
+    for name in ("config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+        (folder / name).unlink(missing_ok=True)
+    for place, name in ((folder.parent, folder.name), (folder.parent, f"{folder.name}/model.onnx"), (folder, "model.onnx")):
+        done = subprocess.run([golden.BIN, "embed", "-m", name, *RAW, "hello"], capture_output=True, text=True, cwd=place)
+        assert done.returncode == 0, (name, done.stderr)
+
+
 def test_a_precision_that_no_file_has_is_refused_with_those_there_are(folder):
     onnx_files.toy(folder / "onnx/model_fp16.onnx", HIDDEN, half=True)
     done = run("embed", "-m", folder, *RAW, "--provider-precision", "int8", "hello")
@@ -397,7 +414,7 @@ def test_wrong_architecture_and_no_file(folder, tmp_path):
     header = bytearray(pathlib.Path(golden.BIN).read_bytes()[:4096])
     header[18:20] = (0xF3).to_bytes(2, "little")  # e_machine: RISC-V
     other.write_bytes(header)
-    for library, said in ((other, "no usable ONNX Runtime library"), (tmp_path / "gone.so", "gone.so"),
+    for library, said in ((other, "not a usable ONNX Runtime library"), (tmp_path / "gone.so", "gone.so"),
                           (tmp_path, "ONNX Runtime"), (folder, "no ONNX Runtime library in the folder")):
         done = run("embed", "-m", folder, "--onnxruntime-library", library, "hello")
         assert done.returncode == 2 and said in done.stderr, done.stderr

@@ -183,16 +183,19 @@ Test(config, rank_decides_and_not_the_order_of_calls) {
         unsigned       highest = 0;
         fletch_config *config  = fletch_config_new();
         for (int i = 0; i < 4; i++) {
-            highest = turn[i] > highest ? turn[i] : highest;
+            highest                       = turn[i] > highest ? turn[i] : highest;
+            const fl_config_source source = {.rank    = sources[turn[i]].rank,
+                                             .origin  = sources[turn[i]].origin,
+                                             .foreign = turn[i] == 1};
             cr_assert_eq(fl_config_assign(config, FL_KEY_CUDA_STREAMS, sources[turn[i]].value,
-                                          sources[turn[i]].rank, sources[turn[i]].origin, "t",
-                                          NULL),
+                                          &source, "t", NULL),
                          0);
         }
         const char *origin;
         cr_expect_str_eq(fletch_config_get(config, "cuda.streams", &origin),
                          sources[highest].value);
         cr_expect_str_eq(origin, sources[highest].origin);
+        cr_expect_eq(fl_config_is_foreign(config, FL_KEY_CUDA_STREAMS), highest == 1);
         fletch_config_free(config);
     }
 }
@@ -213,15 +216,12 @@ Test(config, among_equals_the_later_wins) {
 }
 
 Test(config, level_and_id) {
-    fletch_config *config = fletch_config_new();
+    const fl_config_source file   = {.rank = FLETCH_ORIGIN_FILE, .origin = "f"};
+    fletch_config         *config = fletch_config_new();
     cr_expect_str_eq(fletch_config_model(config), "all-MiniLM-L6-v2");
-    cr_expect_eq(
-        fl_config_assign(config, FL_KEY_MODEL_LEVEL, "high", FLETCH_ORIGIN_FILE, "f", "f", NULL),
-        0);
+    cr_expect_eq(fl_config_assign(config, FL_KEY_MODEL_LEVEL, "high", &file, "f", NULL), 0);
     cr_expect_str_eq(fletch_config_model(config), "high");
-    cr_expect_eq(
-        fl_config_assign(config, FL_KEY_MODEL_ID, "org/own", FLETCH_ORIGIN_FILE, "f", "f", NULL),
-        0);
+    cr_expect_eq(fl_config_assign(config, FL_KEY_MODEL_ID, "org/own", &file, "f", NULL), 0);
     cr_expect_str_eq(fletch_config_model(config), "org/own");
     cr_expect_eq(fletch_config_set(config, "model.level", "low", NULL), 0);
     cr_expect_str_eq(fletch_config_model(config), "low");

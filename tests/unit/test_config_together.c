@@ -36,7 +36,8 @@ static void set(const char *key, const char *value) {
 static void set_from(const char *key, const char *value, fletch_origin rank, const char *origin) {
     fl_key found;
     cr_assert(fl_key_find(key, &found));
-    cr_assert_eq(fl_config_assign(config, found, value, rank, origin, origin, &error), 0);
+    const fl_config_source source = {.rank = rank, .origin = origin};
+    cr_assert_eq(fl_config_assign(config, found, value, &source, origin, &error), 0);
 }
 
 static void expect_error(const char *low, const char *low_value, const char *high,

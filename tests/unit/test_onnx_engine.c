@@ -125,7 +125,6 @@ static unsigned long number(const fixture *f, const char *name) {
 
 static bool there_is_none(void) {
     const fl_ort *ort = acquire();
-    fl_ort_release(ort);
     return ort == NULL;
 }
 
@@ -208,7 +207,6 @@ static void close_stubbed(fl_ort_lane *lane, fl_ort_plan *plan, fl_ort_session *
     session->ort = real;
     fl_ort_session_close(session);
     close_toy(f);
-    fl_ort_release(real);
 }
 
 Test(onnx_engine, a_provider_that_refuses_binding_runs_without_it_told_once) {
@@ -413,7 +411,67 @@ Test(onnx_engine, the_processors_library_refuses_pinned_memory_in_words) {
     real->api.ReleaseMemoryInfo(info);
     fl_ort_session_close(&session);
     close_toy(&f);
-    fl_ort_release(real);
+}
+
+/* ---- A provider that takes its options and then makes no session -------------------------------- */
+
+static OrtErrorCode session_refusal;
+
+static OrtStatus *take_any(OrtSessionOptions *options, const char *name, const char *const *keys,
+                           const char *const *values, size_t count) {
+    (void)options, (void)name, (void)keys, (void)values, (void)count;
+    return NULL;
+}
+
+static char  coreml[]   = "CoreMLExecutionProvider";
+static char *built_in[] = {coreml};
+
+static OrtStatus *list_coreml(char ***out, int *count) {
+    *out   = built_in;
+    *count = 1;
+    return NULL;
+}
+
+static OrtStatus *keep_list(char **names, int count) {
+    (void)names, (void)count;
+    return NULL;
+}
+
+static OrtStatus *make_none(const OrtEnv *env, const OrtModel *model,
+                            const OrtSessionOptions *options, OrtSession **out) {
+    (void)env, (void)model, (void)options, (void)out;
+    return real->api.CreateStatus(
+        session_refusal, "/src/plugin_ep.cc:9 void CreateProvider(int) Error creating "
+                         "execution provider: [ONNXRuntimeError] : 11 : EP_FAIL : no adapter");
+}
+
+Test(onnx_engine, a_provider_that_makes_no_session_is_refused_by_whatever_code) {
+    static fixture f;
+    fl_ort         changed;
+    fl_ort_session session;
+    real = acquire();
+    if (real == NULL)
+        return;
+    changed                                           = *real;
+    changed.api.SessionOptionsAppendExecutionProvider = take_any;
+    changed.api.GetAvailableProviders                 = list_coreml;
+    changed.api.ReleaseAvailableProviders             = keep_list;
+    changed.editor.CreateSessionFromModel             = make_none;
+    open_toy(&f, 1, NULL, NULL);
+    for (int code = ORT_FAIL; code <= ORT_EP_FAIL; code++) {
+        fl_engine_options options = options_of(&f, 1);
+        session_refusal           = (OrtErrorCode)code;
+        options.provider          = "coreml";
+        cr_assert_eq(fl_ort_session_open(&session, &changed, &f.t.encoder, &options, 1, &f.error),
+                     FLETCH_EPROVIDER, "%s", f.error.message);
+        cr_expect_not_null(strstr(f.error.message, "CoreMLExecutionProvider makes no session of"));
+        cr_expect_not_null(strstr(f.error.message, ": no adapter ("), "%s", f.error.message);
+        cr_expect_null(strstr(f.error.message, "export"), "%s", f.error.message);
+        options.provider = "cpu"; /* nothing stands behind it: the model is at fault */
+        cr_assert_eq(fl_ort_session_open(&session, &changed, &f.t.encoder, &options, 1, &f.error),
+                     FLETCH_EMODEL);
+    }
+    close_toy(&f);
 }
 
 /* ---- What is logged ------------------------------------------------------------------------------- */
@@ -565,6 +623,14 @@ Test(onnx_engine, in_steady_state_no_new_shape_is_compiled) {
 
 /* ---- Devices ------------------------------------------------------------------------------------ */
 
+static uint32_t count_of(const fl_ort *ort, const char *provider) {
+    fl_config        *config  = fletch_config_new();
+    fl_engine_options options = {.provider = provider, .config = config};
+    uint32_t          count   = fl_ort_devices_count(ort, &options);
+    fletch_config_free(config);
+    return count;
+}
+
 Test(onnx_engine, devices_are_those_that_the_driver_counts) {
     cr_assert_eq(fl_ort_driver_devices(FAKE_CUDA), 3);
     cr_assert_eq(fl_ort_driver_devices("libm.so.6"), 0, "a library without the functions");
@@ -572,10 +638,9 @@ Test(onnx_engine, devices_are_those_that_the_driver_counts) {
     const fl_ort *ort = acquire();
     if (ort == NULL)
         return;
-    cr_assert_eq(fl_ort_devices_count(ort, "cpu"), 1, "the library lists the processor");
-    cr_assert_eq(fl_ort_devices_count(ort, "coreml"), 1);
-    cr_assert_eq(fl_ort_devices_count(ort, "cuda"), fl_ort_driver_devices("libcuda.so.1") > 0
-                                                        ? fl_ort_driver_devices("libcuda.so.1")
-                                                        : 1);
-    fl_ort_release(ort);
+    cr_assert_eq(count_of(ort, "cpu"), 1, "the library lists the processor");
+    cr_assert_eq(count_of(ort, "coreml"), 1);
+    cr_assert_eq(count_of(ort, "cuda"), fl_ort_driver_devices("libcuda.so.1") > 0
+                                            ? fl_ort_driver_devices("libcuda.so.1")
+                                            : 1);
 }

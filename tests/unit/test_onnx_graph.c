@@ -136,7 +136,6 @@ static void compare_all(const toy_spec *spec) {
         compare(ort, &t, providers[i], ORT_ENABLE_ALL);
     }
     toy_free(&t);
-    fl_ort_release(ort);
 }
 
 Test(onnx_graph, every_pooling_in_every_form) {
@@ -240,5 +239,4 @@ Test(onnx_graph, weights_that_are_too_small_are_told_with_their_layer) {
     cr_assert_not_null(strstr(error.message, "word weights"), "%s", error.message);
     t.encoder.global[FL_SLOT_WORD].dtype = FL_DTYPE_F32;
     toy_free(&t);
-    fl_ort_release(ort);
 }

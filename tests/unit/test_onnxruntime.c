@@ -31,6 +31,15 @@ static const fl_ort *acquire(void) {
 
 /* ---- The library ------------------------------------------------------------------------------ */
 
+/* First: where all tests share a process, as under TSan, the library is loaded once. */
+Test(onnxruntime, telemetry_is_off_before_loading) {
+    setenv("ORT_DISABLE_TELEMETRY", "0", 1);
+    const fl_ort *ort = acquire();
+    if (ort == NULL)
+        return;
+    cr_assert_str_eq(getenv("ORT_DISABLE_TELEMETRY"), "1");
+}
+
 Test(onnxruntime, every_slot_is_filled) {
     const fl_ort *ort = acquire();
     if (ort == NULL)
@@ -45,7 +54,6 @@ Test(onnxruntime, every_slot_is_filled) {
 #undef CHECK_SLOT
     cr_assert(ort->minor >= FL_ORT_API_OLDEST);
     cr_assert_not_null(strstr(ort->api.GetBuildInfoString(), "Build Info"));
-    fl_ort_release(ort);
 }
 
 Test(onnxruntime, slots_are_the_functions_that_they_are_called) {
@@ -76,7 +84,6 @@ Test(onnxruntime, slots_are_the_functions_that_they_are_called) {
     cr_assert_not_null(status);
     ort->api.ReleaseStatus(status);
     ort->api.ReleaseSessionOptions(options);
-    fl_ort_release(ort);
 }
 
 Test(onnxruntime, one_environment_however_often) {
@@ -85,22 +92,7 @@ Test(onnxruntime, one_environment_however_often) {
         return;
     const fl_ort *second = acquire();
     cr_assert_eq(first, second);
-    fl_ort_release(first);
     cr_assert_not_null(second->env);
-    fl_ort_release(second);
-    second = acquire(); /* after the last release it opens again */
-    cr_assert_not_null(second);
-    fl_ort_release(second);
-    fl_ort_release(NULL);
-}
-
-Test(onnxruntime, telemetry_is_off_before_loading) {
-    setenv("ORT_DISABLE_TELEMETRY", "0", 1);
-    const fl_ort *ort = acquire();
-    if (ort == NULL)
-        return;
-    cr_assert_str_eq(getenv("ORT_DISABLE_TELEMETRY"), "1");
-    fl_ort_release(ort);
 }
 
 /* ---- Providers -------------------------------------------------------------------------------- */
@@ -117,13 +109,14 @@ static fl_engine_options options_for(const fl_config *config, const char *provid
 }
 
 Test(onnxruntime, the_cpu_library_refuses_every_device) {
-    static const char *const names[] = {"cuda", "tensorrt", "coreml", "directml"};
+    static const char *const names[] = {"cuda",     "tensorrt", "coreml",
+                                        "directml", "openvino", "webgpu"};
     const fl_ort            *ort     = acquire();
     if (ort == NULL)
         return;
     fl_config *config = fletch_config_new();
     fletch_config_set(config, "onnxruntime.library", library_file(), NULL);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         fl_engine_options  options = options_for(config, names[i]);
         OrtSessionOptions *made;
         fl_ort_names       inputs = {.count = 2, .names = {"input_ids", "attention_mask"}};
@@ -138,10 +131,67 @@ Test(onnxruntime, the_cpu_library_refuses_every_device) {
         cr_assert_not(found.usable);
         cr_assert_eq(fl_ort_engine_ops.devices(&options), 0);
     }
-    fl_engine_options cpu = options_for(config, "cpu");
+    fl_engine_options cpu = options_for(config, "cpu"), plugin = options_for(config, "plugin");
     cr_assert_eq(fl_ort_engine_ops.devices(&cpu), 1);
+    cr_assert_eq(fl_ort_engine_ops.devices(&plugin), 0, "no file is named");
     fletch_config_free(config);
-    fl_ort_release(ort);
+}
+
+/* Messages of onnxruntime-gpu 1.31.1, as it gave them on a machine without a GPU, or (cuDNN, an old
+ * driver) as its sources word them. */
+#define SOURCE "/onnxruntime_src/onnxruntime/core/"
+#define CALLED                                                                                     \
+    SOURCE "session/provider_bridge_ort.cc:2043 onnxruntime::Provider& "                           \
+           "onnxruntime::ProviderLibrary::Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load "   \
+           "library /opt/ort/libonnxruntime_providers_cuda.so with error: "
+static const struct {
+    const char *message, *words, *remedy;
+} refusals[] = {
+    {CALLED "libcuda.so.1: cannot open shared object file: No such file or directory\n",
+     "libcuda.so.1: cannot open shared object file: No such file or directory",
+     "The NVIDIA driver is missing"},
+    {CALLED "libcudnn.so.9: cannot open shared object file: No such file or directory\n",
+     "libcudnn.so.9: cannot open shared object file: No such file or directory", "Install cuDNN"},
+    {SOURCE
+     "providers/cuda/cuda_execution_provider_info.cc:63 static "
+     "onnxruntime::CUDAExecutionProviderInfo "
+     "onnxruntime::CUDAExecutionProviderInfo::FromProviderOptions(const "
+     "onnxruntime::ProviderOptions&) [ONNXRuntimeError] : 1 : FAIL : "
+     "provider_options_utils.h:187 Parse Failed to parse provider option \"device_id\": CUDA "
+     "failure 34: CUDA driver is a stub library ; GPU=-1 ; hostname=vm ; file=" SOURCE
+     "providers/cuda/cuda_execution_provider_info.cc ; line=70 ; "
+     "expr=cudaGetDeviceCount(&num_devices); \n",
+     "Failed to parse provider option \"device_id\": CUDA failure 34: CUDA driver is a stub "
+     "library",
+     "toolkit's stub"},
+    {"/src/webgpu_context.cc:123 n::C::Init(const n::Config&)::<lambda()>::<lambda(w::Status, "
+     "w::Adapter*)> status == w::Status::Success was false. Failed to get a WebGPU adapter: No "
+     "supported adapters\n",
+     "Failed to get a WebGPU adapter: No supported adapters", "Install a driver"},
+    {"a.cc:7 f it failed.\n", "it failed", "Take another"},
+    {"/a.cc:7 void f(int (*)(char)) const it failed.\n", "it failed", "Take another"},
+    {"[ONNXRuntimeError] : 11 : EP_FAIL : wrapped: [ONNXRuntimeError] : 1 : FAIL : within",
+     "within", "Take another"},
+    {"[ONNXRuntimeError] : cut", "[ONNXRuntimeError] : cut", "Take another"},
+    {"see file.h:3", "see file.h:3", "Take another"},
+    {"", "", "Take another"},
+};
+
+Test(onnxruntime, a_refusal_is_told_by_its_reason_and_what_is_missing) {
+    fl_ort ort = {.version = "1.31.1", .path = "/opt/ort/libonnxruntime.so"};
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        char         words[FL_ORT_WORDS];
+        fletch_error error;
+        fl_ort_words(refusals[i].message, words);
+        cr_expect_str_eq(words, refusals[i].words);
+        cr_assert_eq(fl_ort_refuse(&ort, "no X", refusals[i].message, "Take another", &error),
+                     FLETCH_EPROVIDER);
+        cr_expect_not_null(strstr(error.message, refusals[i].words), "%s", error.message);
+        cr_expect_not_null(strstr(error.message, refusals[i].remedy), "%s", error.message);
+        cr_expect_not_null(
+            strstr(error.message, "(ONNX Runtime 1.31.1, /opt/ort/libonnxruntime.so)"), "%s",
+            error.message);
+    }
 }
 
 /* The keys that ONNX Runtime's documentation of each provider lists. */
@@ -161,7 +211,13 @@ static const char *const documented[] = {"device_id",
                                          "trt_profile_opt_shapes",
                                          "trt_profile_max_shapes",
                                          "ModelFormat",
-                                         "MLComputeUnits"};
+                                         "MLComputeUnits",
+                                         "device_type",
+                                         "precision",
+                                         "num_of_threads",
+                                         "cache_dir",
+                                         "powerPreference",
+                                         "dawnBackendType"};
 
 static bool is_documented(const char *key) {
     for (size_t i = 0; i < sizeof documented / sizeof documented[0]; i++)
@@ -178,14 +234,17 @@ static const char *value_of(const fl_ort_pairs *pairs, const char *key) {
 }
 
 Test(onnxruntime, options_of_providers_are_documented_keys) {
-    static const char *const names[] = {"cpu", "cuda", "tensorrt", "coreml", "directml"};
+    static const char *const names[] = {"cpu",      "cuda",     "tensorrt", "coreml",
+                                        "directml", "openvino", "webgpu"};
     fl_config               *config  = fletch_config_new();
     fl_ort_names inputs = {.count = 3, .names = {"input_ids", "attention_mask", FL_ORT_SKIP_NAME}};
     fl_ort_pairs pairs;
     fletch_config_set(config, "tensorrt.cache_dir", "/var/cache/trt", NULL);
     fletch_config_set(config, "coreml.compute_units", "cpu_and_gpu", NULL);
     fletch_config_set(config, "onnxruntime.arena_strategy", "as_requested", NULL);
-    for (size_t i = 0; i < 5; i++) {
+    fletch_config_set(config, "webgpu.backend", "vulkan", NULL);
+    fletch_config_set(config, "webgpu.power_preference", "low", NULL);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         fl_engine_options options = options_for(config, names[i]);
         options.device            = 3;
         options.memory_limit      = 1 << 20;
@@ -193,8 +252,17 @@ Test(onnxruntime, options_of_providers_are_documented_keys) {
         fl_ort_provider_pairs(&options, &inputs, &pairs);
         for (size_t k = 0; k < pairs.count; k++)
             cr_assert(is_documented(pairs.keys[k]), "%s: %s", names[i], pairs.keys[k]);
-        if (strcmp(names[i], "coreml") != 0 && strcmp(names[i], "cpu") != 0)
+        if (strcmp(names[i], "cuda") == 0 || strcmp(names[i], "tensorrt") == 0 ||
+            strcmp(names[i], "directml") == 0)
             cr_assert_str_eq(value_of(&pairs, "device_id"), "3");
+        if (strcmp(names[i], "openvino") == 0) {
+            cr_assert_str_eq(value_of(&pairs, "device_type"), "GPU.3");
+            cr_assert_str_eq(value_of(&pairs, "precision"), "ACCURACY");
+        }
+        if (strcmp(names[i], "webgpu") == 0) {
+            cr_assert_str_eq(value_of(&pairs, "powerPreference"), "low-power");
+            cr_assert_str_eq(value_of(&pairs, "dawnBackendType"), "Vulkan");
+        }
         if (strcmp(names[i], "cuda") == 0) {
             cr_assert_str_eq(value_of(&pairs, "gpu_mem_limit"), "1048576");
             cr_assert_str_eq(value_of(&pairs, "arena_extend_strategy"), "kSameAsRequested");
@@ -426,7 +494,6 @@ static void check_rows(fixture *f, uint32_t skip) {
 
 static bool there_is_none(void) {
     const fl_ort *ort = acquire();
-    fl_ort_release(ort);
     return ort == NULL;
 }
 

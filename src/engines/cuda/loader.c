@@ -66,7 +66,7 @@ static int open_file(const char *path, fletch_error *error) {
     int                 status;
     if (!door)
         status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                         "%.200s is no CUDA module of fletch: it has no symbol " FL_CUDA_SYMBOL
+                         "%.200s is not a CUDA module of fletch: it has no symbol " FL_CUDA_SYMBOL
                          "; build one with: make cuda",
                          path);
     else

@@ -156,6 +156,11 @@ typedef struct OrtApiBase {
     X(172, OrtStatus *, UpdateTensorRTProviderOptions, (OrtTensorRTProviderOptionsV2 *tensorrt,    \
         const char *const *keys, const char *const *values, size_t count))                         \
     X(174, void, ReleaseTensorRTProviderOptions, (OrtTensorRTProviderOptionsV2 *tensorrt))         \
+    X(301, OrtStatus *, RegisterExecutionProviderLibrary, (OrtEnv *env, const char *name,          \
+        const void *path))                                                                         \
+    X(304, OrtStatus *, SessionOptionsAppendExecutionProvider_V2, (OrtSessionOptions *options,     \
+        OrtEnv *env, const OrtEpDevice *const *devices, size_t device_count,                       \
+        const char *const *keys, const char *const *values, size_t count))                         \
     X(303, OrtStatus *, GetEpDevices, (const OrtEnv *env, const OrtEpDevice *const **out,          \
         size_t *count))                                                                            \
     X(312, const char *, EpDevice_EpName, (const OrtEpDevice *device))                             \

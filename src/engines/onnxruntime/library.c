@@ -9,10 +9,10 @@
  * Privacy Official builds since 1.29 send telemetry unless ORT_DISABLE_TELEMETRY is set before the
  *         library is loaded, so that it is set here, always.
  * Memory  The one exception to "no mutable global state": ONNX Runtime's environment is one object
- *         per process whatever a caller wants, so the reference count of it is one, too. The last
- *         release frees the environment; the file stays mapped, as its threads' exit handlers may
- *         still run.
- * Threads A lock around acquire and release. setenv is not safe beside another thread's getenv: the
+ *         per process whatever a caller wants. It is kept to the end of the process: what a provider
+ *         left half made dies in ReleaseEnv (WebGPU without a Vulkan device), and making it again
+ *         costs each opening a search.
+ * Threads A lock around acquire. setenv is not safe beside another thread's getenv: the
  *         first model of a process that uses this engine should be opened before threads that read
  *         the environment start (or set the variable outside).
  * Proof   tests/unit/test_onnxruntime.c, tests/golden/test_onnxruntime.py. */
@@ -29,23 +29,16 @@
 #include "engines/onnxruntime/locate.h"
 #include "engines/onnxruntime/ort.h"
 
+enum { PLUGINS_MAX = 8 };
+
 static struct {
     pthread_mutex_t lock;
-    fl_ort         *ort; /* owned while references > 0 */
-    unsigned        references;
+    fl_ort         *ort; /* owned by the process; NULL: none opened yet */
+    fl_ort_plugin   plugins[PLUGINS_MAX];
+    unsigned        plugin_count;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- Status ----------------------------------------------------------------------------------- */
-
-int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *error,
-                 const char *context) {
-    if (status == NULL)
-        return FLETCH_OK;
-    fl_fail(error, code, FLETCH_NOWHERE, "%.200s: %.300s", context,
-            ort->api.GetErrorMessage(status));
-    ort->api.ReleaseStatus(status);
-    return code;
-}
+static const char base_door[] = "OrtGetApiBase", factories[] = "CreateEpFactories";
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
 
@@ -65,15 +58,16 @@ static const OrtApiBase *load(const char *path, char *why, size_t capacity) {
     return symbol == NULL ? NULL : base();
 }
 
-/* NULL, or what keeps dlopen from touching the file. What cannot be read is the loader's to tell. */
-static const char *refusal(const char *path) {
-    static const char door[] = "OrtGetApiBase";
-    fl_map            map;
+/* NULL, or what keeps dlopen from touching the file, which has to export `door`. What cannot be read is
+ * the loader's to tell. */
+static const char *refusal(const char *path, const char *door) {
+    fl_map map;
     if (strchr(path, '/') == NULL || fl_map_open(&map, path, NULL) < 0)
         return NULL; /* the loader finds a bare name */
     const char *why = fl_os_no_library(map.data, map.size);
-    if (why == NULL && memmem(map.data, map.size, door, sizeof door) == NULL)
-        why = "it has no symbol OrtGetApiBase";
+    if (why == NULL && memmem(map.data, map.size, door, strlen(door) + 1) == NULL)
+        why = door == factories ? "it has no symbol CreateEpFactories"
+                                : "it has no symbol OrtGetApiBase";
     fl_map_close(&map);
     return why;
 }
@@ -144,14 +138,6 @@ static int open_tables(fl_ort *ort, const OrtApiBase *base, const fl_log *log,
     return make_environment(ort, error);
 }
 
-static void close_library(fl_ort *ort) {
-    if (ort->cpu != NULL)
-        ort->api.ReleaseMemoryInfo(ort->cpu);
-    if (ort->env != NULL)
-        ort->api.ReleaseEnv(ort->env);
-    fl_free(ort);
-}
-
 /* The file behind a bare name, as the loader resolved it. */
 static void resolve_path(fl_ort *ort, const OrtApiBase *base, const char *path) {
     Dl_info where;
@@ -163,11 +149,11 @@ static void resolve_path(fl_ort *ort, const OrtApiBase *base, const char *path) 
 static int open_library(fl_ort **out, const char *path, const fl_log *log, fletch_error *error) {
     setenv("ORT_DISABLE_TELEMETRY", "1", 1);
     char              words[200];
-    const char       *why  = refusal(path);
+    const char       *why  = refusal(path, base_door);
     const OrtApiBase *base = why == NULL ? load(path, words, sizeof words) : NULL;
     if (base == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%.220s is no usable ONNX Runtime library: %.199s", path,
+                       "%.220s is not a usable ONNX Runtime library: %.199s", path,
                        why != NULL ? why : words);
     fl_ort *ort = fl_alloc_zero(1, sizeof *ort);
     if (ort == NULL)
@@ -175,7 +161,7 @@ static int open_library(fl_ort **out, const char *path, const fl_log *log, fletc
     resolve_path(ort, base, path);
     int status = open_tables(ort, base, log, error);
     if (status < 0) {
-        close_library(ort);
+        fl_free(ort); /* an environment that was half made stays */
         return status;
     }
     fl_log_write(log, FL_LOG_DEBUG, "ONNX Runtime %s from %s", ort->version, ort->path);
@@ -237,25 +223,59 @@ static int open_first(fl_ort **out, const char *library, const fl_log *log, flet
 int fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log,
                    fletch_error *error) {
     int status = FLETCH_OK;
-    *out       = NULL;
     pthread_mutex_lock(&process.lock);
-    if (process.references == 0)
+    if (process.ort == NULL)
         status = open_first(&process.ort, library, log, error);
-    if (status == FLETCH_OK) {
-        process.references++;
-        *out = process.ort;
-    }
+    *out = process.ort;
     pthread_mutex_unlock(&process.lock);
     return status;
 }
 
-void fl_ort_release(const fl_ort *ort) {
-    if (ort == NULL)
-        return;
-    pthread_mutex_lock(&process.lock);
-    if (--process.references == 0) {
-        close_library(process.ort);
-        process.ort = NULL;
+/* ---- Plug-ins --------------------------------------------------------------------------------- */
+
+/* Make the library's file known to ONNX Runtime; the devices that its list has gained are the plug-in's. */
+static int register_plugin(fl_ort_plugin *out, const char *path, fletch_error *error) {
+    const fl_ort             *ort    = process.ort;
+    const OrtEpDevice *const *all    = NULL;
+    size_t                    before = 0, after = 0;
+    char                      name[32], native[FL_OS_PATH];
+    const char               *why = refusal(path, factories);
+    if (why != NULL)
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "onnxruntime.provider_library: %.250s is not an execution provider: %s",
+                       path, why);
+    snprintf(name, sizeof name, "fletch%u", process.plugin_count);
+    OrtStatus *status = ort->api.GetEpDevices(ort->env, &all, &before);
+    if (status == NULL)
+        status = ort->api.RegisterExecutionProviderLibrary(
+            ort->env, name, fl_os_native_path(path, native, sizeof native));
+    if (status == NULL)
+        status = ort->api.GetEpDevices(ort->env, &all, &after);
+    if (status != NULL) {
+        int code = fl_ort_refuse(ort, path, ort->api.GetErrorMessage(status), "", error);
+        ort->api.ReleaseStatus(status);
+        return code;
     }
+    snprintf(out->path, sizeof out->path, "%s", path);
+    if (after > before)
+        snprintf(out->provider, sizeof out->provider, "%s", ort->api.EpDevice_EpName(all[before]));
+    return FLETCH_OK;
+}
+
+int fl_ort_plugin_open(const fl_ort_plugin **out, const char *path, fletch_error *error) {
+    int      status = FLETCH_OK;
+    unsigned i      = 0;
+    pthread_mutex_lock(&process.lock);
+    while (i < process.plugin_count && strcmp(process.plugins[i].path, path) != 0)
+        i++;
+    if (i == PLUGINS_MAX)
+        status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                         "onnxruntime.provider_library: a process opens %d at most", PLUGINS_MAX);
+    else if (i == process.plugin_count)
+        status = register_plugin(&process.plugins[i], path, error);
+    if (status == FLETCH_OK && i == process.plugin_count)
+        process.plugin_count++;
+    *out = &process.plugins[i < PLUGINS_MAX ? i : 0];
     pthread_mutex_unlock(&process.lock);
+    return status;
 }

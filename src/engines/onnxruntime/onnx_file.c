@@ -36,10 +36,11 @@ typedef struct walk {
 
 static void damaged(walk *w, const unsigned char *at) {
     if (w->status == FLETCH_OK)
-        w->status = fl_fail(w->error, FLETCH_EMODEL, (size_t)(at - w->start),
-                            "%.350s is no whole ONNX model: damaged at byte %zu; pull or export it "
-                            "again",
-                            w->path, (size_t)(at - w->start));
+        w->status =
+            fl_fail(w->error, FLETCH_EMODEL, (size_t)(at - w->start),
+                    "%.350s is not a whole ONNX model: damaged at byte %zu; pull or export it "
+                    "again",
+                    w->path, (size_t)(at - w->start));
 }
 
 /* The next field of a message; false at its end or after damage. */
@@ -243,7 +244,7 @@ int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fle
     fl_map map = {0};
     FL_TRY(fl_map_open(&map, path, error));
     walk           w = {.path = path, .start = map.data, .inputs = inputs, .error = error};
-    fl_proto_span  s = {map.data, map.data + map.size};
+    fl_proto_span  s = fl_proto_of(map.data, map.size);
     fl_proto_field f;
     inputs->count = 0;
     while (next(&w, &s, &f)) {

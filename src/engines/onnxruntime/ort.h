@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ort.h - the rooms inside the onnxruntime engine and the seams between them.
  *
- * Role    library.c finds and opens the library (fl_ort), ort_files.c chooses the folder's .onnx file,
- *         graph*.c builds a graph from the descriptor instead, options.c turns our configuration
- *         into session options, ort_session.c makes a session of a file or graph and matches its inputs
+ * Role    library.c finds and opens the library (fl_ort), ort_words.c says what it refuses and why,
+ *         ort_files.c chooses the folder's .onnx file, graph*.c builds a graph from the descriptor
+ *         instead, options.c turns our configuration into session options, ort_provider.c adds the
+ *         provider to them, ort_session.c makes a session of a file or graph and matches its inputs
  *         and outputs, binding.c runs one group of texts, pooling.c pools what a model leaves
  *         unpooled, ort_engine.c is the vtable. docs/providers.md tells it from the user's side.
  * Threads fl_ort is shared by all sessions of the process and read-only once it is there. */
@@ -27,16 +28,34 @@ typedef struct fl_ort {
     char              path[512]; /* the file */
 } fl_ort;
 
-/* The process's library, opened by the first call and counted from then on. `library` is the
- * configuration's file or folder, "" for the usual places. EPROVIDER names every place that was
+/* The process's library, opened by the first call that finds one and kept from then on. `library` is
+ * the configuration's file or folder, "" for the usual places. EPROVIDER names every place that was
  * looked at, or what is wrong with the library that was found, and how to mend it. */
 int fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log, fletch_error *error);
-void fl_ort_release(const fl_ort *ort); /* NULL is a no-op */
+
+/* A library of execution providers of its own (onnxruntime.provider_library). */
+typedef struct fl_ort_plugin {
+    char path[512];
+    char provider[64]; /* of its devices, as ONNX Runtime spells it; "": it lists none */
+} fl_ort_plugin;
+/* Registered by the first call and kept from then on. EPROVIDER: what is wrong with the file. */
+int fl_ort_plugin_open(const fl_ort_plugin **out, const char *path, fletch_error *error);
+
+/* ---- ort_words.c ------------------------------------------------------------------------------ */
+
+/* What went wrong by the library's message, without the place in its source that it begins with. */
+enum { FL_ORT_WORDS = 240 };
+void fl_ort_words(const char *message, char out[FL_ORT_WORDS]);
 
 /* Turn a status into an error and free it: NULL is FLETCH_OK, anything else fills *error with
  * "CONTEXT: the library's own words" and returns `code`. */
 int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *error,
                  const char *context);
+
+/* EPROVIDER: "WHAT: why; what mends it (ONNX Runtime 1.31.1, its file)". Where the words name nothing
+ * that is known to be missing, `otherwise` is what mends it; "" for no advice. */
+int fl_ort_refuse(const fl_ort *ort, const char *what, const char *message, const char *otherwise,
+                  fletch_error *error);
 
 /* ---- graph.c ---------------------------------------------------------------------------------- */
 
@@ -89,7 +108,7 @@ typedef struct fl_ort_names {
  * whole run, so that a text's row would depend on its companions. */
 int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fletch_error *error);
 
-/* ---- options.c -------------------------------------------------------------------------------- */
+/* ---- options.c, ort_provider.c ---------------------------------------------------------------- */
 
 /* Session options of our configuration with the provider appended. `inside` threads work on one run
  * together; with more than one of them the weights are read where they are and not packed, since
@@ -110,20 +129,31 @@ typedef struct fl_ort_pairs {
 size_t fl_ort_provider_pairs(const fl_engine_options *options, const fl_ort_names *inputs,
                              fl_ort_pairs *out);
 
+/* The provider into session options. */
+int fl_ort_provider_append(const fl_ort *ort, const fl_engine_options *options,
+                           const fl_ort_names *inputs, OrtSessionOptions *target,
+                           fletch_error *error);
+
 /* Whether the library holds the provider ("cuda"), and why not. No device is asked for cpu. */
 int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options, fletch_error *error);
 
 /* ort_devices.c: devices of a provider that the library takes, at least 1: what the library lists, else
  * what NVIDIA's driver counts. */
-uint32_t fl_ort_devices_count(const fl_ort *ort, const char *provider);
+uint32_t fl_ort_devices_count(const fl_ort *ort, const fl_engine_options *options);
+/* Device `index` of those that the library lists for a provider by its own name for it; NULL: none. */
+const OrtEpDevice *fl_ort_device_listed(const fl_ort *ort, const char *theirs, uint32_t index);
 /* Devices that the driver library `name` ("libcuda.so.1") shows this process; 0 when it is not there
  * or says nothing. CUDA_VISIBLE_DEVICES counts. */
 uint32_t fl_ort_driver_devices(const char *name);
-/* The provider as ONNX Runtime spells it ("CUDAExecutionProvider"), or NULL. */
-const char *fl_ort_provider_name(const char *provider);
+/* The provider as ONNX Runtime spells it ("CUDAExecutionProvider"), or NULL: none of that name, or a
+ * plug-in that lists no device. */
+const char *fl_ort_provider_name(const fl_engine_options *options);
 
 /* The library's name for host memory that the provider's device copies fast ("CudaPinned"), or NULL. */
 const char *fl_ort_provider_pinned(const char *provider);
+
+/* The provider that onnxruntime.provider_library holds. */
+#define FL_ORT_PLUGIN "plugin"
 
 /* Lengths and texts of a run are rounded up to a few shapes: providers that compile per shape. */
 bool fl_ort_fixed_shapes(const char *provider);

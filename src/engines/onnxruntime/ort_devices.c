@@ -23,18 +23,18 @@
 #define CUDA_DRIVER "libcuda.so.1"
 #endif
 
-static uint32_t listed(const fl_ort *ort, const char *theirs) {
+const OrtEpDevice *fl_ort_device_listed(const fl_ort *ort, const char *theirs, uint32_t index) {
     const OrtEpDevice *const *all    = NULL;
     size_t                    count  = 0;
-    uint32_t                  found  = 0;
     OrtStatus                *status = ort->api.GetEpDevices(ort->env, &all, &count);
     if (status != NULL) {
         ort->api.ReleaseStatus(status);
-        return 0;
+        return NULL;
     }
     for (size_t i = 0; i < count; i++)
-        found += strcmp(ort->api.EpDevice_EpName(all[i]), theirs) == 0;
-    return found;
+        if (strcmp(ort->api.EpDevice_EpName(all[i]), theirs) == 0 && index-- == 0)
+            return all[i];
+    return NULL;
 }
 
 uint32_t fl_ort_driver_devices(const char *name) {
@@ -53,10 +53,12 @@ uint32_t fl_ort_driver_devices(const char *name) {
     return devices > 0 ? (uint32_t)devices : 0;
 }
 
-uint32_t fl_ort_devices_count(const fl_ort *ort, const char *provider) {
-    const char *theirs = fl_ort_provider_name(provider);
-    uint32_t    count  = theirs == NULL ? 0 : listed(ort, theirs);
-    if (count == 0 && (strcmp(provider, "cuda") == 0 || strcmp(provider, "tensorrt") == 0))
+uint32_t fl_ort_devices_count(const fl_ort *ort, const fl_engine_options *options) {
+    const char *theirs = fl_ort_provider_name(options), *name = options->provider;
+    uint32_t    count = 0;
+    while (theirs != NULL && fl_ort_device_listed(ort, theirs, count) != NULL)
+        count++;
+    if (count == 0 && (strcmp(name, "cuda") == 0 || strcmp(name, "tensorrt") == 0))
         count = fl_ort_driver_devices(CUDA_DRIVER);
     return count > 0 ? count : 1;
 }

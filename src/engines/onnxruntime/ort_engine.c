@@ -60,7 +60,6 @@ static int check_provider(const fl_engine_options *options, char *what, size_t c
                           options->log, error));
     int status = fl_ort_provider_check(ort, options, error);
     snprintf(what, capacity, "ONNX Runtime %s, %.180s", ort->version, ort->path);
-    fl_ort_release(ort);
     return status;
 }
 
@@ -79,9 +78,7 @@ static uint32_t devices(const fl_engine_options *options) {
         fl_ort_acquire(&ort, fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY), NULL,
                        NULL) < 0)
         return 0;
-    uint32_t count = fl_ort_devices_count(ort, options->provider);
-    fl_ort_release(ort);
-    return count;
+    return fl_ort_devices_count(ort, options);
 }
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
@@ -99,7 +96,6 @@ static void close_engine(fl_engine *e) {
     fl_ort_session_close(&e->wide);
     fl_ort_plan_close(&e->plan);
     fl_ort_session_close(&e->session);
-    fl_ort_release(e->ort);
     fl_free(e);
 }
 
@@ -156,19 +152,23 @@ static int open_wide(fl_engine *e, const fl_encoder *encoder, const fl_engine_op
 
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error);
 
-/* One text through everything: some providers fail at the first run, not at opening. */
+/* One text through everything: some providers fail at the first run, not at opening. What looks like
+ * the model's fault there may go on another provider. */
 static int warm(fl_engine *e, fletch_error *error) {
     enum { LENGTH = 8 };
-    int32_t  ids[LENGTH] = {0};
-    uint32_t length      = e->plan.max_length < LENGTH ? e->plan.max_length : LENGTH;
-    uint32_t cu[2]       = {0, length};
-    float   *row         = fl_alloc_array(fl_encoder_width(&e->encoder), sizeof *row);
+    int32_t      ids[LENGTH] = {0};
+    uint32_t     length      = e->plan.max_length < LENGTH ? e->plan.max_length : LENGTH;
+    uint32_t     cu[2]       = {0, length};
+    float       *row         = fl_alloc_array(fl_encoder_width(&e->encoder), sizeof *row);
+    fletch_error own         = {0};
     if (row == NULL)
         return fl_fail_nomem(error, fl_encoder_width(&e->encoder) * sizeof *row, "a first row");
     fl_batch batch  = {.ids = ids, .cu = cu, .texts = 1, .tokens = length, .rows = &row};
-    int      status = forward(e, 0, &batch, error);
+    int      status = forward(e, 0, &batch, &own);
     fl_free(row);
-    return status;
+    if (status == FLETCH_EMODEL && !e->session.processor)
+        status = FLETCH_EPROVIDER;
+    return status == FLETCH_OK ? FLETCH_OK : fl_fail(error, status, own.where, "%s", own.message);
 }
 
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,

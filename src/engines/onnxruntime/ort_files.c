@@ -71,11 +71,13 @@ static bool find(const char *folder, const variant *v, char path[FL_ORT_PATH_MAX
 
 int fl_ort_file_choose(const char *folder, const char *precision, char path[FL_ORT_PATH_MAX],
                        const char **taken, fletch_error *error) {
-    fl_cpu      cpu;
-    const char *wanted = strcmp(precision, "auto") == 0 ? "fp32" : precision;
-    char        others[160];
-    size_t      used = 0;
-    others[0]        = '\0';
+    fl_cpu         cpu;
+    bool           chooses = strcmp(precision, "auto") == 0;
+    const char    *wanted  = chooses ? "fp32" : precision;
+    const variant *first   = NULL; /* of another precision, that runs here */
+    char           others[160];
+    size_t         used = 0;
+    others[0]           = '\0';
     fl_cpu_detect(&cpu);
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
         const variant *v = &variants[i];
@@ -85,12 +87,18 @@ int fl_ort_file_choose(const char *folder, const char *precision, char path[FL_O
             *taken = v->precision;
             return 1;
         }
+        if (first == NULL && runs_here(v->processor, &cpu))
+            first = v;
         if (used < sizeof others)
             used += (size_t)snprintf(others + used, sizeof others - used, "%s%s.onnx",
                                      used == 0 ? "" : ", ", v->name);
     }
     if (used == 0)
         return 0;
+    if (chooses && first != NULL) { /* a folder that was published in one precision alone */
+        *taken = first->precision;
+        return find(folder, first, path);
+    }
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                    "provider.precision %s: %.200s has no .onnx file of that precision for this "
                    "processor, only %s; choose the precision of one of these",

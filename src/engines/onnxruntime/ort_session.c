@@ -185,7 +185,7 @@ static int check_pooled(const fl_ort_session *s, const fl_engine_options *o, fle
         "last_hidden_state",
         s->source, s->output,
         overridden ? "model.pooling asks for another pooling"
-                   : "the folder has dense layers behind its pooling");
+                   : "the folder has dense layers after its pooling");
 }
 
 static void take_output(fl_ort_session *s, const described *d, bool pooled) {
@@ -221,19 +221,23 @@ static int match_outputs(fl_ort_session *s, const fl_encoder *encoder, const fl_
 
 /* ---- Making the session ----------------------------------------------------------------------- */
 
-/* A provider that takes its options may still fail when it compiles the graph. */
-static int session_code(const fl_ort *ort, const OrtStatus *status) {
-    return ort->api.GetErrorCode(status) == ORT_EP_FAIL ? FLETCH_EPROVIDER : FLETCH_EMODEL;
-}
-
-static int refuse_session(const fl_ort_session *s, OrtStatus *status, fletch_error *error) {
+/* A provider that takes its options may still fail when it compiles the graph, by any code: plug-ins
+ * wrap theirs. Whether the model is at fault shows on the processor, which stands behind it. */
+static int refuse_session(const fl_ort_session *s, const fl_engine_options *o, OrtStatus *status,
+                          fletch_error *error) {
     char context[256];
-    int  code = session_code(s->ort, status);
+    if (!s->processor) {
+        snprintf(context, sizeof context, "%s makes no session of %.120s", fl_ort_provider_name(o),
+                 s->source);
+        int code = fl_ort_refuse(s->ort, context, s->ort->api.GetErrorMessage(status), "", error);
+        s->ort->api.ReleaseStatus(status);
+        return code;
+    }
     snprintf(context, sizeof context,
              "%.120s: ONNX Runtime %s refuses it; export it again, or take "
              "a newer library",
              s->source, s->ort->version);
-    return fl_ort_check(s->ort, status, code, error, context);
+    return fl_ort_check(s->ort, status, FLETCH_EMODEL, error, context);
 }
 
 static int open_file(fl_ort_session *s, const char *path, const fl_engine_options *o,
@@ -249,7 +253,7 @@ static int open_file(fl_ort_session *s, const char *path, const fl_engine_option
     OrtStatus  *refused = s->ort->api.CreateSession(s->ort->env, name, made, &s->session);
     s->ort->api.ReleaseSessionOptions(made);
     s->bytes = stat(path, &what) == 0 ? (uint64_t)what.st_size : 0;
-    return refused == NULL ? FLETCH_OK : refuse_session(s, refused, error);
+    return refused == NULL ? FLETCH_OK : refuse_session(s, o, refused, error);
 }
 
 static uint64_t weight_bytes(const fl_encoder *encoder) {
@@ -298,7 +302,7 @@ static int open_graph(fl_ort_session *s, const fl_encoder *encoder, const fl_eng
     if (status == FLETCH_OK) {
         OrtStatus *refused =
             s->ort->editor.CreateSessionFromModel(s->ort->env, s->graph.model, made, &s->session);
-        status = refused == NULL ? FLETCH_OK : refuse_session(s, refused, error);
+        status = refused == NULL ? FLETCH_OK : refuse_session(s, o, refused, error);
     }
     if (status == FLETCH_OK)
         fl_ort_graph_settle(encoder);
