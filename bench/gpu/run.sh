@@ -9,7 +9,8 @@
 # BENCH_UNTIL   when the machine is taken away (seconds since 1970): nothing is waited for that long, and what is left is told
 # BENCH_BUDGET  seconds for measuring (default 400); BENCH_FLAGS: more for measure.py
 # BENCH_SHAPES  models with random weights (default "minilm-l6 bert-base mpnet-base bert-large")
-# BENCH_SIMULATED=1  try the script out where there is no GPU, on the simulated device of the tests: toys for the shapes
+# BENCH_SIMULATED=1  try the script out where there is no GPU, on the simulated device of the tests: toys for the shapes;
+#               ptx: with the kernels as nvcc's PTX, interpreted
 # BENCH_PYTHON  Python of the golden vectors and of the peers (default: the first of python3 and build/venv that has
 #               what the golden vectors need; where none has, one is made if packages can be had)
 # FLETCH_MODEL  folder of all-MiniLM-L6-v2: then the golden vectors are checked, and it is measured instead of
@@ -63,6 +64,7 @@ do_build() {
     arch=${BENCH_ARCHS:-$(device_arch)}
     if command -v ninja >/dev/null; then generator=Ninja; fi
     if [ -n "$simulated" ]; then targets=(--target all fl_sim_cuda fl_sim_cublaslt fl_sim_nvml); fi
+    if [ "$simulated" = ptx ]; then targets+=(fl-cuda-ptx fl_ptx_cuda); fi
     say "build for $arch"
     if ! cmake -S . -B "$build" -G "$generator" -DFLETCH_MINIMAL=ON -DFLETCH_CUDA=ON "-DFLETCH_CUDA_ARCHS=$arch" \
         -DFLETCH_WERROR=OFF >"$logs/configure.log" 2>&1; then
@@ -86,11 +88,12 @@ has() { # STEP PROGRAM: whether what the step needs was built
 # Each group of kernels has a process and a time of its own: what ends the device's context, or never ends, is found by
 # name and leaves the others.
 check_kernels() {
-    local word patience=60 device=(--device "$(built kernels.fatbin)")
-    has "kernels" fl-cuda-kernels || return
+    local word patience=60 device=(--device "$(built kernels.fatbin)") program=fl-cuda-kernels
+    if [ "$simulated" = ptx ]; then program=fl-cuda-ptx; fi
+    has "kernels" $program || return
     if [ -n "$simulated" ]; then device=() patience=300; fi
     for word in embed residual_norm bias_act int8 pool tiles rotate attention few; do
-        within $patience "$(built fl-cuda-kernels)" test $word ${device[@]+"${device[@]}"} >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
+        within $patience "$(built $program)" test $word ${device[@]+"${device[@]}"} >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
         sed "s/^/$word: /" "$work/$word.log" | tail -n 12 | tee -a "$logs/kernels.log" >&2
     done
 }
@@ -211,7 +214,8 @@ do_measure() {
 }
 
 if [ -n "$simulated" ]; then
-    export BENCH_SIMULATED=$build/tests/cuda/sim
+    if [ "$simulated" = ptx ]; then sim=ptx; else sim=sim; fi
+    export BENCH_SIMULATED=$build/tests/cuda/$sim
     export LD_LIBRARY_PATH=$BENCH_SIMULATED${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 if [ $# -eq 0 ]; then set -- build shapes check golden measure profile times; fi

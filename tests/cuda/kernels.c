@@ -732,29 +732,35 @@ int main(int argc, char **argv) {
     static const struct {
         const char *word;
         void (*test)(void);
-    } tests[]        = {{"embed", test_embed},
-                        {"residual_norm", test_residual_norm},
-                        {"bias_act", test_bias_act},
-                        {"int8", test_int8},
-                        {"pool", test_pool},
-                        {"tiles", test_tiles},
-                        {"rotate", test_rotate},
-                        {"attention", test_attention},
-                        {"few", test_few}};
-    const char *word = NULL, *image = NULL;
-    bool        times = argc >= 2 && strcmp(argv[1], "perf") == 0, brief = false;
+    } tests[] = {{"embed", test_embed},
+                 {"residual_norm", test_residual_norm},
+                 {"bias_act", test_bias_act},
+                 {"int8", test_int8},
+                 {"pool", test_pool},
+                 {"tiles", test_tiles},
+                 {"rotate", test_rotate},
+                 {"attention", test_attention},
+                 {"few", test_few}};
+    enum { TESTS = sizeof tests / sizeof *tests };
+    bool        wanted[TESTS] = {false}, any = false, brief = false;
+    const char *image = NULL;
+    bool        times = argc >= 2 && strcmp(argv[1], "perf") == 0;
     bool        usage = argc < 2 || (!times && strcmp(argv[1], "test") != 0);
     for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--brief") == 0) {
-            brief = true;
-            continue;
+        bool known = strcmp(argv[i], "--brief") == 0;
+        brief      = brief || known;
+        if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
+            image = argv[++i];
+            known = true;
         }
-        bool device                = strcmp(argv[i], "--device") == 0;
-        usage                      = usage || (device ? i + 1 == argc : word != NULL);
-        *(device ? &image : &word) = device ? argv[++i] : argv[i];
+        for (size_t t = 0; t < TESTS && !known; t++) {
+            known = wanted[t] = strcmp(argv[i], tests[t].word) == 0;
+            any               = any || known;
+        }
+        usage = usage || !known;
     }
-    if (usage || (times && (word != NULL || image == NULL || brief))) {
-        fprintf(stderr, "usage: fl-cuda-kernels test [WORD] [--brief] [--device IMAGE]\n"
+    if (usage || (times && (any || image == NULL || brief))) {
+        fprintf(stderr, "usage: fl-cuda-kernels test [WORD ...] [--brief] [--device IMAGE]\n"
                         "       fl-cuda-kernels perf --device IMAGE\n");
         return 2;
     }
@@ -771,8 +777,8 @@ int main(int argc, char **argv) {
         perf();
         return 0;
     }
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        if (word == NULL || strcmp(word, tests[i].word) == 0) {
+    for (size_t i = 0; i < TESTS; i++) {
+        if (!any || wanted[i]) {
             tests[i].test();
         }
     }

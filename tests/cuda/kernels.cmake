@@ -43,6 +43,42 @@ add_test(NAME cuda_kernels_reversed COMMAND fl-cuda-kernels test --brief)
 set_property(TEST cuda_kernels_reversed PROPERTY ENVIRONMENT SIM_ORDER=1)
 set_tests_properties(cuda_kernels cuda_kernels_reversed PROPERTIES LABELS unit TIMEOUT 600 COST 15)
 
+# What nvcc makes of the kernels, as PTX, which sim/ptx.cpp runs: kernels_ptx, without the two files of attention,
+# which take longest to compile. `make check-full` has them too (tools/ptx.sh).
+if(NOT FLETCH_SANITIZE)
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/ptx)
+  file(MAKE_DIRECTORY ${folder})
+  set(flags ${FL_CUDA_NVCC_FLAGS})
+  list(REMOVE_ITEM flags -lineinfo)
+  set(quick "")
+  set(slow "")
+  foreach(source IN LISTS kernels)
+    cmake_path(GET source STEM name)
+    set(ptx ${folder}/${name}.ptx)
+    add_custom_command(OUTPUT ${ptx}
+      COMMAND ${FLETCH_NVCC} ${flags} -ptx -arch=compute_90a -MD -MT ${ptx} -MF ${ptx}.d -o ${ptx} ${source}
+      DEPENDS ${source} DEPFILE ${ptx}.d COMMENT "nvcc ${name} to PTX" VERBATIM)
+    if(name MATCHES attention)
+      list(APPEND slow ${ptx})
+    else()
+      list(APPEND quick ${ptx})
+    endif()
+  endforeach()
+  add_custom_target(fl_ptx_quick DEPENDS ${quick})
+  add_custom_target(fl_ptx DEPENDS ${quick} ${slow})
+  fl_host_kernels(fl_cuda_ptx ${sim}/ptx.cpp)
+  target_compile_definitions(fl_cuda_ptx PRIVATE SIM_PTX_FOLDER="${folder}")
+  fl_kernels_test(fl-cuda-ptx fl_cuda_ptx)
+  set_target_properties(fl-cuda-ptx PROPERTIES EXCLUDE_FROM_ALL $<BOOL:${FLETCH_MINIMAL}>)
+  add_dependencies(fl-cuda-ptx fl_ptx_quick)
+  set(words few embed pool residual_norm bias_act int8 rotate)
+  add_test(NAME kernels_ptx COMMAND fl-cuda-ptx test --brief ${words})
+  # Warps take turns, so that what a missing barrier lets through comes out wrong.
+  add_test(NAME kernels_ptx_in_turns COMMAND fl-cuda-ptx test --brief ${words})
+  set_property(TEST kernels_ptx_in_turns PROPERTY ENVIRONMENT SIM_ORDER=7)
+  set_tests_properties(kernels_ptx kernels_ptx_in_turns PROPERTIES LABELS unit TIMEOUT 600 COST 10)
+endif()
+
 # Kernels that tell races.cpp each access to memory, by the calls of -fsanitize=thread; the sanitizer's own
 # library would be in its way.
 if(FLETCH_SANITIZE OR FLETCH_MINIMAL OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)

@@ -25,3 +25,15 @@ set_target_properties(fl_sim_cuda PROPERTIES LINKER_LANGUAGE CXX)
 fl_simulated(fl_sim_cublaslt libcublasLt.so.13 sim/cublaslt.c)
 target_link_libraries(fl_sim_cublaslt PRIVATE fl_sim_cuda)
 fl_simulated(fl_sim_nvml libnvidia-ml.so.1 sim/nvml.c)
+
+# The same driver with the kernels as nvcc's PTX (sim/ptx.cpp), in tests/cuda/ptx with links to the other two.
+if(TARGET fl_cuda_ptx)
+  fl_simulated(fl_ptx_cuda libcuda.so.1 sim/driver.c sim/memory.c $<TARGET_OBJECTS:fl_cuda_ptx>)
+  set(folder ${CMAKE_BINARY_DIR}/tests/cuda/ptx)
+  set_target_properties(fl_ptx_cuda PROPERTIES LINKER_LANGUAGE CXX EXCLUDE_FROM_ALL ON LIBRARY_OUTPUT_DIRECTORY ${folder})
+  add_dependencies(fl_ptx_cuda fl_ptx fl_sim_cublaslt fl_sim_nvml)
+  foreach(library libcublasLt.so.13 libnvidia-ml.so.1)
+    add_custom_command(TARGET fl_ptx_cuda POST_BUILD
+      COMMAND ${CMAKE_COMMAND} -E create_symlink ../sim/${library} ${folder}/${library})
+  endforeach()
+endif()

@@ -5,12 +5,15 @@
  *     fl-kernels test [-o gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|
  *                      gemm_q8|quantize_q16|gemm_q16|round_bf16|gemm_bf16|attention_bf16] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
+ *     fl-kernels list
  *
  * test  odd sizes and all tails; values within the tolerances below, padding untouched or zero as
  *       kernels.h says, and the same bits for a row whatever its place and the number of rows.
  *       Instruction sets that this machine lacks are named as skipped. Exit status 1 when anything
  *       failed.
  * perf  GFLOP/s and share of the FMA peak measured just before, or nanoseconds per element.
+ * list  the sets of this machine, the best first, each with "float32" where it has such kernels of its own
+ *       and "narrow" where it takes those of a set in front of it.
  *
  * A failing case prints its shape, so that it can be run alone under a debugger. */
 #include <math.h>
@@ -863,12 +866,26 @@ static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only, const fl
     }
 }
 
+static void list(const fl_cpu *cpu) {
+    for (size_t i = 0; fl_cpu_isa_at(i) != NULL; i++) {
+        const fl_cpu_isa *isa = fl_cpu_isa_at(i);
+        if (isa->kernels != NULL && isa->usable(cpu)) {
+            printf("%s %s\n", isa->name, tested_as(isa, cpu, FL_CPU_FP32) ? "narrow" : "float32");
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     const char *only = "", *isa_name = "";
     bool        perf = argc > 1 && strcmp(argv[1], "perf") == 0;
     fl_cpu      cpu;
+    fl_cpu_detect(&cpu);
+    if (argc == 2 && strcmp(argv[1], "list") == 0) {
+        list(&cpu);
+        return 0;
+    }
     if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
-        fputs("usage: fl-kernels test|perf [-o "
+        fputs("usage: fl-kernels list|test|perf [-o "
               "gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|gemm_q8|"
               "quantize_q16|gemm_q16|"
               "round_bf16|gemm_bf16|attention_bf16] "
@@ -879,7 +896,6 @@ int main(int argc, char **argv) {
     for (int i = 2; i + 1 < argc; i += 2) {
         *(strcmp(argv[i], "-o") == 0 ? &only : &isa_name) = argv[i + 1];
     }
-    fl_cpu_detect(&cpu);
     if (perf) {
         peak = fl_cpu_peak(1);
         printf("FMA peak %.1f GFLOP/s\n", peak * 1e-9);
