@@ -9,7 +9,8 @@
  * Contract of forward
  *   - a row depends on its own tokens alone: same text, same bytes, whatever the batch, the order
  *     and the number of threads (an engine that cannot promise it says so in info.deterministic);
- *   - nothing is allocated but what `terms` grow by; what it needs was sized in open from batch_tokens and batch_texts;
+ *   - nothing is allocated but what `terms` grow by, and room for a text longer than all before it and than
+ *     usual_length; what else it needs was sized in open from batch_tokens and batch_texts;
  *   - `info.slots` forwards may be in flight at once, each with a slot index of its own and from a
  *     thread of its own (a CUDA stream, an ONNX Runtime run); the runtime serialises each slot. The
  *     next batch is copied to the device while the last computes because two slots overlap;
@@ -33,7 +34,7 @@
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 8 };
+enum { FL_ENGINE_ABI = 9 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
 
@@ -75,7 +76,7 @@ typedef struct fl_batch {
  * `fp32_retries` live as long as the replica, as open's encoder does; the others for the time of the
  * call. */
 typedef struct fl_engine_options {
-    const char     *provider;  /* device kind: "cpu", "cuda", "tensorrt", "coreml", "directml" */
+    const char     *provider;  /* device kind: "cpu", "cuda", "openvino": provider.c has them all */
     uint32_t        device;    /* which device of that kind, from 0 */
     const char     *folder;    /* the model's folder, for an engine that reads its own files */
     const char     *onnx_file; /* the .onnx file that is the model; NULL: whatever the folder has */
@@ -84,6 +85,7 @@ typedef struct fl_engine_options {
     uint32_t        batch_tokens; /* largest fl_batch.tokens */
     uint32_t        batch_texts;  /* largest fl_batch.texts */
     uint32_t        max_length;   /* longest text in tokens */
+    uint32_t        usual_length; /* cpu: what every thread has room for; 0: max_length */
     const char     *isa;          /* cpu: "auto", "ref", "avx2" … */
     uint32_t        l2_bytes;  /* cpu: cache of a core that blocks are sized for; 0: this one's */
     const char     *precision; /* "auto", "fast", "fp32" …; info says what the engine took */

@@ -98,6 +98,7 @@ static void engine_options(fletch_model *m, const fl_config *config, const char 
     out->batch_tokens = m->batch_tokens;
     out->batch_texts  = FL_BATCH_TEXTS_MAX;
     out->max_length   = m->length_limit;
+    out->usual_length = m->max_length;
     out->trace        = m->trace;
     out->fp32_retries = &m->stats.counter[FLETCH_COUNT_FP32_RETRIES];
 }

@@ -20,7 +20,7 @@ typedef struct shape {
     lengths  lengths;
 } shape;
 
-static int64_t anonymous_bytes(void) {
+static inline int64_t anonymous_bytes(void) {
     FILE   *file = fopen("/proc/self/smaps_rollup", "r");
     char    line[256];
     int64_t kib = -1;
@@ -33,7 +33,7 @@ static int64_t anonymous_bytes(void) {
     return kib < 0 ? -1 : kib * 1024;
 }
 
-static fl_batch make_batch(const toy *t, const shape *s) {
+static inline fl_batch make_batch(const toy *t, const shape *s) {
     uint64_t  seed = s->texts * 977 + s->longest;
     uint32_t *cu   = calloc(s->texts + 1, sizeof *cu);
     size_t    most = (size_t)s->texts * s->longest;
@@ -54,8 +54,8 @@ static fl_batch make_batch(const toy *t, const shape *s) {
 }
 
 /* `measure` in a process of its own, whose result comes back. False: it ended without one, by *status. */
-static bool run_apart(void (*measure)(const void *job, void *result), const void *job, void *result,
-                      size_t size, int *status) {
+static inline bool run_apart(void (*measure)(const void *job, void *result), const void *job,
+                             void *result, size_t size, int *status) {
     int pipes[2];
     cr_assert_eq(pipe(pipes), 0);
     pid_t child = fork();

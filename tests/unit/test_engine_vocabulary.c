@@ -8,7 +8,7 @@
 
 #include "engine_toy.h"
 
-enum { TEXTS = 60, LONGEST = 40 };
+enum { TEXTS = 60, LONGEST = 70 };
 
 #define SIZES                                                                                      \
     .layers = 1, .hidden = 48, .heads = 3, .head_dim = 16, .mlp = 50, .vocab = 131,                \
@@ -46,7 +46,7 @@ static void run(const texts *t, const char *isa, unsigned threads, uint32_t l2_b
     fletch_error error;
     uint32_t     cu[TEXTS + 1];
     fl_engine   *engine =
-        toy_open_sized(&t->toy, "fp32", threads, isa, TEXTS, LONGEST, l2_bytes, &error);
+        toy_open_sized(&t->toy, "fp32", threads, isa, TEXTS, LONGEST, 1, l2_bytes, &error);
     cr_assert_not_null(engine, "%s", error.message);
     for (uint32_t i = 0; i <= count; i++) {
         cu[i] = t->cu[first + i] - t->cu[first];

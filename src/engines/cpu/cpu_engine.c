@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
+#include "model/calibration.h"
 
 enum {
     L2_FALLBACK    = 512 * 1024, /* when the machine does not say */
@@ -72,10 +73,16 @@ static size_t most_experts(const fl_encoder_desc *d) {
     return most;
 }
 
+/* A thread has room for a usual block, and alone for what cpu_calibrate.c runs. */
+static size_t least_room(const fl_engine *e) {
+    return e->block_size > FL_CALIBRATION_LONGEST ? e->block_size : FL_CALIBRATION_LONGEST;
+}
+
 static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                     uint32_t l2_bytes) {
     const fl_encoder_desc *d       = &encoder->desc;
     uint32_t               longest = options->max_length ? options->max_length : d->positions;
+    size_t                 usual   = options->usual_length ? options->usual_length : longest;
     e->desc                        = *d;
     e->pooling_count               = encoder->pooling_count;
     memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
@@ -102,80 +109,105 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->rows_max    = rows_for(e, l2_bytes);
     e->expert_rows = e->experts16 > 0 ? EXPERT_ROWS < e->rows_max ? EXPERT_ROWS : e->rows_max : 0;
     e->block_size  = 2 * e->rows_max;
-    e->block_max   = e->block_size > e->max_length ? e->block_size : e->max_length;
+    usual          = usual < e->max_length ? usual : e->max_length;
+    e->block_max   = usual > least_room(e) ? usual : least_room(e);
 }
 
-/* Room for `count` things of `size` bytes at a multiple of 64; NULL base only counts. */
-static void *reserve(char *base, size_t *used, size_t count, size_t size) {
+void *fl_cpu_place(char *base, size_t *used, size_t count, size_t size) {
     void *place = base ? base + *used : NULL;
     *used += (count * size + 63) / 64 * 64;
     return place;
 }
 
-static fl_cpu_rows reserve_rows(const fl_engine *e, char *base, size_t *used, size_t rows,
-                                size_t width) {
+fl_cpu_rows fl_cpu_place_rows(const fl_engine *e, char *base, size_t *used, size_t rows,
+                              size_t width) {
     fl_cpu_rows b = {0};
     if (e->kernels->narrow[e->format].quantize) {
-        b.q = reserve(base, used, rows * width, fl_cpu_unit(e));
+        b.q = fl_cpu_place(base, used, rows * width, fl_cpu_unit(e));
     }
     if (e->format == FL_CPU_INT8 || e->format == FL_CPU_INT16) {
-        b.scale = reserve(base, used, rows, sizeof *b.scale);
+        b.scale = fl_cpu_place(base, used, rows, sizeof *b.scale);
     }
     if (e->format == FL_CPU_INT8) {
-        b.zero = reserve(base, used, rows, sizeof *b.zero);
+        b.zero = fl_cpu_place(base, used, rows, sizeof *b.zero);
     }
     return b;
 }
 
 static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, char *base, size_t *used) {
-    s->x_narrow = reserve_rows(e, base, used, e->block_max, e->hidden16);
-    s->context_narrow =
-        reserve_rows(e, base, used, e->rows_max, e->inner > e->hidden16 ? e->inner : e->hidden16);
-    s->middle_narrow = reserve_rows(e, base, used, e->rows_max, FL_CPU_CHUNK);
+    s->x_narrow       = fl_cpu_place_rows(e, base, used, e->block_max, e->hidden16);
+    s->context_narrow = fl_cpu_place_rows(e, base, used, e->rows_max,
+                                          e->inner > e->hidden16 ? e->inner : e->hidden16);
+    s->middle_narrow  = fl_cpu_place_rows(e, base, used, e->rows_max, FL_CPU_CHUNK);
 }
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
     size_t used = 0, real = sizeof(float);
+    size_t longest = e->block_max > FL_CPU_KEYS ? e->block_max : FL_CPU_KEYS; /* with a prompt */
+    longest        = longest < e->max_length ? longest : e->max_length;
     for (unsigned i = 0; i < e->threads; i++) {
         fl_cpu_scratch *s = &e->scratch[i];
-        s->x              = reserve(base, &used, e->block_max * e->hidden16, real);
-        s->z              = reserve(base, &used, e->pre ? e->block_max * e->hidden16 : 0, real);
-        s->context        = reserve(base, &used, e->block_max * e->inner, real);
-        s->wide           = reserve(base, &used, e->block_max * (e->q_wide + e->k_wide), real);
-        s->head           = reserve(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
-        s->y              = reserve(base, &used, e->rows_max * e->wide16, real);
-        s->pair      = reserve(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
-        s->middle    = reserve(base, &used, e->rows_max * FL_CPU_CHUNK, real);
-        s->attention = reserve(
-            base, &used,
-            fl_cpu_attention_scratch(e->q_run, e->max_length, e->max_length, e->head16), real);
+        s->x              = fl_cpu_place(base, &used, e->block_max * e->hidden16, real);
+        s->z       = fl_cpu_place(base, &used, e->pre ? e->block_max * e->hidden16 : 0, real);
+        s->context = fl_cpu_place(base, &used, e->block_max * e->inner, real);
+        s->wide    = fl_cpu_place(base, &used, e->block_max * (e->q_wide + e->k_wide), real);
+        s->head    = fl_cpu_place(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
+        s->y       = fl_cpu_place(base, &used, e->rows_max * e->wide16, real);
+        s->pair    = fl_cpu_place(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
+        s->middle  = fl_cpu_place(base, &used, e->rows_max * FL_CPU_CHUNK, real);
+        s->attention = fl_cpu_place(
+            base, &used, fl_cpu_attention_scratch(e->q_run, longest, longest, e->head16), real);
         s->expert.chance =
-            reserve(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
-        s->expert.in  = reserve(base, &used, e->expert_rows * e->hidden16, real);
-        s->expert.out = reserve(base, &used, e->expert_rows * e->hidden16, real);
-        s->most       = reserve(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
+            fl_cpu_place(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
+        s->expert.in  = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
+        s->expert.out = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
+        s->most       = fl_cpu_place(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
         if (e->format != FL_CPU_FP32) {
             lay_out_narrow(e, s, base, &used);
         }
     }
-    e->plan.order  = reserve(base, &used, e->batch_texts, sizeof *e->plan.order);
-    e->plan.blocks = reserve(base, &used, e->batch_texts, sizeof *e->plan.blocks);
-    e->plan.count  = reserve(base, &used, e->max_length + 2, sizeof *e->plan.count);
-    e->plan.load   = reserve(base, &used, e->threads, sizeof *e->plan.load);
+    e->plan.order  = fl_cpu_place(base, &used, e->batch_texts, sizeof *e->plan.order);
+    e->plan.blocks = fl_cpu_place(base, &used, e->batch_texts, sizeof *e->plan.blocks);
+    e->plan.count  = fl_cpu_place(base, &used, e->max_length + 2, sizeof *e->plan.count);
+    e->plan.load   = fl_cpu_place(base, &used, e->threads, sizeof *e->plan.load);
     return used;
 }
 
-static int reserve_all(fl_engine *e, fletch_error *error) {
-    e->layers  = fl_alloc_zero(e->desc.layers + 1, sizeof *e->layers);
-    e->scratch = fl_alloc_zero(e->threads, sizeof *e->scratch);
+/* Where memory is short: longer texts by all threads together, then fewer threads. */
+static bool do_with_less(fl_engine *e) {
+    size_t least = least_room(e), half = e->block_max / 2;
+    if (e->block_max > least) {
+        e->block_max = half > least ? half : least;
+        return true;
+    }
+    if (e->threads > 1) {
+        e->threads /= 2;
+        return true;
+    }
+    return false;
+}
+
+static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
+    const unsigned threads = e->threads;
+    e->layers              = fl_alloc_zero(e->desc.layers + 1, sizeof *e->layers);
+    e->scratch             = fl_alloc_zero(threads, sizeof *e->scratch);
     if (e->layers == NULL || e->scratch == NULL) {
         return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cpu engine");
     }
-    e->arena_bytes = lay_out_scratch(e, NULL);
-    e->arena       = fl_big_alloc(e->arena_bytes);
+    do { /* twice as much must be there: weights and stacks are still to come */
+        e->arena_bytes = lay_out_scratch(e, NULL);
+        e->arena       = fl_big_alloc(2 * e->arena_bytes);
+    } while (e->arena == NULL && do_with_less(e));
     if (e->arena == NULL) {
-        return fl_fail_nomem(error, e->arena_bytes, "the cpu engine's scratch");
+        return fl_fail_nomem(error, e->arena_bytes, "the scratch of one thread of the cpu engine");
     }
+    if (e->threads < threads) {
+        fl_log_write(log, FL_LOG_WARNING,
+                     "memory is short: the cpu engine has scratch for %u threads, not for %u; free "
+                     "memory, or set cpu.intra_op_threads to %u",
+                     e->threads, threads, e->threads);
+    }
+    fl_big_trim(e->arena, 2 * e->arena_bytes, e->arena_bytes);
     lay_out_scratch(e, e->arena);
     e->huge_pages = fl_big_pages(&e->page_bytes);
     return FLETCH_OK;
@@ -189,6 +221,7 @@ static void close_engine(fl_engine *e) {
     }
     fl_team_close(e->team);
     fl_cpu_prompt_close(e);
+    fl_cpu_long_close(e);
     fl_big_free(e->weights, e->weights_bytes);
     fl_big_free(e->arena, e->arena_bytes);
     fl_free(e->scratch);
@@ -225,7 +258,7 @@ static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *
     if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && beyond_bert(&e->desc)) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "provider.precision %s: how near its vectors come is only known of BERT's "
-                       "kind of layer (plain MLP, norms behind the blocks), and %s is of another; "
+                       "kind of layer (plain MLP, norms after the blocks), and %s is of another; "
                        "use fp32 or bf16",
                        precision, e->desc.architecture);
     }
@@ -299,7 +332,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     FL_TRY(fl_cpu_kernels_choose(options->isa, &cpu, &e->kernels, e->why, sizeof e->why, error));
     size_up(e, encoder, options, options->l2_bytes ? options->l2_bytes : cpu.l2_bytes);
     FL_TRY(choose_precision(e, options->precision, error));
-    FL_TRY(reserve_all(e, error));
+    FL_TRY(reserve_all(e, options->log, error));
     snprintf(e->device, sizeof e->device, "%s", cpu.name[0] ? cpu.name : "processor");
     e->pinned = options->cores != NULL;
     e->trace  = options->trace;
@@ -365,13 +398,16 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
         return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "batch of %u texts, opened for %zu",
                        batch->texts, e->batch_texts);
     }
+    uint32_t longest = 0;
     for (uint32_t t = 0; t < batch->texts; t++) {
         uint32_t length = batch->cu[t + 1] - batch->cu[t];
+        longest         = length > longest ? length : longest;
         if (length == 0 || length > e->max_length) {
             return fl_fail(error, FLETCH_EINTERNAL, t, "text of %u tokens, opened for 1 to %zu",
                            length, e->max_length);
         }
     }
+    FL_TRY(fl_cpu_long_reserve(e, longest, error));
     fl_cpu_prompt_prepare(e, batch);
     fl_cpu_run_batch(e, batch);
     unsigned bad = atomic_load(&e->bad_text);
@@ -405,19 +441,21 @@ static void info(const fl_engine *e, fl_engine_info *out) {
 }
 
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
-    char threads[16], weights[32], scratch[32], blocks[64], panels[32];
+    char threads[16], weights[32], scratch[32], blocks[64], panels[32], reserved[80];
     snprintf(threads, sizeof threads, "%u", e->threads);
     snprintf(weights, sizeof weights, "%zu", e->weights_bytes);
     snprintf(scratch, sizeof scratch, "%zu", e->arena_bytes);
     snprintf(blocks, sizeof blocks, "%zu rows at a time, %zu tokens a block", e->rows_max,
              e->block_size);
+    snprintf(reserved, sizeof reserved, "reserved when opening, for texts of up to %zu tokens",
+             e->block_max < e->max_length ? e->block_max : e->max_length);
     snprintf(panels, sizeof panels, "packed %s panels", format_name[e->format]);
     const char *lines[][3] = {{"cpu.isa", e->kernels->isa, e->why},
                               {"cpu.kernels", e->kernels->name, ""},
                               {"cpu.threads", threads, ""},
                               {"cpu.precision", format_name[e->format], e->why_format},
                               {"cpu.weights_bytes", weights, panels},
-                              {"cpu.scratch_bytes", scratch, "reserved when opening"},
+                              {"cpu.scratch_bytes", scratch, reserved},
                               {"cpu.blocking", blocks, "from the L2 cache"}};
     int         stop       = 0;
     for (size_t i = 0; i < sizeof lines / sizeof *lines && stop == 0; i++) {

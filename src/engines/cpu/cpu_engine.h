@@ -8,6 +8,7 @@
  *   cpu_plan.c      a batch -> blocks of whole texts, and who runs them
  *   cpu_forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; cpu_layers.c
  *               what stands between
+ *   cpu_long.c      room for texts longer than what every thread has room for
  *   cpu_prompt.c    what texts of a causal model begin with alike
  *   vocabulary.c  the vocabulary head of a block
  *   tables.c    what open computes once: positions, angles, biases by distance
@@ -126,6 +127,13 @@ typedef struct fl_cpu_block {
     double   cost; /* in tokens' worth of the linear layers */
 } fl_cpu_block;
 
+/* Room for the longest text so far that no thread alone has room for: cpu_long.c. */
+typedef struct fl_cpu_long {
+    fl_cpu_scratch *scratch; /* owned [threads]; what all share lies in one place */
+    void           *arena;   /* owned */
+    size_t          bytes, length;
+} fl_cpu_long;
+
 typedef struct fl_cpu_plan {
     uint32_t     *order;  /* [batch_texts] text indices, longest first */
     fl_cpu_block *blocks; /* [batch_texts] */
@@ -156,7 +164,7 @@ struct fl_engine {
     size_t max_length;     /* longest text */
     size_t rows_max;       /* rows that go through a product at a time: what L2 holds */
     size_t block_size;     /* tokens of a usual block */
-    size_t block_max;      /* tokens of the largest block: block_size or one long text */
+    size_t block_max;      /* tokens of a thread's largest block: block_size or one usual text */
     size_t chunks;         /* pieces of FL_CPU_CHUNK of the MLP's middle */
     size_t batch_texts;
     /* weights */
@@ -190,6 +198,7 @@ struct fl_engine {
     bool            huge_pages; /* big blocks are backed by them */
     fl_cpu_plan     plan;
     fl_cpu_prompt   prompt;
+    fl_cpu_long     longer;
     /* the forward under way */
     const fl_batch *batch;
     atomic_uint     next_block;
@@ -255,6 +264,17 @@ int  fl_cpu_prompt_open(fl_engine *engine, fletch_error *error);
 void fl_cpu_prompt_close(fl_engine *engine);
 void fl_cpu_prompt_prepare(fl_engine *engine, const fl_batch *batch);
 
+/* cpu_long.c: room for a text of `length` tokens, where it is longer than block_max; and what that takes. */
+int    fl_cpu_long_reserve(fl_engine *engine, size_t length, fletch_error *error);
+size_t fl_cpu_long_bytes(const fl_engine *engine, size_t length);
+void   fl_cpu_long_close(fl_engine *engine);
+
+/* cpu_engine.c: room for `count` things of `size` bytes at a multiple of 64, and for rows of narrow numbers; NULL
+ * base only counts. */
+void       *fl_cpu_place(char *base, size_t *used, size_t count, size_t size);
+fl_cpu_rows fl_cpu_place_rows(const fl_engine *engine, char *base, size_t *used, size_t rows,
+                              size_t width);
+
 /* cpu_engine.c: a batch through plan and team; `bad_text` tells. */
 void fl_cpu_run_batch(fl_engine *engine, const fl_batch *batch);
 
@@ -265,7 +285,8 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
  * chosen then and, where lengths differ and another would take about as long, that one too. */
 enum { FL_CPU_GUESSES = 2 };
 typedef struct fl_cpu_guess {
-    uint32_t tokens;  /* of the largest block */
+    uint32_t tokens; /* of a thread's or crew's largest block; texts longer than block_max aside */
+    uint32_t rows;   /* of one that go through a product at a time, at most: see fl_cpu_rows_step */
     uint32_t longest; /* text */
     uint32_t blocks;
     unsigned threads; /* that work */

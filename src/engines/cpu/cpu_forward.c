@@ -244,13 +244,15 @@ static void name_thread(const fl_engine *e, unsigned thread) {
 
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
                       unsigned members) {
-    fl_cpu_crew c = {.engine  = engine,
-                     .block   = block,
-                     .at      = engine->scratch[thread],
-                     .members = members,
-                     .few     = few_rows(engine, block)};
+    bool                  longer = block->tokens > engine->block_max;
+    const fl_cpu_scratch *own    = longer ? engine->longer.scratch : engine->scratch;
+    fl_cpu_crew           c      = {.engine  = engine,
+                                    .block   = block,
+                                    .at      = own[thread],
+                                    .members = members,
+                                    .few     = few_rows(engine, block)};
     if (members > 1) {
-        const fl_cpu_scratch *shared = &engine->scratch[0];
+        const fl_cpu_scratch *shared = &own[0];
         c.member                     = thread;
         c.at.x                       = shared->x;
         c.at.z                       = shared->z;

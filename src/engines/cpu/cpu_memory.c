@@ -28,10 +28,12 @@ typedef struct tally {
     size_t           next; /* offset behind the last page counted */
 } tally;
 
-/* Count the pages of [first, last): huge ones as far as whole huge pages fit into the block. */
+/* Count the pages of [first, last): huge ones as far as whole huge pages fit into the block, which is mapped in
+ * whole small ones. */
 static void count(tally *t, size_t first, size_t last) {
-    const fl_engine *e    = t->engine;
-    size_t           huge = e->arena_bytes / FL_BIG_ALIGNMENT * FL_BIG_ALIGNMENT;
+    const fl_engine *e      = t->engine;
+    size_t           mapped = (e->arena_bytes + e->page_bytes - 1) / e->page_bytes * e->page_bytes;
+    size_t           huge   = mapped / FL_BIG_ALIGNMENT * FL_BIG_ALIGNMENT;
     while (first < last) {
         size_t page = e->huge_pages && first < huge ? FL_BIG_ALIGNMENT : e->page_bytes;
         size_t end  = first / page * page + page;
@@ -85,11 +87,11 @@ static size_t most_rows(const fl_engine *e, const fl_cpu_guess *guess, uint32_t 
 
 static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
                          uint32_t tokens) {
-    tally  t       = {.engine = e};
-    bool   by_rows = guess->split && fl_cpu_by_rows(e, guess->tokens, e->threads);
-    size_t n = guess->tokens, most = by_rows ? (n + e->threads - 1) / e->threads : n;
-    size_t rows = fl_cpu_rows_step(e, most);
-    rows        = rows < most ? rows : most;
+    tally t       = {.engine = e};
+    bool  by_rows = guess->split &&
+                   fl_cpu_by_rows(e, guess->tokens ? guess->tokens : guess->longest, e->threads);
+    size_t n = guess->tokens, rows = guess->rows;
+    size_t longest = guess->longest < e->block_max ? guess->longest : e->block_max;
     for (unsigned i = 0; i < guess->threads; i++) { /* in the order of lay_out_scratch */
         const fl_cpu_scratch *s = &e->scratch[i];
         bool   own    = i == 0 || !guess->split; /* the others of a crew use the first one's */
@@ -112,7 +114,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
         count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
         count_floats(&t, s->attention,
-                     fl_cpu_attention_scratch(heads, guess->longest, guess->longest, e->head16));
+                     n ? fl_cpu_attention_scratch(heads, longest, longest, e->head16) : 0);
         count_floats(&t, s->expert.chance, expert * e->experts16);
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);
@@ -131,7 +133,8 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
     count_ints(&t, e->plan.blocks, guess->blocks * sizeof *e->plan.blocks);
     count_ints(&t, e->plan.count, (e->max_length + 2) * sizeof *e->plan.count);
     count_ints(&t, e->plan.load, e->threads * sizeof *e->plan.load);
-    return t.bytes;
+    size_t longer = fl_cpu_long_bytes(e, guess->longest);
+    return t.bytes + (longer + e->page_bytes - 1) / e->page_bytes * e->page_bytes;
 }
 
 uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {

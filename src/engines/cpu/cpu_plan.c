@@ -208,13 +208,21 @@ static double lag(const fl_cpu_block *blocks, uint32_t count, double *load, unsi
 }
 
 /* The run comes to the front; the others keep their order. */
-static void bring_forward(fl_cpu_plan *plan, together run) {
+static void bring_forward(fl_cpu_block *blocks, together run) {
     for (uint32_t i = 0; i < run.count; i++) {
-        fl_cpu_block block = plan->blocks[run.first + i];
-        memmove(plan->blocks + i + 1, plan->blocks + i, run.first * sizeof block);
-        plan->blocks[i] = block;
+        fl_cpu_block block = blocks[run.first + i];
+        memmove(blocks + i + 1, blocks + i, run.first * sizeof block);
+        blocks[i] = block;
     }
-    plan->shared = run.count;
+}
+
+/* Blocks in front that no thread alone has room for, each of one text: all threads run them together. */
+static uint32_t longer_ones(const fl_engine *engine, const fl_cpu_plan *plan) {
+    uint32_t count = 0;
+    while (count < plan->block_count && plan->blocks[count].tokens > engine->block_max) {
+        count++;
+    }
+    return count;
 }
 
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
@@ -226,12 +234,14 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
     if (share > 0 && lag(plan->blocks, plan->block_count, plan->load, threads) > crew_cost) {
         cut_blocks(engine, batch, plan, threads, 0);
     }
-    together run = choose_run(plan->blocks, plan->block_count, plan->load, threads);
-    if (run.count == plan->block_count) {
+    uint32_t longer = longer_ones(engine, plan), others = plan->block_count - longer;
+    together run = choose_run(plan->blocks + longer, others, plan->load, threads);
+    if (others > 0 && run.count == others) {
         cut_blocks(engine, batch, plan, 1, 0);
-        run = (together){0, plan->block_count};
+        run = (together){0, plan->block_count - longer};
     }
-    bring_forward(plan, run);
+    bring_forward(plan->blocks + longer, run);
+    plan->shared = longer + run.count;
 }
 
 /* ---- A plan without a batch ------------------------------------------------------------------ */
@@ -239,7 +249,8 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
 enum { GUESS_THREADS = 256 }; /* more are guessed as this many */
 
 typedef struct guess {
-    uint32_t largest, blocks;
+    uint32_t largest, rows, blocks; /* longer texts aside */
+    bool     longer;                /* there are some */
     double   lag;
 } guess;
 
@@ -266,6 +277,15 @@ static uint32_t length_at(const slope *lengths, uint32_t text) {
     return length > 1.0 ? (uint32_t)(length + 0.5) : 1;
 }
 
+/* Rows of a block that a thread takes through a product at a time, alone or as one of a crew. One that is a
+ * little too long for one step takes two short ones, and less room than a shorter one. */
+static uint32_t rows_of(const fl_engine *engine, uint32_t tokens, unsigned members) {
+    bool   apart = fl_cpu_by_rows(engine, tokens, members);
+    size_t own   = apart ? (tokens + members - 1) / members : tokens;
+    size_t step  = fl_cpu_rows_step(engine, own);
+    return (uint32_t)(step < own ? step : own);
+}
+
 /* cut_blocks and lag for texts of such lengths; `blocks` [EVEN] are the first ones' costs. */
 static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t tokens,
                           uint32_t longest, unsigned crews, size_t share, fl_cpu_block *blocks) {
@@ -273,7 +293,7 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
     slope    lengths             = slope_of(texts, tokens, longest);
     double   load[GUESS_THREADS] = {0.0}, total = 0.0, most = 0.0;
     uint32_t left = tokens;
-    for (uint32_t text = 0; text < texts && left > 0; out.blocks++) {
+    for (uint32_t text = 0; text < texts && left > 0;) {
         size_t   goal  = goal_for(engine, left, crews, share);
         uint32_t block = 0, next = length_at(&lengths, text);
         double   time = 0.0;
@@ -283,9 +303,18 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
             time += cost_of_text(engine, next);
             next = length_at(&lengths, ++text);
         } while (text < texts && block + next <= goal && block < left);
+        bool     longer = block > engine->block_max;
+        uint32_t rows   = rows_of(engine, block, crews > 1 && !longer ? 1 : engine->threads);
+        out.rows        = rows > out.rows ? rows : out.rows;
+        left -= block;
+        if (longer) {
+            out.longer = true;
+            continue;
+        }
         if (out.blocks < EVEN) {
             blocks[out.blocks].cost = time;
         }
+        out.blocks++;
         unsigned idle = 0;
         for (unsigned i = 1; i < crews; i++) {
             idle = load[i] < load[idle] ? i : idle;
@@ -294,7 +323,6 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
         total += time;
         most        = load[idle] > most ? load[idle] : most;
         out.largest = block > out.largest ? block : out.largest;
-        left -= block;
     }
     out.lag = total > 0.0 ? most * crews / total : 1.0;
     if (lengths.step > 0.0 && crews == 1) { /* a gap that few texts leave goes to a later block */
@@ -308,8 +336,9 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
 
 /* The plan that deals `found` out, with a run of `shared` blocks in front of it. */
 static fl_cpu_guess dealt(const fl_engine *engine, guess found, uint32_t shared, uint32_t longest) {
-    bool all = shared > 0 || found.blocks > engine->threads;
+    bool all = shared > 0 || found.longer || found.blocks > engine->threads;
     return (fl_cpu_guess){.tokens  = found.largest,
+                          .rows    = found.rows,
                           .longest = longest,
                           .blocks  = found.blocks,
                           .threads = all ? engine->threads : found.blocks};
@@ -338,6 +367,7 @@ unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tok
     }
     if (close && share > found.largest) { /* blocks of a fair share each may come out even */
         found.largest = (uint32_t)share;
+        found.rows    = (uint32_t)(share < engine->rows_max ? share : engine->rows_max);
     }
     bool     split = run.count == found.blocks;
     unsigned count = 0;
@@ -347,6 +377,7 @@ unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tok
     if (split || close) {
         found        = guess_blocks(engine, texts, tokens, longest, 1, 0, blocks);
         out[count++] = (fl_cpu_guess){.tokens  = found.largest,
+                                      .rows    = found.rows,
                                       .longest = longest,
                                       .blocks  = found.blocks,
                                       .threads = engine->threads,

@@ -57,7 +57,10 @@ int fl_cpu_prompt_open(fl_engine *e, fletch_error *error) {
     p->bytes = floats * sizeof *p->rows + e->batch_texts * sizeof *p->shared;
     p->block = fl_big_alloc(p->bytes);
     if (p->block == NULL) {
-        return fl_fail_nomem(error, p->bytes, "the prompts of the cpu engine");
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                       "out of memory: %zu bytes for the prompts of %u threads; free memory or "
+                       "lower cpu.intra_op_threads",
+                       p->bytes, e->threads);
     }
     memset(p->block, 0, p->bytes); /* it is counted as taken */
     p->rows   = p->block;
