@@ -125,7 +125,7 @@ int fl_causal_read(fl_model *model, bool tied, fletch_error *error) {
     if (matrix->data == NULL || matrix->rank != 2 || matrix->shape[1] != hidden ||
         !fl_dtype_is_real(matrix->dtype))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: lm_head.weight is no matrix of floating point rows %u wide.",
+                       "%s: lm_head.weight is not a matrix of floating point rows %u wide.",
                        model->folder, hidden);
     model->stages = fl_alloc_zero(1, sizeof *model->stages);
     float *row    = fl_alloc_array(hidden, sizeof *row);

@@ -66,7 +66,8 @@ typedef struct fl_rope {
     fl_rope_scaling scaling;
     double          factor;                  /* linear and llama3 */
     double          low_factor, high_factor; /* llama3 */
-    uint32_t        trained;                 /* llama3: positions before scaling */
+    uint32_t        trained; /* llama3: positions before scaling; default: those beyond which angles
+                                would change (dynamic), 0 for none */
 } fl_rope;
 
 /* Which keys a query sees and what is added to their scores, by key - query alone. */

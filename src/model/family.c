@@ -30,7 +30,6 @@ static const fl_only common[] = {
     {"is_decoder", "false"},
     {"add_cross_attention", "false"},
     {"position_embedding_type", "absolute"},
-    {"quantization_config", "absent"},
     {"attn_logit_softcapping", "absent"},
     {"final_logit_softcapping", "absent"},
     {"logn_attention_scale", "false"},
@@ -91,10 +90,12 @@ static const char *spelling(const fl_json_reader *r, const char *keys, char key[
 
 /* auto_map points to Python code in some repository: the network is what that code says. */
 static const char *remote_code(fl_json_reader *config) {
-    fl_json_reader map  = fl_json_below(config, "auto_map");
-    const char    *code = fl_json_string(&map, "AutoModel", NULL);
-    if (code == NULL)
-        code = fl_json_string(&map, "AutoConfig", NULL);
+    static const char *const keys[] = {"AutoModel", "AutoModelForSequenceClassification",
+                                       "AutoConfig"};
+    fl_json_reader           map    = fl_json_below(config, "auto_map");
+    const char              *code   = NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && code == NULL; i++)
+        code = fl_json_string(&map, keys[i], NULL);
     fl_json_settle(config, &map);
     return code;
 }
@@ -145,6 +146,23 @@ static void check_only(fl_json_reader *config, const fl_only *only) {
         fl_family_refuse(config, only->key, text);
 }
 
+/* GPTQ, AWQ, bitsandbytes and their like: the tensors have other names and types, and there is a way out. */
+static void refuse_quantized(fl_json_reader *config) {
+    fl_json_reader how = fl_json_below(config, "quantization_config");
+    bool           old =
+        fl_json_bool(&how, "load_in_8bit", false) || fl_json_bool(&how, "load_in_4bit", false);
+    const char *method =
+        fl_json_string(&how, "quant_method", old ? "bitsandbytes" : "no method it names");
+    fl_json_settle(config, &how);
+    if (config->status == 0 && how.object != NULL)
+        config->status = fl_fail(
+            config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: quantization_config: the weights are quantised by %.60s, which fletch does "
+            "not read. Take the model that they were made from (its card names it as "
+            "base_model), in F32, F16 or BF16, and ask for --precision bf16 or int8.",
+            config->source, method);
+}
+
 static bool has_own(const fl_family *family, const char *key) {
     for (size_t i = 0; i < FL_ONLY_MAX && family->only[i].key != NULL; i++)
         if (strcmp(family->only[i].key, key) == 0)
@@ -158,11 +176,18 @@ static void refuse_switches(const fl_family *family, fl_json_reader *config) {
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
         if (!has_own(family, common[i].key))
             check_only(config, &common[i]);
+    refuse_quantized(config);
     /* only the Hub's code reads these */
     const char *hub[] = {family->rope.fraction, family->rope.stretch};
     for (size_t i = 0; i < sizeof hub / sizeof *hub; i++)
         if (hub[i] != NULL && !is_hub_code(family, config))
             check_only(config, &(fl_only){hub[i], "1"});
+    const fl_only *needed = &family->remote_needs;
+    if (needed->key != NULL && is_hub_code(family, config)) {
+        check_only(config, needed);
+        if (!fl_json_has(config, needed->key))
+            fl_family_refuse(config, needed->key, "absent");
+    }
     if (fl_json_count(fl_json_object(config, "pruned_heads")) > 0)
         fl_family_refuse(config, "pruned_heads", "not empty");
 }
@@ -267,8 +292,10 @@ static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, f
     rope->factor     = fl_json_double(scaling, "factor", 1.0);
     if (!(rope->factor >= 1))
         damage(scaling, "rope factor", rope->factor, "is less than 1");
+    if (strcmp(type, "dynamic") == 0) /* no position that fletch allows is beyond these */
+        rope->trained = desc->positions;
     if (strcmp(type, "default") == 0 || strcmp(type, "dynamic") == 0)
-        return; /* dynamic: no position that fletch allows is beyond the trained ones */
+        return;
     if (strcmp(type, "linear") == 0) {
         rope->scaling = FL_ROPE_LINEAR;
     } else if (strcmp(type, "ntk") == 0 && family->rope.ntk && !fl_json_has(scaling, "mixed_b")) {
@@ -288,17 +315,16 @@ static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, f
     }
 }
 
-/* One rope: of rope_parameters[kind], else of rope_parameters, else of the older keys. */
+/* One rope: of rope_scaling where that says anything, else of rope_parameters, whose rope_theta is before the
+ * older key; of the object under `kind` where there is one for each kind of layer. */
 static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
                          fl_json_reader *config, const char *kind, const char *theta,
                          double fallback) {
     char           key[KEY_MAX];
-    fl_json_reader all = fl_json_below(config, "rope_parameters");
+    bool           scaled = fl_json_count(fl_json_object(config, "rope_scaling")) > 0;
+    fl_json_reader all    = fl_json_below(config, scaled ? "rope_scaling" : "rope_parameters");
     bool nested = fl_json_has(&all, "full_attention") || fl_json_has(&all, "sliding_attention");
-    fl_json_reader one = nested ? fl_json_below(&all, kind)
-                         : fl_json_has(config, "rope_parameters")
-                             ? all
-                             : fl_json_below(config, "rope_scaling");
+    fl_json_reader one = nested ? fl_json_below(&all, kind) : all;
     if (family->rope.local_theta != NULL && !nested && one.object != NULL)
         fl_family_refuse(config, "rope_parameters", "for all layers alike");
     double fraction = 1.0;
@@ -312,7 +338,7 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
     else
         rope.dims = (uint32_t)(desc->head_dim * fraction);
     if (!(rope.theta > 0 && rope.theta < 1e18))
-        damage(config, key, rope.theta, "is no base of rotary positions");
+        damage(config, key, rope.theta, "is not a base of rotary positions");
     if (rope.dims == 0 || rope.dims % 2 != 0)
         damage(config, "head_dim", rope.dims, "cannot be turned in pairs by rotary positions");
     if (config->status == 0 && one.status == 0)
@@ -326,14 +352,17 @@ static void read_ropes(const fl_family *family, fl_encoder_desc *desc, fl_json_r
     const char *local = family->rope.local_theta;
     if (family->rope.theta == NULL || config->status != 0)
         return;
-    if (family->rope.stretch != NULL && is_hub_code(family, config) &&
-        fl_json_double(config, family->rope.stretch, 0) > 0) {
+    const bool stretched = family->rope.stretch != NULL && is_hub_code(family, config) &&
+                           fl_json_double(config, family->rope.stretch, 0) > 0;
+    if (stretched) {
         uint32_t trained =
             (uint32_t)fl_json_int(config, family->rope.trained, desc->positions, 1, 1 << 24);
         desc->positions = trained < desc->positions ? trained : desc->positions;
     }
     desc->rope[0] = read_rope(family, desc, config, "full_attention", family->rope.theta,
                               family->rope.fallback);
+    if (stretched)
+        desc->rope[0].trained = desc->positions;
     if (local != NULL)
         desc->rope[1] = read_rope(family, desc, config, "sliding_attention", local,
                                   family->rope.local_fallback);
@@ -436,7 +465,10 @@ static void read_experts(const fl_family *family, fl_encoder_desc *desc, fl_json
 
 /* ---- Which family ---------------------------------------------------------------------------- */
 
-static bool is_of(const fl_family *family, const char *model_type) {
+/* Code of the Hub may know no model_type: it says itself what it is. */
+static bool is_of(const fl_family *family, const char *model_type, const char *code) {
+    if (model_type[0] == '\0')
+        return code != NULL && knows_code(family, code);
     for (size_t i = 0; i < FL_WORDS_MAX && family->model_types[i] != NULL; i++)
         if (strcmp(family->model_types[i], model_type) == 0)
             return true;
@@ -468,24 +500,26 @@ static bool has_marks(const fl_family *family, fl_json_reader *config, const cha
 
 static int choose(const fl_family **out, fl_json_reader *config, const fl_safetensors *weights) {
     char        known[400] = "";
-    const char *model_type = fl_json_string(config, "model_type", NULL);
+    const char *model_type = fl_json_string(config, "model_type", "");
     const char *code       = remote_code(config);
     if (config->status != 0)
         return config->status;
-    if (model_type == NULL)
+    if (model_type[0] == '\0' && code == NULL)
         return fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s has no model_type: is this a Hugging Face model folder?",
                        config->source);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", families[i]->name);
-        if (!is_of(families[i], model_type) || !has_marks(families[i], config, code, weights))
+        if (!is_of(families[i], model_type, code) || !has_marks(families[i], config, code, weights))
             continue;
         *out = families[i];
         if (code != NULL && !knows_code(*out, code))
             fl_family_refuse(config, "auto_map (remote code)", code);
         return config->status;
     }
+    if (model_type[0] == '\0')
+        fl_family_refuse(config, "auto_map (remote code)", code);
     return config->status != 0
                ? config->status
                : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,

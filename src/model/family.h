@@ -108,6 +108,7 @@ typedef struct fl_family {
     const char *mark_key, *mark_value;     /* config.json has this value ("*": any) */
     const char *mark_tensor;               /* the checkpoint has this tensor */
     const char *remote_code[FL_WORDS_MAX]; /* auto_map's AutoModel whose mathematics this is */
+    fl_only     remote_needs;              /* where config.json says this; key NULL: always */
     bool        only_remote;               /* taken only with such an auto_map */
     const char *prefixes[FL_WORDS_MAX];    /* that names may carry: "bert." */
     bool        vocab_is_enough;           /* BERT: a vocab.txt makes the tokenizer */
@@ -153,8 +154,9 @@ typedef struct fl_family {
     bool        first_layer_unnormed; /* ModernBERT */
     fl_name     tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
-        const char   *pooling_key;                /* "cls", when absent, or "mean"; NULL: cls */
-        bool          last_token;                 /* instead: decoders */
+        const char   *pooling_key; /* "cls", when absent, or "mean"; NULL: cls */
+        bool          last_token;  /* instead: decoders … */
+        int32_t       padding;     /* … that is not pad_token_id, when absent this; -1: none */
         fl_head_layer layers[FL_HEAD_LAYERS_MAX]; /* the last gives a score for each label */
     } head;
 } fl_family;
@@ -166,6 +168,7 @@ typedef struct fl_family {
     X(bert)                                                                                        \
     X(mpnet)                                                                                       \
     X(jina3_tasks)                                                                                 \
+    X(jina_flash)                                                                                  \
     X(roberta)                                                                                     \
     X(distilbert)                                                                                  \
     X(electra)                                                                                     \

@@ -3,7 +3,8 @@
  *
  * Method  The SHA-256 of the list "name sha256\n" of the folder's model files, sorted by name, its
  *         pooling after them. What the hub adds for people (README, images) does not count, so that
- *         a copy that has only what fletch reads has the same fingerprint.
+ *         a copy that has only what fletch reads has the same fingerprint. Of a GGUF the hash of its parts'
+ *         hashes.
  * Memory  names and one list, freed. Threads: any.
  * Proof   tests/unit/test_model.c; tests/server/test_start.py. */
 #include <dirent.h>
@@ -17,6 +18,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "model/model.h"
+#include "model/safetensors.h"
 
 enum { FILES_MAX = 256 };
 
@@ -45,13 +47,35 @@ static void add_file(fl_buf *list, const char *folder, const char *name) {
     }
 }
 
+/* A GGUF file is all there is of a model, whatever it is called: Ollama names it by its hash. */
+static int file_fingerprint(const char *path, char out[65], fletch_error *error) {
+    fl_safetensors *file;
+    fl_buf          list = {0};
+    char            hex[65];
+    FL_TRY(fl_safetensors_open(&file, path, error));
+    int status = 0;
+    for (size_t i = 0; status == 0 && fl_safetensors_path(file, i) != NULL; i++) {
+        status = fl_file_sha256(fl_safetensors_path(file, i), hex, error);
+        fl_buf_printf(&list, "gguf %s\n", hex);
+    }
+    fl_safetensors_close(file);
+    if (status == 0 && list.failed)
+        status = fl_fail_nomem(error, list.size, "a fingerprint");
+    if (status == 0)
+        fl_sha256_hex(list.data, list.size, out);
+    fl_buf_free(&list);
+    return status;
+}
+
 int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error) {
+    out[0] = '\0';
+    if (fl_gguf_is_file(folder))
+        return file_fingerprint(folder, out, error);
     char          *names[FILES_MAX];
     size_t         count  = 0;
     fl_buf         list   = {0};
     DIR           *opened = opendir(folder);
     struct dirent *entry;
-    out[0] = '\0';
     if (opened == NULL) {
         return fl_fail_errno(error, errno, "cannot read the folder", folder);
     }

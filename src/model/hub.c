@@ -18,10 +18,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "model/hub_cache.h"
+#include "model/model.h"
 
 /* What a name led to. */
 typedef struct place {
-    bool         folder; /* the name itself is the path */
+    bool         folder; /* a path, which the name is or stands for */
+    char         path[FL_HUB_PATH_MAX];
     fl_hub_name  name;
     fl_hub_env   env;
     fl_hub_repo  repo;
@@ -32,11 +34,12 @@ typedef struct place {
 } place;
 
 static bool looks_like_model(const char *folder) {
-    char path[FL_HUB_PATH_MAX];
-    return (fl_path_join(path, sizeof path, folder, "modules.json", NULL) == 0 &&
-            fl_file_exists(path)) ||
-           (fl_path_join(path, sizeof path, folder, "config.json", NULL) == 0 &&
-            fl_file_exists(path));
+    static const char *const marks[] = {"modules.json", "config.json", "tokenizer.json"};
+    char                     path[FL_HUB_PATH_MAX];
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (fl_path_join(path, sizeof path, folder, marks[i], NULL) == 0 && fl_file_exists(path))
+            return true;
+    return false;
 }
 
 static int copy_path(char *path, size_t capacity, const char *text, fletch_error *error) {
@@ -55,19 +58,27 @@ static int copy_path(char *path, size_t capacity, const char *text, fletch_error
 /* Where the name stands, without the network. */
 static int find(place *out, const char *name, const fl_hub_options *options, fletch_error *error) {
     memset(out, 0, sizeof *out);
-    if (name != NULL && name[0] != '\0' && fl_folder_exists(name) &&
-        (!fl_hub_name_is_plain(name) || looks_like_model(name))) {
+    int stored = name != NULL ? fl_gguf_in_store(name, options, out->path, error) : 0;
+    if (stored != 0) {
+        out->folder = stored > 0;
+        snprintf(out->name.id, sizeof out->name.id, "%s", name);
+        return stored < 0 ? stored : 0;
+    }
+    if (name != NULL && name[0] != '\0' &&
+        (fl_gguf_is_file(name) ||
+         (fl_folder_exists(name) && (!fl_hub_name_is_plain(name) || looks_like_model(name))))) {
         out->folder = true;
-        return 0;
+        return copy_path(out->path, sizeof out->path, name, error);
     }
     FL_TRY(fl_hub_name_parse(&out->name, name, error));
     if (out->name.folder) {
-        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-                       fl_file_exists(name)
-                           ? "%.300s is no .onnx file; give the folder it lies in"
-                           : "there is no folder %.300s; give a folder with config.json, "
-                             "a hub id (org/name), or low, medium, high",
-                       name);
+        return fl_fail(
+            error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
+            fl_file_exists(name)
+                ? "%.300s is neither an .onnx nor a GGUF file; give the folder it lies in"
+                : "there is no folder %.300s; give a folder with config.json, "
+                  "a hub id (org/name), or low, medium, high",
+            name);
     }
     out->revision = out->name.revision[0] != '\0'                               ? out->name.revision
                     : options->revision != NULL && options->revision[0] != '\0' ? options->revision
@@ -75,7 +86,7 @@ static int find(place *out, const char *name, const fl_hub_options *options, fle
     if (!fl_hub_revision_is_valid(out->revision)) {
         return fl_fail(
             error, FLETCH_EINVAL, FLETCH_NOWHERE,
-            "\"%.200s\" is no revision; give a branch, tag or commit, such as main or refs/pr/3",
+            "\"%.200s\" is not a revision; give a branch, tag or commit, such as main or refs/pr/3",
             out->revision);
     }
     FL_TRY(fl_hub_env_read(&out->env, options, error));
@@ -171,7 +182,7 @@ int fl_hub_resolve(const char *name, const fl_hub_options *options, fletch_progr
         status = obtain(&found, options, progress, user, error);
     }
     if (status == 0) {
-        status = found.folder ? copy_path(path, capacity, name, error)
+        status = found.folder ? copy_path(path, capacity, found.path, error)
                               : give_snapshot(&found, path, capacity, error);
     }
     if (id_out != NULL) {
@@ -191,7 +202,7 @@ int fl_hub_pull(const char *name, const fl_hub_options *options, fletch_progress
     error      = error != NULL ? error : &local;
     int status = find(&found, name, options, error);
     if (status != 0 || found.folder) {
-        return status != 0 ? status : copy_path(path, capacity, name, error);
+        return status != 0 ? status : copy_path(path, capacity, found.path, error);
     }
     char cached[FL_HUB_COMMIT_MAX];
     memcpy(cached, found.commit, sizeof cached);
@@ -218,7 +229,7 @@ int fl_hub_path(const char *name, const fl_hub_options *options, char *path, siz
     place found;
     int   status = find(&found, name, options, error);
     if (status != 0 || found.folder) {
-        return status != 0 ? status : copy_path(path, capacity, name, error);
+        return status != 0 ? status : copy_path(path, capacity, found.path, error);
     }
     return found.state == FL_HUB_PARTIAL ? not_cached(&found, "", error)
                                          : give_snapshot(&found, path, capacity, error);

@@ -153,9 +153,9 @@ bool fl_hub_known_absent(const fl_hub_repo *repo, const char *commit, const char
 
 /* Copy a blob to `target` under a temporary name, then rename. */
 static int copy_file(const char *source, const char *target, fletch_error *error) {
-    int in = open(source, O_RDONLY | O_CLOEXEC);
+    int in = fl_regular_open(source, NULL, error);
     if (in < 0) {
-        return fl_fail_errno(error, errno, "cannot read", source);
+        return in;
     }
     char          *block  = fl_alloc(COPY_BYTES);
     fl_atomic_file file   = {.fd = -1};

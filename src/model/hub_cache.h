@@ -48,6 +48,12 @@ bool fl_hub_etag_is_valid(const char *etag);         /* usable as a file name */
  * hash (other servers). */
 const char *fl_hub_etag_kind(const char *etag);
 
+/* ---- Other programs' stores (gguf_stores.c) ---- */
+
+/* 1: the name is one of a store, and `out` the GGUF file that it stands for; 0: it is none. */
+int fl_gguf_in_store(const char *name, const fl_hub_options *options, char out[FL_HUB_PATH_MAX],
+                     fletch_error *error);
+
 /* ---- Environment (hub_env.c) ---- */
 
 typedef struct fl_hub_env {

@@ -309,7 +309,7 @@ static int fill(pull_work *pull, const char *url, const char *name, const char *
     if (head->size_known && !is_weights(name) && expected > FL_TOKENIZER_BYTES_MAX) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "%.160s has %llu bytes as the hub says; a file that is no weights may have %d", name,
+            "%.160s has %llu bytes as the hub says; a file other than weights may have %d", name,
             (unsigned long long)expected, FL_TOKENIZER_BYTES_MAX);
     }
     if (fstat(fd, &info) != 0) {

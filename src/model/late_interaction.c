@@ -89,7 +89,7 @@ static int read_skipped(fl_model *model, fl_json_reader *reader, const char *key
         const char *word = fl_json_text(fl_json_item(list, i));
         if (word == NULL)
             return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s: %s holds something that is no string.", reader->source, key);
+                           "%s: %s holds something that is not a string.", reader->source, key);
         FL_TRY(
             fl_model_keep(model, &model->late.skipped[i], "a skiplist", reader->error, "%s", word));
         model->late.skipped_count++;

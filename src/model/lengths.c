@@ -7,8 +7,9 @@
  *         max_length, lowercase, tokenizer_path and the flags of a tokenizer that is only a
  *         vocab.txt.
  * Method  max_seq_length if it is set, else the smaller of the tokenizer's model_max_length and
- *         the usable positions; never more than the usable positions (where sentence-transformers
- *         would fail on a long text). Settings of that file that would change the network are
+ *         the usable positions; never more than the positions of a table (where sentence-transformers
+ *         would fail on a long text) or than those beyond which rotary angles change. Positions by a
+ *         formula are as many as max_seq_length says. Settings of that file that would change the network are
  *         refused. A static model has tokenizer.json alone, whose block "truncation" counts.
  * Memory  strings, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
@@ -27,6 +28,8 @@ static const char *const sentence_configs[] = {
     "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
     "sentence_xlnet_config.json",
 };
+
+enum { TOKENS_MAX = 1 << 24 }; /* as FL_POSITIONS allows */
 
 /* What the two files say; 0 where they say nothing. */
 typedef struct wishes {
@@ -301,6 +304,15 @@ static int read_static(fl_model *model, uint32_t limit, fletch_error *error) {
     return cut.status;
 }
 
+/* Whether a text that is longer than config.json speaks of is computed by the same formula. */
+static bool is_unbounded(const fl_model *model) {
+    const fl_encoder_desc *desc  = &model->encoder.desc;
+    bool                   plain = desc->position == FL_POSITION_NONE && !fl_onnx_only(model);
+    for (size_t i = 0; i < FL_RULES_MAX; i++)
+        plain = plain && (desc->rope[i].scaling != FL_ROPE_DEFAULT || desc->rope[i].trained == 0);
+    return plain;
+}
+
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {
     wishes  wish  = {0};
     int64_t limit = positions == 0 ? UINT32_MAX : positions;
@@ -309,6 +321,10 @@ int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {
     FL_TRY(read_tokenizer_config(model, &wish, error));
     if (model->own->has_modules)
         FL_TRY(read_sentence_config(model, &wish, error));
+    if (positions > 0 && wish.sentence > limit && is_unbounded(model)) {
+        limit                         = wish.sentence < TOKENS_MAX ? wish.sentence : TOKENS_MAX;
+        model->encoder.desc.positions = (uint32_t)limit;
+    }
     int64_t     wanted = wish.sentence != 0 ? wish.sentence : wish.tokenizer;
     const char *origin = wish.sentence != 0 ? wish.sentence_origin : "tokenizer_config.json";
     if (wanted == 0 || wanted > limit) {

@@ -55,7 +55,7 @@ int fl_model_read_json(fl_json_reader *out, char *path, const char *folder, cons
         return 0;
     fl_json_free(out->object);
     out->object = NULL;
-    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no JSON object.", path);
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is not a JSON object.", path);
 }
 
 int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_error *error) {
@@ -176,7 +176,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         return fl_token_heads_read(model, options->pooling, error);
     }
     if (!model->is_static)
-        FL_TRY(fl_weights_read(model, family, options->log, error));
+        FL_TRY(fl_weights_read(model, family, NULL, options->log, error));
     if (model->head == FL_HEAD_SCORES)
         FL_TRY(fl_scores_read(model, family, error));
     if (model->head == FL_HEAD_LATE)
@@ -197,6 +197,16 @@ int fl_model_add_hint(int status, fletch_error *error) {
                    "%.380s%s Run `fletch model verify` or pull the model again.", message, stop);
 }
 
+/* Whether nothing says that a folder is a Hugging Face model. */
+static bool is_bare(const char *folder) {
+    static const char *const names[] = {"config.json", "modules.json"};
+    char                     path[FL_MODEL_PATH_MAX];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (fl_file_find(path, sizeof path, folder, names[i], NULL) != 0)
+            return false;
+    return true;
+}
+
 int fl_model_open(fl_model **out, const char *folder, const fl_model_options *options,
                   fletch_error *error) {
     static const fl_model_options defaults = {0};
@@ -204,8 +214,17 @@ int fl_model_open(fl_model **out, const char *folder, const fl_model_options *op
     *out                                   = NULL;
     if (options == NULL)
         options = &defaults;
-    if (!fl_folder_exists(folder))
-        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "%s is no folder.", folder);
+    char file[FL_MODEL_PATH_MAX];
+    bool gguf = fl_gguf_is_file(folder);
+    if (!gguf && !fl_folder_exists(folder))
+        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "%s is not a folder.", folder);
+    if (!gguf && options->onnx_file == NULL && is_bare(folder)) {
+        int found = fl_gguf_in_folder(folder, file, sizeof file, error);
+        if (found < 0)
+            return found;
+        gguf   = found > 0;
+        folder = gguf ? file : folder;
+    }
     fl_model *model = fl_alloc_zero(1, sizeof *model);
     if (model == NULL)
         return fl_fail_nomem(error, sizeof *model, "a model");
@@ -218,7 +237,8 @@ int fl_model_open(fl_model **out, const char *folder, const fl_model_options *op
     if (status == 0 && options->onnx_file != NULL)
         status = fl_model_keep(model, &model->onnx_file, "a path", error, "%s", options->onnx_file);
     if (status == 0)
-        status = read_folder(model, options, &modules, error);
+        status = gguf ? fl_gguf_model_read(model, options, error)
+                      : read_folder(model, options, &modules, error);
     fl_modules_close(&modules);
     if (status != 0) {
         fl_model_close(model);
@@ -230,6 +250,7 @@ int fl_model_open(fl_model **out, const char *folder, const fl_model_options *op
 
 void fl_model_settle(fl_model *model) {
     fl_json_free(model->tokenizer_config);
+    fl_buf_free(&model->tokenizer_text);
     model->tokenizer_config = NULL;
 }
 

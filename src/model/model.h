@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "fletch.h"
@@ -118,7 +119,10 @@ struct fl_model {
     const char *onnx_file; /* the .onnx file that was named, which is the network then; or NULL */
     fl_encoder  encoder;   /* not filled when opened without weights */
     /* tokenizer: the bytes, for tokenizer/ (which this room does not know) */
-    char       *tokenizer_path; /* owned: tokenizer.json, or vocab.txt when only that exists */
+    bool  gguf; /* `folder` is a file of that format, which is all there is of the model */
+    char *tokenizer_path; /* owned: tokenizer.json, or vocab.txt when only that exists */
+    fl_buf
+        tokenizer_text; /* instead of that file: made of a GGUF's metadata; taken when it is opened */
     bool        tokenizer_is_vocab;
     bool        bert_lowercase, bert_strip_accents, bert_chinese_chars; /* for vocab.txt */
     bool        lowercase;          /* do_lower_case of sentence_bert_config.json */
@@ -145,7 +149,9 @@ struct fl_model {
     uint32_t            label_count;
     fl_dense_activation activation; /* of the scores, unless a caller asks for another */
     fl_model_source     activation_source;
-    fl_chat_piece      *chat; /* owned [chat_count]; 0: the texts of a pair follow each other */
+    bool                unpadded; /* the row read is that of the last token that is not … */
+    int32_t             padding;  /* … this; of none but such the first's */
+    fl_chat_piece      *chat;     /* owned [chat_count]; 0: the texts of a pair follow each other */
     uint32_t            chat_count;
     /* output stages after pooling */
     fl_stage       *stages; /* owned [stage_count] */
@@ -179,6 +185,11 @@ typedef struct fl_model_options {
 
 /* Whether `name` is an .onnx file that is there, and its folder: the one it lies in, or the one above onnx/. */
 bool fl_onnx_path(const char *name, char *folder, size_t capacity);
+
+/* Whether a file is GGUF, which fl_model_open takes in the place of a folder. */
+bool fl_gguf_is_file(const char *path);
+/* Whether a file of that name is one of several parts and not their first. */
+bool fl_gguf_is_later_part(const char *name);
 
 int  fl_model_open(fl_model **out, const char *folder, const fl_model_options *options,
                    fletch_error *error);

@@ -182,9 +182,15 @@ int  fl_task_adapt(fl_model *model, const char *prefix, const char *name, const 
                    uint64_t first, bool table, fl_tensor *part, fletch_error *error);
 void fl_task_close(fl_model *model);
 
-/* weights.c: every slot of the encoder, its shape checked. */
-int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
-                    fletch_error *error);
+/* gguf_model.c: model->folder is such a file. Then, whether `folder` holds one: how many, at most 1, whose path
+ * goes to `path`; EINVAL when there are several. */
+int fl_gguf_model_read(fl_model *model, const fl_model_options *options, fletch_error *error);
+int fl_gguf_in_folder(const char *folder, char *path, size_t capacity, fletch_error *error);
+
+/* weights.c: every slot of the encoder, its shape checked. `names` are the tensors' instead of the family's, and
+ * then every tensor of the file must be used; NULL: the family's. */
+int fl_weights_read(fl_model *model, const fl_family *family, const fl_name *names,
+                    const fl_log *log, fletch_error *error);
 /* The prefix of the folder's names: one of the family's, or "". */
 const char *fl_weights_prefix(fl_model *model, const fl_family *family);
 

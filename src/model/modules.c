@@ -36,7 +36,7 @@ static int refuse_code(const fl_modules *modules, const char *type, fletch_error
 static int read_list(fl_modules *modules, fletch_error *error) {
     size_t count = fl_json_count(modules->root);
     if (!fl_json_is(modules->root, FL_JSON_ARRAY) || count == 0 || count > FL_MODULES_MAX)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no list of 1 to %d modules.",
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is not a list of 1 to %d modules.",
                        modules->path, FL_MODULES_MAX);
     for (; modules->count < count; modules->count++) {
         fl_json_reader reader = {.object = fl_json_item(modules->root, modules->count),

@@ -146,7 +146,7 @@ void fl_onnx_output_read(const fl_model *model, fl_onnx_output *out) {
     *out       = (fl_onnx_output){.width = 0};
     if (!find_file(model, path) || fl_map_open(&map, path, NULL) < 0)
         return;
-    fl_proto_span  file = {map.data, map.data + map.size};
+    fl_proto_span  file = fl_proto_of(map.data, map.size);
     fl_proto_field graph, f;
     while (fl_proto_next(&file, &graph) > 0) {
         while (graph.number == 7 && graph.wire == 2 && fl_proto_next(&graph.body, &f) > 0) {

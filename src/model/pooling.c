@@ -76,7 +76,8 @@ static int read_new(fl_encoder *encoder, fl_json_reader *reader, fl_json *value)
         fl_json *item = fl_json_item(list, i);
         if (!fl_json_is(item, FL_JSON_STRING))
             return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s: pooling_mode holds something that is no string.", reader->source);
+                           "%s: pooling_mode holds something that is not a string.",
+                           reader->source);
         FL_TRY(add_mode(encoder, fl_json_text(item), reader->source, reader->error));
     }
     return reader->status;

@@ -3,10 +3,10 @@
  *
  * Role    weights.c and modules.c open folders with it. What a header must satisfy is in
  *         safetensors_header.c; this file knows files, shards and names.
- * Method  A single file is one map and its table (a .pt file too: torch_file.c). A sharded model
- *         has an index, {"weight_map": {tensor: file}}: every shard is mapped once, and the tensors
- *         that the index promises are gathered in one merged table. Nothing is copied: a tensor is
- *         a view of its map.
+ * Method  A single file is one map and its table (a .pt file and GGUF too: torch_file.c, gguf.c). A sharded
+ *         model has an index, {"weight_map": {tensor: file}}: every shard is mapped once, and the tensors
+ *         that the index promises are gathered in one merged table; the parts of a GGUF are named by their
+ *         number. Nothing is copied: a tensor is a view of its map.
  * Memory  the maps and tables, until close. An engine gives pages back
  *         by fl_map_release once it has packed them.
  * Threads immutable after opening.
@@ -14,12 +14,14 @@
 #include "model/safetensors.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/gguf.h"
 #include "model/safetensors_header.h"
 #include "model/torch_file.h"
 
@@ -33,6 +35,7 @@ typedef struct shard {
     const char     *name; /* its end: inside the folder, or the path of a single file */
     fl_map         *map;  /* owned: tensors point to it */
     fl_tensor_table table;
+    uint64_t        part, parts; /* of a GGUF that lies in several files */
 } shard;
 
 struct fl_safetensors {
@@ -54,6 +57,26 @@ static void close_shard(shard *s) {
     fl_free(s->path);
 }
 
+static int read_gguf(shard *s, fletch_error *error) {
+    fl_gguf file;
+    FL_TRY(fl_gguf_read(&file, s->map->data, s->map->size, s->path, error));
+    fl_gguf_whole(fl_gguf_find(&file, "split.no"), 0, &s->part);
+    fl_gguf_whole(fl_gguf_find(&file, "split.count"), 0, &s->parts);
+    s->table = file.tensors;
+    memset(&file.tensors, 0, sizeof file.tensors);
+    fl_gguf_free(&file);
+    return 0;
+}
+
+/* What a file is, it says itself: to safetensors GGUF's first letters are a header of 1 GiB. */
+static int read_table(shard *s, fletch_error *error) {
+    const fl_map *map = s->map;
+    if (fl_gguf_begins(map->data, map->size))
+        return read_gguf(s, error);
+    return (fl_path_ends_with(s->path, ".pt") ? fl_torch_read : fl_header_read)(
+        &s->table, map->data, map->size, s->path, error);
+}
+
 /* Map and check one file and append it to file->shards. */
 static int add_shard(fl_safetensors *file, const char *name, const char *path,
                      fletch_error *error) {
@@ -68,8 +91,7 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
     }
     int status = fl_map_open(added->map, path, error);
     if (status == 0)
-        status = (fl_path_ends_with(path, ".pt") ? fl_torch_read : fl_header_read)(
-            &added->table, added->map->data, added->map->size, path, error);
+        status = read_table(added, error);
     if (status != 0) {
         close_shard(added);
         return status;
@@ -91,12 +113,66 @@ void fl_safetensors_close(fl_safetensors *file) {
     fl_free(file);
 }
 
+/* Gather the tensors of a part; the first has been read. */
+static int add_part(fl_safetensors *file, uint64_t number, fletch_error *error) {
+    const shard *first = &file->shards[0];
+    char         path[PATH_MAX], ending[sizeof "-00001-of-00001.gguf"];
+    size_t       length = strlen(first->path), stem = length - (sizeof ending - 1);
+    uint64_t     parts = first->parts;
+    snprintf(ending, sizeof ending, "-%05u-of-%05u.gguf", (unsigned)number + 1, (unsigned)parts);
+    if (number > 0) {
+        snprintf(path, sizeof path, "%.*s%s", (int)stem, first->path, ending);
+        if (!fl_file_exists(path))
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s is missing, but %s says that it is the first of %u files.", path,
+                           first->path, (unsigned)parts);
+        FL_TRY(add_shard(file, path, path, error));
+    } else if (length < sizeof ending || length >= sizeof path ||
+               strcmp(first->path + stem, ending) != 0) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s is the first of %u files, but its name does not end in %s.", first->path,
+                       (unsigned)parts, ending);
+    }
+    const shard *part = &file->shards[number];
+    if (part->part != number || part->parts != parts)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s says that it is file %u of %u; name the first of them.", part->path,
+                       (unsigned)part->part + 1, (unsigned)part->parts);
+    for (size_t i = 0; i < part->table.count; i++) {
+        int added = fl_table_add(&file->merged, part->table.names[i], &part->table.tensors[i]);
+        if (added != 0)
+            return added < 0 ? fl_fail_nomem(error, sizeof *part->table.tensors, "tensors")
+                             : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                                       "%s: tensor %.80s is in another part too.", part->path,
+                                       part->table.names[i]);
+    }
+    return 0;
+}
+
+/* A GGUF may be the first of several files. */
+static int add_parts(fl_safetensors *file, fletch_error *error) {
+    uint64_t parts = file->shards[0].parts;
+    if (parts <= 1)
+        return 0;
+    if (parts > SHARDS_MAX)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s says that it is one of more than %d files.", file->shards[0].path,
+                       SHARDS_MAX);
+    file->sharded = true;
+    fl_table_init(&file->merged);
+    for (uint64_t i = 0; i < parts; i++)
+        FL_TRY(add_part(file, i, error));
+    return 0;
+}
+
 int fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error) {
     *out                 = NULL;
     fl_safetensors *file = fl_alloc_zero(1, sizeof *file);
     if (file == NULL)
         return fl_fail_nomem(error, sizeof *file, "safetensors");
     int status = add_shard(file, path, path, error);
+    if (status == 0)
+        status = add_parts(file, error);
     if (status != 0) {
         fl_safetensors_close(file);
         return status;
@@ -137,7 +213,7 @@ static int gather(fl_safetensors *file, const char *folder, fl_json *weight_map,
     FL_JSON_EACH(weight_map, key, value) {
         if (!fl_json_is(value, FL_JSON_STRING))
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s/model.safetensors.index.json: weight_map of %.80s is no string.",
+                           "%s/model.safetensors.index.json: weight_map of %.80s is not a string.",
                            folder, key);
         const char *name = fl_json_text(value);
         FL_TRY(shard_of(file, folder, name, &at, error));

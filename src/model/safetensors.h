@@ -13,7 +13,7 @@
 
 typedef struct fl_safetensors fl_safetensors;
 
-/* One file; one that is called .pt is torch.save's. */
+/* One file; one that is called .pt is torch.save's, and what begins as GGUF is that, with its further parts. */
 int fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error);
 /* The weights of a folder: model.safetensors, else the index and its shards. */
 int  fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error);

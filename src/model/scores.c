@@ -11,7 +11,8 @@
  *         sentence_transformers.activation_fn, then its sbert_ce_default_activation_function, then
  *         sigmoid for one label and none for several. Names outside torch are passed over, as
  *         sentence-transformers does unless told to trust them. Labels are id2label's; num_labels
- *         may not contradict it. In a pair the second text has token type 1 where there are types.
+ *         may not contradict it; where neither is there, there are as many as the head has
+ *         rows. In a pair the second text has token type 1 where there are types.
  * Memory  labels and stages, owned by the model. Threads: during opening only.
  * Proof   tests/golden/test_scores.py. */
 #include <stdio.h>
@@ -111,10 +112,10 @@ static int set_labels(fl_model *model, uint32_t count, fl_json *map, fl_json_rea
     return 0;
 }
 
-/* `made` scores come out of modules (0: the network's own head makes as many as config.json says). */
-static int read_labels(fl_model *model, fl_json_reader *config, uint32_t made) {
+/* `made` scores come out of modules (0: the network's own head makes as many as config.json says, or `unsaid`). */
+static int read_labels(fl_model *model, fl_json_reader *config, uint32_t made, uint64_t unsaid) {
     fl_json *map   = fl_json_object(config, "id2label");
-    int64_t  named = map != NULL ? (int64_t)fl_json_count(map) : 2;
+    int64_t  named = map != NULL ? (int64_t)fl_json_count(map) : (int64_t)unsaid;
     int64_t  asked = fl_json_int(config, "num_labels", named, 1, LABELS_MAX);
     if (config->status != 0)
         return config->status;
@@ -149,13 +150,30 @@ static int read_activation(fl_model *model, fl_json_reader *config) {
 
 /* ---- The network's own head ------------------------------------------------------------------ */
 
+/* Decoders read the last token that is not pad_token_id, also where a text or a template has put that
+ * one. What follows a token that is read backwards alone does not change it, and is left off. */
+static void read_padding(fl_model *model, const fl_family *family, fl_json_reader *config) {
+    const char *key  = "pad_token_id";
+    const bool  null = fl_json_find(config->object, key, NULL) && !fl_json_has(config, key);
+    model->padding =
+        (int32_t)fl_json_int(config, key, null ? -1 : family->head.padding, INT32_MIN, INT32_MAX);
+    model->unpadded = model->padding >= 0;
+    if (model->unpadded && !model->encoder.desc.distance[0].causal && config->status == 0)
+        config->status =
+            fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                    "%s: a classifier that looks both ways and reads the last token that is not "
+                    "pad_token_id is not supported; one with pad_token_id null reads the last.",
+                    config->source);
+}
+
 static int read_pooling(fl_model *model, const fl_family *family, fl_json_reader *config) {
     const char *key  = family->head.pooling_key;
     const char *mode = key != NULL ? fl_json_string(config, key, "cls") : "cls";
     bool        mean = strcmp(mode, "mean") == 0;
     if (family->head.last_token) {
         fl_causal_pool(model);
-        return 0;
+        read_padding(model, family, config);
+        return config->status;
     }
     if (!mean && strcmp(mode, "cls") != 0)
         fl_family_refuse(config, key, mode);
@@ -182,16 +200,25 @@ static fl_dense_activation activation_of(const fl_head_layer *layer, fl_json_rea
     return FL_DENSE_IDENTITY;
 }
 
-/* One tensor of a layer; the family's prefix stands before some names. */
+/* One tensor of a layer, NULL where it is missing; the family's prefix stands before some names. */
+static const fl_tensor *find(fl_model *model, const fl_family *family, const char *module,
+                             const char *part, char name[NAME_MAX_BYTES]) {
+    const fl_safetensors *file = model->own->weights;
+    snprintf(name, NAME_MAX_BYTES, "%s%s%s", fl_weights_prefix(model, family), module, part);
+    const fl_tensor *found = fl_safetensors_find(file, name);
+    if (found != NULL)
+        return found;
+    snprintf(name, NAME_MAX_BYTES, "%s%s", module, part);
+    return fl_safetensors_find(file, name);
+}
+
 static int load(fl_model *model, const fl_family *family, const char *module, const char *part,
                 const fl_stage *stage, float **out, fletch_error *error) {
-    const fl_safetensors *file = model->own->weights;
-    char                  name[NAME_MAX_BYTES];
+    char     name[NAME_MAX_BYTES];
     uint64_t columns = stage->kind == FL_STAGE_DENSE && strcmp(part, "weight") == 0 ? stage->in : 0;
-    snprintf(name, sizeof name, "%s%s%s", fl_weights_prefix(model, family), module, part);
-    if (fl_safetensors_find(file, name) == NULL)
-        snprintf(name, sizeof name, "%s%s", module, part);
-    return fl_dense_load(out, file, model->own->transformer, name, stage->out, columns, error);
+    (void)find(model, family, module, part, name);
+    return fl_dense_load(out, model->own->weights, model->own->transformer, name, stage->out,
+                         columns, error);
 }
 
 static int read_layer(fl_model *model, const fl_family *family, const fl_head_layer *layer,
@@ -220,7 +247,9 @@ static int read_classifier(fl_model *model, const fl_family *family, fl_json_rea
         return fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: rerankers and classifiers of the family %s are not supported.",
                        config->source, family->name);
-    int status    = read_labels(model, config, 0);
+    char             name[NAME_MAX_BYTES]; /* transformers' 2 is wrong of jina-reranker-v1 */
+    const fl_tensor *last = find(model, family, layers[count - 1].name, "weight", name);
+    int status = read_labels(model, config, 0, last != NULL && last->rank > 0 ? last->shape[0] : 2);
     model->stages = fl_alloc_zero(count, sizeof *model->stages);
     if (status == 0 && model->stages == NULL)
         status = fl_fail_nomem(config->error, count * sizeof *model->stages, "stages");
@@ -280,7 +309,7 @@ int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error
         status = fl_causal_read(model, tied, error);
     if (status == 0)
         status = model->own->classifier ? read_classifier(model, family, &config)
-                                        : read_labels(model, &config, model->dimensions);
+                                        : read_labels(model, &config, model->dimensions, 2);
     if (status == 0)
         status = read_activation(model, &config);
     fl_json_free(config.object);

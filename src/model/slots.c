@@ -34,10 +34,9 @@ bool fl_encoder_shape(const fl_encoder_desc *d, const fl_layer_desc *l, int slot
 static bool holds(const fl_tensor *t, const fl_shape *shape, bool ids) {
     bool     fits    = ids ? t->dtype == FL_DTYPE_I64 || t->dtype == FL_DTYPE_I32
                            : fl_dtype_is_real(t->dtype) || t->dtype == FL_DTYPE_I8;
-    uint64_t size    = fl_dtypes[t->dtype].bits / 8;
     uint64_t columns = shape->columns == 0 ? 1 : shape->columns, need;
     return fits && !__builtin_mul_overflow(shape->rows, columns, &need) &&
-           !__builtin_mul_overflow(need, size, &need) && t->bytes >= need;
+           need <= UINT64_MAX / sizeof(int64_t) && t->bytes >= fl_dtype_bytes(t->dtype, need);
 }
 
 static int check_slots(const fl_encoder *encoder, const fl_layer_desc *layer, uint32_t number,

@@ -26,7 +26,7 @@ static const fl_tensor *find(const fl_model *model, const char *name) {
 static int refuse(const fl_model *model, const char *name, const fl_tensor *tensor,
                   fletch_error *error) {
     return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                   "%s: tensor %s of %u dimensions and dtype %s is no part of a static model.",
+                   "%s: tensor %s of %u dimensions and dtype %s is not part of a static model.",
                    model->own->transformer, name, tensor->rank, fl_dtype_name(tensor->dtype));
 }
 

@@ -67,8 +67,8 @@ int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *confi
         return config->status;
     if (task->count == 0 || fl_json_count(names) > TASKS_MAX)
         return fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: %s is no list of 1 to %d tasks.", config->source, family->tasks.names,
-                       TASKS_MAX);
+                       "%s: %s is not a list of 1 to %d tasks.", config->source,
+                       family->tasks.names, TASKS_MAX);
     list_names(names, known, sizeof known);
     FL_TRY(fl_model_keep(model, &model->tasks, "the names of tasks", config->error, "%s", known));
     model->encoder.desc.adapters = true;

@@ -2,7 +2,8 @@
 /* tensor.c - turn the elements of a mapped array into float32.
  *
  * Role    Engines call this when they pack weights, modules.c when it loads dense layers.
- * In/Out  I8, or little-endian F32, F16 or BF16 at any alignment (the format promises none) -> float32.
+ * In/Out  I8, little-endian F32, F16 or BF16, or GGUF's blocks, at any alignment (the format promises
+ *         none) -> float32.
  * Method  Integer arithmetic on the bits, without branches, so that the compiler vectorises it
  *         and the result does not depend on the rounding or flush-to-zero mode of the calling
  *         thread. All three conversions are exact: every half and every bfloat16 is a float32.
@@ -46,7 +47,14 @@ const fl_dtype_row fl_dtypes[] = {
 };
 
 const char *fl_dtype_name(fl_dtype dtype) {
-    return dtype < FL_DTYPE_OTHER ? fl_dtypes[dtype].name : "other";
+    const fl_block_row *block = fl_block_of(dtype);
+    return block != NULL ? block->name : dtype < FL_DTYPE_OTHER ? fl_dtypes[dtype].name : "other";
+}
+
+uint64_t fl_dtype_bytes(fl_dtype dtype, uint64_t count) {
+    const fl_block_row *block = fl_block_of(dtype);
+    return block != NULL ? count / block->values * block->bytes
+                         : count * (fl_dtypes[dtype].bits / 8);
 }
 
 static float float_of_bits(uint32_t bits) {
@@ -65,7 +73,7 @@ static uint32_t bits_of_float(float value) {
  * and 23. A normal number moves its bits up by 13 and its exponent by 127 - 15 = 112. A subnormal
  * one is mantissa * 2^-24, which an integer conversion gives exactly. Infinity and NaN move by
  * 112 once more, to exponent 255, and keep their payload. */
-static float f16_to_f32(uint16_t half) {
+float fl_half_to_f32(uint16_t half) {
     uint32_t sign      = (uint32_t)(half & 0x8000U) << 16;
     uint32_t magnitude = half & 0x7FFFU;
     uint32_t rebias    = magnitude >= F16_INFINITY ? 2U * (112U << 23) : 112U << 23;
@@ -74,8 +82,26 @@ static float f16_to_f32(uint16_t half) {
     return float_of_bits(sign | (magnitude < F16_EXPONENT_ONE ? subnormal : normal));
 }
 
+/* A range may begin and end inside a block. */
+static void widen(const fl_block_row *row, const unsigned char *data, uint64_t first,
+                  uint64_t count, float *out) {
+    float whole[FL_BLOCK_VALUES_MAX];
+    for (uint64_t done = 0, n; done < count; done += n) {
+        uint64_t at = (first + done) / row->values, skip = (first + done) % row->values;
+        n = row->values - skip < count - done ? row->values - skip : count - done;
+        row->widen(data + at * row->bytes, n == row->values ? out + done : whole);
+        if (n < row->values)
+            memcpy(out + done, whole + skip, n * sizeof *out);
+    }
+}
+
 static void convert(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
-    const unsigned char *data = tensor->data;
+    const unsigned char *data  = tensor->data;
+    const fl_block_row  *block = fl_block_of(tensor->dtype);
+    if (block != NULL) {
+        widen(block, data, first, count, out);
+        return;
+    }
     if (tensor->dtype == FL_DTYPE_F32) {
         memcpy(out, data + first * sizeof(float), count * sizeof(float));
         return;
@@ -90,7 +116,7 @@ static void convert(const fl_tensor *tensor, uint64_t first, uint64_t count, flo
         for (uint64_t i = 0; i < count; i++) {
             uint16_t half;
             memcpy(&half, data + i * sizeof half, sizeof half);
-            out[i] = f16_to_f32(half);
+            out[i] = fl_half_to_f32(half);
         }
         return;
     }
@@ -112,10 +138,22 @@ static void add_product(const fl_adapter *a, const float *left, uint64_t column,
     }
 }
 
+/* Row i of the first half of a head is the file's 2i, of the second 2i + 1. */
+static void convert_turned(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+    const uint64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1, half = tensor->turned / 2;
+    for (uint64_t done = 0, n; done < count; done += n) {
+        uint64_t row = (first + done) / columns, column = (first + done) % columns;
+        uint64_t in = row % tensor->turned;
+        uint64_t at = row - in + (in < half ? 2 * in : 2 * (in - half) + 1);
+        n           = columns - column < count - done ? columns - column : count - done;
+        convert(tensor, at * columns + column, n, out + done);
+    }
+}
+
 void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
     const fl_adapter *a = tensor->adapter;
     float             left[FL_ADAPTER_RANK_MAX];
-    convert(tensor, first, count, out);
+    (tensor->turned > 0 ? convert_turned : convert)(tensor, first, count, out);
     for (uint64_t done = 0, n; a != NULL && done < count; done += n) {
         uint64_t row = (first + done) / a->columns, column = (first + done) % a->columns;
         n = a->columns - column < count - done ? a->columns - column : count - done;

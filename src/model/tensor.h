@@ -18,7 +18,16 @@ typedef enum fl_dtype {
     FL_DTYPE_I8,
     FL_DTYPE_U8,
     FL_DTYPE_BOOL,
-    FL_DTYPE_OTHER /* known to safetensors, unused here */
+    FL_DTYPE_OTHER, /* known to safetensors, unused here */
+    FL_DTYPE_Q4_0,  /* GGUF's: values in blocks that share scales */
+    FL_DTYPE_Q4_1,
+    FL_DTYPE_Q5_0,
+    FL_DTYPE_Q5_1,
+    FL_DTYPE_Q8_0,
+    FL_DTYPE_Q4_K,
+    FL_DTYPE_Q5_K,
+    FL_DTYPE_Q6_K,
+    FL_DTYPE_END
 } fl_dtype;
 
 enum { FL_RANK_MAX = 8 };
@@ -33,6 +42,8 @@ typedef struct fl_tensor {
     uint64_t                 shape[FL_RANK_MAX];
     const struct fl_map     *map;     /* that data lies in (base/file.h); NULL: none */
     const struct fl_adapter *adapter; /* added to the elements when they are read; NULL: none */
+    uint32_t
+        turned; /* rows of a head, whose halves lie in turns in the file (llama.cpp's Llama); 0: in order */
 } fl_tensor;
 
 /* A product of low rank that goes on top of a matrix: scale * left[rows, rank] * right[rank, columns]. */
@@ -57,11 +68,26 @@ const char *fl_dtype_name(fl_dtype dtype); /* "F32" */
 
 /* One of those that weights may have. */
 static inline bool fl_dtype_is_real(fl_dtype dtype) {
-    return dtype == FL_DTYPE_F32 || dtype == FL_DTYPE_F16 || dtype == FL_DTYPE_BF16;
+    return dtype == FL_DTYPE_F32 || dtype == FL_DTYPE_F16 || dtype == FL_DTYPE_BF16 ||
+           dtype > FL_DTYPE_OTHER;
 }
 
-/* Convert elements [first, first + count) of an F32, F16, BF16 or I8 tensor to float32
- * (unaligned-safe), its adapter added. */
+/* Bytes of `count` elements; whole blocks where the type has blocks. */
+uint64_t fl_dtype_bytes(fl_dtype dtype, uint64_t count);
+
+/* blocks.c: how a type of blocks lies in a file; NULL for any other. */
+enum { FL_BLOCK_VALUES_MAX = 256 };
+typedef struct fl_block_row {
+    const char *name;
+    uint32_t    values, bytes; /* of a block; values divide FL_BLOCK_VALUES_MAX */
+    void (*widen)(const unsigned char *block, float *out);
+} fl_block_row;
+const fl_block_row *fl_block_of(fl_dtype dtype);
+
+float fl_half_to_f32(uint16_t half);
+
+/* Convert elements [first, first + count) of a real or I8 tensor to float32 (unaligned-safe), its adapter
+ * added. */
 void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out);
 
 #endif

@@ -319,7 +319,7 @@ static bool find_storage(reading *r) {
                 *key = item(r, &id, 2, TEXT), *elements = item(r, &id, 4, NUMBER);
     if (id.n != 5 || word == NULL || !is(word->text, "storage") || type == NULL || key == NULL ||
         item(r, &id, 3, TEXT) == NULL || elements == NULL || elements->n < 0)
-        return refuse(r, "its pickle names something that is no storage");
+        return refuse(r, "its pickle names something that is not a storage");
     const fl_tensor *found = member(r, "data/", key->text);
     const uint64_t   width = width_of(type->dtype);
     if (found == NULL || found->bytes / width != (uint64_t)elements->n || found->bytes % width != 0)
@@ -409,7 +409,7 @@ static bool put_all(reading *r, bool marked) {
     if (!pop(r, &dictionary))
         return false;
     if (dictionary.kind != DICTIONARY || tuple.n % 2 != 0)
-        return damage(r, "its pickle fills something that is no dictionary");
+        return damage(r, "its pickle fills something that is not a dictionary");
     for (int64_t i = 0; i < tuple.n; i += 2) {
         const value *pair = &r->items.at[tuple.first + (size_t)i];
         if (!put(r, &dictionary, &pair[0], &pair[1]))

@@ -20,33 +20,34 @@ static uint64_t count_parameters(const fl_safetensors *file) {
         uint64_t         count  = 1;
         for (uint32_t k = 0; k < tensor->rank; k++)
             count *= tensor->shape[k]; /* the header's reader has seen that it fits */
-        switch (tensor->dtype) {
-        case FL_DTYPE_F64:
-        case FL_DTYPE_F32:
-        case FL_DTYPE_F16:
-        case FL_DTYPE_BF16: total += count; break;
-        default: break;
-        }
+        if (tensor->dtype == FL_DTYPE_F64 || fl_dtype_is_real(tensor->dtype))
+            total += count;
     }
     return total;
 }
 
+static void add_file(fl_weight_files *files, const char *path) {
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return;
+    files->bytes += (uint64_t)about.st_size;
+    files->modified = about.st_mtime > files->modified ? about.st_mtime : files->modified;
+}
+
 void fl_weight_files_read(fl_model *model) {
     fl_weight_files *files  = &model->files;
-    const char      *folder = model->own->transformer;
-    DIR             *opened = opendir(folder);
+    const char      *folder = model->own->transformer, *part;
+    DIR             *opened = model->gguf ? NULL : opendir(folder);
     struct dirent   *entry;
-    files->format = model->own->weights != NULL ? "safetensors" : "onnx";
+    files->format = model->gguf ? "gguf" : model->own->weights != NULL ? "safetensors" : "onnx";
+    for (size_t i = 0; model->gguf && (part = fl_model_file_at(model, i)) != NULL; i++)
+        add_file(files, part);
     while (opened != NULL && (entry = readdir(opened)) != NULL) {
-        char        path[FL_MODEL_PATH_MAX];
-        struct stat about;
-        if ((!fl_path_ends_with(entry->d_name, ".safetensors") &&
-             !fl_path_ends_with(entry->d_name, ".onnx")) ||
-            fl_path_join(path, sizeof path, folder, entry->d_name, NULL) < 0 ||
-            stat(path, &about) != 0)
-            continue;
-        files->bytes += (uint64_t)about.st_size;
-        files->modified = about.st_mtime > files->modified ? about.st_mtime : files->modified;
+        char path[FL_MODEL_PATH_MAX];
+        if ((fl_path_ends_with(entry->d_name, ".safetensors") ||
+             fl_path_ends_with(entry->d_name, ".onnx")) &&
+            fl_path_join(path, sizeof path, folder, entry->d_name, NULL) == 0)
+            add_file(files, path);
     }
     if (opened != NULL)
         closedir(opened);

@@ -26,6 +26,7 @@ enum { NAME_MAX_BYTES = 256, MISSING_SHOWN = 4, UNUSED_SHOWN = 16 };
 typedef struct resolver {
     fl_model        *model;
     const fl_family *family;
+    const fl_name   *names; /* [FL_NAMES_MAX] */
     const char      *prefix;
     fletch_error    *error;
     uint32_t         missing;
@@ -98,8 +99,10 @@ static int check(const resolver *r, const char *name, const fl_tensor *tensor, u
         shape_text(wants, dims, rank);
         return fl_fail(
             r->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-            "%s: tensor %s has shape [%s] but config.json asks for [%s]: the files do not "
-            "belong together.",
+            r->model->gguf
+                ? "%s: tensor %s has shape [%s] but the metadata asks for [%s]."
+                : "%s: tensor %s has shape [%s] but config.json asks for [%s]: the files "
+                  "do not belong together.",
             r->model->own->transformer, name, has, wants);
     }
     if (!fl_dtype_is_real(tensor->dtype))
@@ -143,8 +146,8 @@ static int resolve(resolver *r, int slot, uint32_t number, const fl_layer_desc *
                    fl_tensor *out) {
     const char *first = NULL;
     char        name[NAME_MAX_BYTES];
-    for (size_t i = 0; i < FL_NAMES_MAX && r->family->tensors[i].name != NULL; i++) {
-        const fl_name *row = &r->family->tensors[i];
+    for (size_t i = 0; i < FL_NAMES_MAX && r->names[i].name != NULL; i++) {
+        const fl_name *row = &r->names[i];
         if ((strchr(row->name, '*') != NULL) != (layer != NULL))
             continue;
         for (unsigned part = 0; part < row->count; part++) {
@@ -166,8 +169,8 @@ static int resolve(resolver *r, int slot, uint32_t number, const fl_layer_desc *
 /* The prefix with which the word table is there; none when it is not. */
 static const char *find_prefix(const resolver *r) {
     for (size_t i = 0; i < FL_WORDS_MAX && r->family->prefixes[i] != NULL; i++)
-        for (size_t k = 0; k < FL_NAMES_MAX && r->family->tensors[k].name != NULL; k++) {
-            const fl_name *row    = &r->family->tensors[k];
+        for (size_t k = 0; k < FL_NAMES_MAX && r->names[k].name != NULL; k++) {
+            const fl_name *row    = &r->names[k];
             const char    *prefix = r->family->prefixes[i];
             if (strchr(row->name, '*') == NULL && row->slot[0] == FL_SLOT_WORD &&
                 find_under(r, prefix, row->name) != NULL)
@@ -240,17 +243,23 @@ static void log_unused(const resolver *r, const fl_log *log) {
 }
 
 const char *fl_weights_prefix(fl_model *model, const fl_family *family) {
-    return find_prefix(&(resolver){.model = model, .family = family});
+    return find_prefix(&(resolver){.model = model, .family = family, .names = family->tensors});
 }
 
-/* A family without names for the head has none that is known here. */
+/* A family without names for the head has none that is known here; what is wider than the layers, or of other ids
+ * than the word table's, the engine has no room for. */
 static int check_mlm(const resolver *r) {
-    const fl_encoder_desc *d = &r->model->encoder.desc;
-    bool has = false, whole = d->embedding <= d->hidden && d->word_rows == d->vocab;
-    for (size_t i = 0; i < FL_NAMES_MAX && r->family->tensors[i].name != NULL; i++)
-        has = has || (r->family->tensors[i].slot[0] == FL_SLOT_MLM_BIAS &&
-                      strchr(r->family->tensors[i].name, '*') == NULL);
-    if (!d->mlm || (has && whole))
+    const fl_encoder_desc *d   = &r->model->encoder.desc;
+    bool                   has = false;
+    for (size_t i = 0; i < FL_NAMES_MAX && r->names[i].name != NULL; i++)
+        has = has ||
+              (r->names[i].slot[0] == FL_SLOT_MLM_BIAS && strchr(r->names[i].name, '*') == NULL);
+    if (d->mlm && has && d->embedding > d->hidden)
+        return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: a vocabulary head that is wider (%u) than the layers (%u) is not "
+                       "supported.",
+                       r->model->folder, d->embedding, d->hidden);
+    if (!d->mlm || (has && d->word_rows == d->vocab))
         return 0;
     return fl_fail(
         r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -260,10 +269,30 @@ static int check_mlm(const resolver *r) {
         r->model->own->transformer, d->architecture);
 }
 
-int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
-                    fletch_error *error) {
+/* What a file of one network alone holds besides may change the vectors. The vocabulary of a language model's output
+ * does not; dense layers are stages. */
+static int refuse_unused(const resolver *r) {
+    const fl_safetensors *file = r->model->own->weights;
+    for (size_t i = 0; i < fl_safetensors_count(file); i++) {
+        const char *name = fl_safetensors_name(file, i);
+        if (strcmp(name, "output.weight") != 0 && strncmp(name, "dense_", strlen("dense_")) != 0 &&
+            !is_used(&r->model->encoder, fl_safetensors_find(file, name)))
+            return fl_fail(
+                r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                "%s: tensor %.80s is not known; it may change the vectors, so the model is "
+                "refused rather than approximated.",
+                r->model->own->transformer, name);
+    }
+    return 0;
+}
+
+int fl_weights_read(fl_model *model, const fl_family *family, const fl_name *names,
+                    const fl_log *log, fletch_error *error) {
     fl_encoder *encoder = &model->encoder;
-    resolver    r       = {.model = model, .family = family, .error = error};
+    resolver    r       = {.model  = model,
+                           .family = family,
+                           .names  = names != NULL ? names : family->tensors,
+                           .error  = error};
     encoder->layer      = fl_alloc_zero(encoder->desc.layers, sizeof *encoder->layer);
     if (encoder->layer == NULL)
         return fl_fail_nomem(error, encoder->desc.layers * sizeof *encoder->layer,
@@ -271,6 +300,8 @@ int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
     r.prefix = find_prefix(&r);
     FL_TRY(check_mlm(&r));
     FL_TRY(resolve_all(&r));
+    if (names != NULL)
+        FL_TRY(refuse_unused(&r));
     model->weights_dtype = fl_dtype_name(encoder->global[FL_SLOT_WORD].dtype);
     model->weights_bytes = bytes_used(encoder);
     log_unused(&r, log);

@@ -75,9 +75,9 @@ def slopes(heads: int) -> list[float]:
     return powers(closest) + slopes(2 * closest)[0::2][:heads - closest]
 
 
-def jina_rows(c: dict, t: dict, ids: list[int], qk: bool):
+def jina_rows(c: dict, t: dict, ids: list[int], qk: bool, types=0):
     heads, eps = c["num_attention_heads"], c["layer_norm_eps"]
-    x = t["embeddings.word_embeddings.weight"][ids] + t["embeddings.token_type_embeddings.weight"][0]
+    x = t["embeddings.word_embeddings.weight"][ids] + t["embeddings.token_type_embeddings.weight"][types]
     x = norm(x, t, "embeddings.LayerNorm", eps)
     places = torch.arange(len(ids))
     bias = -torch.tensor(slopes(heads))[:, None, None] * (places[:, None] - places).abs()

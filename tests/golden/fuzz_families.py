@@ -232,9 +232,9 @@ def texts(d: Draw) -> list[str]:
 
 
 def make_tokenizers(work: pathlib.Path) -> dict:
-    """The two tokenizers and the folders of their files."""
+    """The tokenizers and the folders of their files."""
     out = {}
-    for kind, make in (("bert", base.bert_tokenizer), ("roberta", base.mpnet_tokenizer)):
+    for kind, make in (("bert", base.bert_tokenizer), ("roberta", base.mpnet_tokenizer), ("qwen2", base.ended_tokenizer)):
         path = work / f"tokenizer-{kind}"
         path.mkdir()
         tokenizer = make(path)
@@ -309,8 +309,9 @@ def run(family: str, number: int, seed: int, path: pathlib.Path, tokenizers: dic
     """The largest difference of one model."""
     d = Draw(f"{family} {number} {seed}")
     made = FAMILIES[family](d)
-    tokenizer, files = tokenizers["roberta" if getattr(made, "model_type", "") in ROBERTA else "bert"]
-    for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+    kind = getattr(made, "model_type", "")
+    tokenizer, files = tokenizers["roberta" if kind in ROBERTA else "qwen2" if kind == "qwen2" else "bert"]
+    for file in ("tokenizer.json", "tokenizer_config.json"):
         (path / file).symlink_to(files / file)
     if isinstance(made, tuple):
         rows, limit, width = save_by_hand(path, *made, tokenizer, d.getrandbits(30))

@@ -30,7 +30,8 @@ def save(name: str, config: transformers.PretrainedConfig, pooling: str, model=N
          roberta: bool = False, head: str | None = None, original: bool = True) -> pathlib.Path:
     """A folder of random weights, its tokenizer and modules; no vectors yet."""
     path = base.new_folder(name)
-    tokenizer = base.mpnet_tokenizer(path) if roberta else base.bert_tokenizer(path)
+    qwen = config.model_type == "qwen2"  # whose class transformers takes, whatever the folder names
+    tokenizer = (base.mpnet_tokenizer if roberta else base.ended_tokenizer if qwen else base.bert_tokenizer)(path)
     config.vocab_size = len(tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
     for key in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
@@ -41,9 +42,6 @@ def save(name: str, config: transformers.PretrainedConfig, pooling: str, model=N
     base.randomise(model, sum(name.encode()))
     model.save_pretrained(path, save_original_format=original)
     tokenizer.save_pretrained(path)
-    if config.model_type == "qwen2":  # whose class would make another tokenizer of it
-        settings = json.loads((path / "tokenizer_config.json").read_text())
-        base.write_json(path / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
     width = getattr(config, "dim", None) or config.hidden_size
     base.save_modules(path, {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True},
                       list(after), old=False, sentence={"max_seq_length": 200})
@@ -118,6 +116,21 @@ def make_rotary() -> None:
                       logn_attention_scale=False, logn_attention_clip1=False, architectures=["NewModel"],
                       auto_map={"AutoConfig": "configuration.NewConfig", "AutoModel": "modeling.NewModel"})
     again("family-gte-hub", path, ntk)
+    scaled("family-gte-scaled", path, rope_theta=60.0, rope_scaling={"type": "linear", "factor": 5.0})
+    path = save("family-gte-arctic", transformers.GteConfig(
+        **SMALL | {"type_vocab_size": 1}, rope_parameters={"rope_type": "default", "rope_theta": 160000.0}), CLS)
+    base.finish(path)
+
+    def arctic(config: dict) -> None:
+        """As published, the two words that are not booleans included."""
+        config.pop("rope_parameters")
+        config.update(rope_theta=160000, rope_scaling=None, position_embedding_type="rope", pack_qkv=True,
+                      layer_norm_type="layer_norm", logn_attention_scale=False, logn_attention_clip1=False,
+                      unpad_inputs="true", use_memory_efficient_attention="true", matryoshka_dimensions=[256],
+                      architectures=["GteModel"], auto_map={
+                          "AutoConfig": "configuration_hf_alibaba_nlp_gte.GteConfig",
+                          "AutoModel": "modeling_hf_alibaba_nlp_gte.GteModel"})
+    again("family-gte-arctic-hub", path, arctic)
     path = save("family-gte-types", transformers.GteConfig(
         **SMALL | {"type_vocab_size": 2, "hidden_act": "relu"}), MEAN, original=False)
     base.finish(path)
@@ -141,6 +154,12 @@ def make_rotary() -> None:
     again("family-modernbert-bias-hub", path, older)
 
 
+def scaled(name: str, original: pathlib.Path, **keys) -> None:
+    """The same weights with rope_scaling beside rope_parameters: the first alone counts."""
+    again(name, original, lambda config: config.update(keys))
+    base.finish(base.HERE / name)
+
+
 def theta(value: float):
     """rope_parameters as older transformers wrote them."""
     def change(config: dict) -> None:
@@ -155,6 +174,7 @@ def make_decoders() -> None:
     path = save("family-qwen3", transformers.Qwen3Config(**GROUPED, rope_parameters=rope), LAST)
     base.finish(path)
     again("family-qwen3-hub", path, theta(3000.0))
+    scaled("family-qwen3-scaled", path, rope_scaling={"rope_type": "linear", "factor": 4.0})
     path = save("family-qwen3-both-ways", transformers.Qwen3Config(
         **GROUPED | {"num_key_value_heads": 1, "attention_bias": True, "is_causal": False}), MEAN,
         head="Qwen3ForCausalLM")
@@ -163,6 +183,7 @@ def make_decoders() -> None:
         **SMALL | {"num_key_value_heads": 2}, rope_parameters=rope), LAST)
     base.finish(path)
     again("family-qwen2-hub", path, theta(3000.0))
+    make_gte_qwen()
     path = save("family-llama", transformers.LlamaConfig(
         **GROUPED | {"attention_bias": True, "mlp_bias": True},
         rope_parameters={"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0,
@@ -191,6 +212,28 @@ def make_decoders() -> None:
     path = save("family-gemma3-causal", transformers.Gemma3TextConfig(
         **GROUPED | {"sliding_window": 7, "num_hidden_layers": 3, "use_bidirectional_attention": False}), LAST)
     base.finish(path)
+
+
+def make_gte_qwen() -> None:
+    """gte-Qwen2 as published: code that looks both ways, a tokenizer whose code appends what tokenizer.json does not."""
+    path = save("family-qwen2-gte", transformers.Qwen2Config(
+        **SMALL | {"num_key_value_heads": 2, "is_causal": False}, rope_parameters={"rope_type": "default", "rope_theta": 1e6}), LAST)
+    base.finish(path)
+
+    def published(config: dict) -> None:
+        theta(1e6)(config)
+        config.update(architectures=["Qwen2ForCausalLM"], sliding_window=131072, max_window_layers=28, auto_map={
+            "AutoModel": "modeling_qwen.Qwen2Model", "AutoModelForCausalLM": "modeling_qwen.Qwen2ForCausalLM",
+            "AutoModelForSequenceClassification": "modeling_qwen.Qwen2ForSequenceClassification"})
+    again("family-qwen2-gte-hub", path, published)
+    hub = base.HERE / "family-qwen2-gte-hub"
+    tokenizer = json.loads((hub / "tokenizer.json").read_text())
+    tokenizer["post_processor"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    base.write_json(hub / "tokenizer.json", tokenizer)
+    base.write_json(hub / "tokenizer_config.json", {
+        "add_eos_token": True, "add_prefix_space": False, "bos_token": None, "eos_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>", "unk_token": None, "model_max_length": 64, "tokenizer_class": "Qwen2Tokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"]}})
 
 
 def by_hand(name: str, config: dict, shapes, rows, prefix: str = "") -> pathlib.Path:

@@ -19,6 +19,7 @@ import shutil
 import tempfile
 
 import numpy
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -74,6 +75,25 @@ def mpnet_tokenizer(folder: pathlib.Path) -> transformers.PreTrainedTokenizerBas
     (folder / "vocab.txt").write_text(
         "\n".join(dict.fromkeys(special + pieces + ["<mask>"])) + "\n", encoding="utf-8")
     return transformers.MPNetTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=512)
+
+
+def qwen_tokenizer(texts: list[str], size: int, words: tuple = (), **settings) -> transformers.PreTrainedTokenizerBase:
+    """Qwen2's class over a small vocabulary of bytes, with `words` in it; <|endoftext|> pads."""
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(texts, vocab_size=size, show_progress=False)
+    model = json.loads(trained._tokenizer.to_str())["model"]  # pylint: disable=protected-access
+    for word in words:
+        model["vocab"].setdefault(word, len(model["vocab"]))
+    return transformers.Qwen2TokenizerFast(vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]], **settings)
+
+
+def ended_tokenizer(folder: pathlib.Path) -> transformers.PreTrainedTokenizerBase:
+    """One that ends every text as Qwen's embedding models do."""
+    del folder
+    made, end = qwen_tokenizer([" ".join([*WORDS, *LETTERS])] * 3, 300, model_max_length=64), "<|endoftext|>"
+    made.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A $B:1 {end}:1", special_tokens=[(end, made.convert_tokens_to_ids(end))])
+    return made
 
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -194,10 +214,6 @@ def finish(path: pathlib.Path, runs: list = RUNS, **load) -> None:
         for file in path.rglob(unused):
             file.unlink()
     model = SentenceTransformer(str(path), device="cpu", model_kwargs={"dtype": torch.float32}, **load)
-    settings = path / "tokenizer_config.json"
-    if settings.exists() and json.loads(settings.read_text()).get("tokenizer_class") == "PreTrainedTokenizerFast":
-        limit, model[0].processor = model.max_seq_length, transformers.PreTrainedTokenizerFast.from_pretrained(path)
-        model.max_seq_length = limit
     expected = []
     for index, run in enumerate(runs):
         rows = numpy.stack([model.encode(text, show_progress_bar=False, **run["encode"])

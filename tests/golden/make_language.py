@@ -5,15 +5,15 @@
     make_language.py           writes tests/golden/language/ anew
 
 Scores that are logits of one or two tokens at the end of a chat template (LogitScore), tied and untied, and
-classifiers that read the last token. expected.json holds the scores of PAIRS, with and without a prompt (the
-template's system message). Needs torch and sentence-transformers 6.2; the tests need neither.
+classifiers that read the last token that is not config.json's pad_token_id: one of each family, with that
+token at the end of every text, of some, and unknown. expected.json holds the scores of PAIRS, with and without
+a prompt (the template's system message). Needs torch and sentence-transformers 6.2; the tests need neither.
 """
 import json
 import pathlib
 import shutil
 
 import numpy
-import tokenizers
 import torch
 import transformers
 from sentence_transformers import CrossEncoder
@@ -28,7 +28,9 @@ SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "n
 LONG = "the sea and the road and the ship " * 40
 PAIRS = [("the cat", "sat on the mat"), ("the cat", "the dog ran at sea"), ("", "the dog"), ("the dog", ""), ("a", "b"),
          ("Rain at sea?", "café and Ñandú: it is you; unseen ☃ snow"), ("a cat", LONG), (LONG, "a cat"),
-         ("yes\n", " {{ no }} <|im_end|>\nno"), ("  spaces  ", "\ttabs\n\n")]
+         ("yes\n", " {{ no }} <|im_end|>\nno"), ("  spaces  ", "\ttabs\n\n"), ("the cat", "the dog<|endoftext|>"),
+         ("the cat", "<|endoftext|><|endoftext|>"), ("<|endoftext|>", "<|endoftext|>"), ("a", "<|endoftext|>the sea"),
+         ("the sea", "the ship!"), ("!", "!!")]
 SETS = """{%- set instruction = messages | selectattr("role", "eq", "system") | map(attribute="content") | first | default("Given a web search query, retrieve relevant passages") -%}
 {%- set query_text = messages | selectattr("role", "eq", "query") | map(attribute="content") | first -%}
 {%- set document_text = messages | selectattr("role", "eq", "document") | map(attribute="content") | first -%}
@@ -55,17 +57,27 @@ INLINE = """<|im_start|>system
 <|im_start|>assistant
 """
 
+PLAIN = {key: value for key, value in SMALL.items() if key != "head_dim"}
+END = 312  # <|endoftext|>
+GEMMA = transformers.Gemma3TextConfig(**SMALL, sliding_window=8, query_pre_attn_scalar=8)
+SEQUENCES = [
+    ("qwen3", transformers.Qwen3Config(**SMALL), transformers.Qwen3ForSequenceClassification, True, {"pad_token_id": END}),
+    ("qwen2", transformers.Qwen2Config(**PLAIN), transformers.Qwen2ForSequenceClassification, False, {"pad_token_id": END}),
+    ("llama", transformers.LlamaConfig(**SMALL), transformers.LlamaForSequenceClassification, True, {"pad_token_id": END}),
+    ("llama-unpadded", transformers.LlamaConfig(**SMALL), transformers.LlamaForSequenceClassification, True, {}),
+    ("llama-negative", transformers.LlamaConfig(**SMALL), transformers.LlamaForSequenceClassification, False, {"pad_token_id": -1}),
+    ("mistral", transformers.MistralConfig(**SMALL, sliding_window=8), transformers.MistralForSequenceClassification, True,
+     {"pad_token_id": END}),
+    ("gemma3", GEMMA, transformers.Gemma3TextForSequenceClassification, False, {}),  # then it is 0, which is "!"
+    ("gemma3-end", GEMMA, transformers.Gemma3TextForSequenceClassification, True, {"pad_token_id": END}),
+    ("gemma3-null", GEMMA, transformers.Gemma3TextForSequenceClassification, False, {"pad_token_id": None}),
+]
+
 
 def save(name: str, config, kind, template: str | None, **settings) -> pathlib.Path:
     path = base.new_folder(name)
-    trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train_from_iterator([LONG + " yes no Document Query Instruct system user assistant"] * 3, vocab_size=330,
-                                show_progress=False)
-    model = json.loads(trained._tokenizer.to_str())["model"]  # pylint: disable=protected-access
-    for word in ("yes", "no"):
-        model["vocab"].setdefault(word, len(model["vocab"]))
-    tokenizer = transformers.Qwen2TokenizerFast(vocab=model["vocab"], merges=[tuple(m) for m in model["merges"]],
-                                                model_max_length=400, padding_side="left")
+    tokenizer = base.qwen_tokenizer([LONG + " yes no Document Query Instruct system user assistant"] * 3, 330, ("yes", "no"),
+                                    model_max_length=400, padding_side="left")
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     config.vocab_size = len(tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
@@ -95,6 +107,34 @@ def finish(path: pathlib.Path, prompt: str | None = None) -> None:
     base.write_json(path / "expected.json", expected)
 
 
+def edit(path: pathlib.Path, change) -> None:
+    value = json.loads(path.read_text(encoding="utf-8"))
+    change(value)
+    base.write_json(path, value)
+
+
+def sequence(name: str, config, kind, appended: bool = False, **padding) -> None:
+    """A classifier whose config.json has pad_token_id as `padding` says, or not at all."""
+    path = save(name, config, kind, None, num_labels=1)
+
+    def pad(value):
+        del value["pad_token_id"]
+        value.update(padding)
+
+    def append(value):
+        number = next(token["id"] for token in value["added_tokens"] if token["content"] == "<|endoftext|>")
+        post = value["post_processor"]
+        for kind, segment in ("single", 0), ("pair", 1):
+            post[kind].append({"SpecialToken": {"id": "<|endoftext|>", "type_id": segment}})
+        post["special_tokens"] = {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [number], "tokens": ["<|endoftext|>"]}}
+    edit(path / "config.json", pad)
+    if appended:
+        edit(path / "tokenizer.json", append)
+    if config.model_type not in ("qwen2", "qwen3"):
+        edit(path / "tokenizer_config.json", lambda value: value.update(tokenizer_class="PreTrainedTokenizerFast"))
+    finish(path)
+
+
 def modular(path: pathlib.Path, score: LogitScore, prompt: str | None = None, **options) -> None:
     model = CrossEncoder(modules=[Transformer(str(path), transformer_task="text-generation"), score], device="cpu", **options)
     model.save_pretrained(str(path))
@@ -115,6 +155,8 @@ def main() -> None:
     finish(save("sequence", qwen(**SMALL), transformers.Qwen3ForSequenceClassification, None, num_labels=1), "sea: ")
     finish(save("sequence-three", transformers.LlamaConfig(**SMALL), transformers.LlamaForSequenceClassification, None,
                 num_labels=3))
+    for name, config, kind, appended, padding in SEQUENCES:
+        sequence(f"sequence-{name}", config, kind, appended, **padding)
     base.write_json(HERE / "pairs.json", PAIRS)
     base.link_duplicates()
 

@@ -152,6 +152,32 @@ def make_stanford() -> None:
     finish(path)
 
 
+def make_jina() -> None:
+    """jina-colbert-v2 as published: Stanford's form over Jina's XLM-RoBERTa with rotary positions, which is transformers' own of
+    another name."""
+    config = transformers.JinaEmbeddingsV3Config(**SMALL, type_vocab_size=1, layer_norm_eps=1e-5,
+                                                 rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    path = encoder("jina", config, roberta=True, extra=("[QueryMarker]", "[DocumentMarker]"))
+    tensors = load_file(path / "model.safetensors")
+    tensors = {("" if name.startswith("roberta.") else "roberta.") + name: tensor for name, tensor in tensors.items()}
+    tensors["linear.weight"] = dense(32, 12).linear.weight.data
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((path / "config.json").read_text()) | {"architectures": ["HF_ColBERT"]}
+    base.write_json(path / "config.json", config)
+    base.write_json(path / "artifact.metadata", {
+        "query_token_id": "[QueryMarker]", "doc_token_id": "[DocumentMarker]", "query_maxlen": 14, "doc_maxlen": 30,
+        "attend_to_mask_tokens": True, "mask_punctuation": True, "similarity": "cosine", "dim": 12})
+    finish(path)
+    del config["rope_parameters"]
+    code = "jinaai/xlm-roberta-flash-implementation--"
+    base.write_json(path / "config.json", config | {
+        "model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 10000.0, "use_flash_attn": True,
+        "lora_adaptations": None, "emb_pooler": None, "auto_map": {
+            "AutoConfig": code + "configuration_xlm_roberta.XLMRobertaFlashConfig",
+            "AutoModel": code + "modeling_xlm_roberta.XLMRobertaModel",
+            "AutoModelForMaskedLM": code + "modeling_xlm_roberta.XLMRobertaForMaskedLM"}})
+
+
 def main() -> None:
     if HERE.exists():
         shutil.rmtree(HERE)
@@ -159,6 +185,7 @@ def main() -> None:
     make_native()
     make_pylate()
     make_stanford()
+    make_jina()
     base.write_json(HERE / "texts.json", TEXTS)
     base.link_duplicates()
 

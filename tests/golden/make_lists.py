@@ -6,7 +6,8 @@
 
 tokens.npz holds what encode(output_value="token_embeddings") gives for the first texts of texts.json, text after
 text, and where each begins. sparse-* are SPLADE models as SparseEncoder saves them or once did: tied and
-untied decoders, both activations, the families that have a vocabulary head; sparse.npz holds their dense rows.
+untied decoders, both activations, the families that have a vocabulary head; sparse.npz holds their dense rows,
+computed in float64.
 router-* are models whose queries are looked up instead of computed (Router, SparseStaticEmbedding), with the table as a
 tensor and as idf.json; router.npz holds the rows of encode_query, encode_document and encode.
 Needs torch and sentence-transformers; the tests need neither.
@@ -73,9 +74,10 @@ def sparse(name: str, config: transformers.PretrainedConfig, roberta: bool = Fal
     base.write_json(path / "config_sentence_transformers.json", {
         "model_type": "SparseEncoder", "prompts": {"query": "", "document": ""},
         "default_prompt_name": None, "similarity_fn_name": "dot"})
-    encoder = SparseEncoder(str(path), device="cpu", local_files_only=True)
-    # One at a time: padding costs the reference itself up to 1.1e-5 of its float64 (NomicBERT).
-    rows = encoder.encode(TEXTS, batch_size=1, convert_to_sparse_tensor=False).numpy()
+    # In float64: no norm follows the head, and the layers' own roundings are up to 5e-6 of a weight in float32,
+    # padding up to 1.1e-5 (NomicBERT).
+    encoder = SparseEncoder(str(path), device="cpu", local_files_only=True, model_kwargs={"dtype": torch.float64})
+    rows = encoder.encode(TEXTS, batch_size=1, convert_to_sparse_tensor=False).float().numpy()
     assert 0.05 < (rows > 0).mean() < 0.95
     if not modules:  # what a plain masked language model is taken for
         shutil.rmtree(path / "1_SpladePooling")

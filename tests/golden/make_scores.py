@@ -16,10 +16,12 @@ import shutil
 import numpy
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import modules as ce
 from sentence_transformers.sentence_transformer import modules as st
 
+import family_references as reference
 import make_folders as base
 
 base.HERE = HERE = pathlib.Path(__file__).resolve().parent / "scores"
@@ -124,12 +126,69 @@ def make_modular() -> None:
     finish(path, prompt_name="query")
 
 
+def make_jina_v1() -> None:
+    """jina-reranker-v1 as published: BERT's head over JinaBERT, whose config.json names no labels."""
+    path = base.new_folder("jina-v1")
+    tokenizer = base.bert_tokenizer(path)
+    tokenizer.save_pretrained(path)
+    code = "jinaai/jina-bert-implementation--modeling_bert.JinaBert"
+    config = SMALL | {
+        "model_type": "bert", "architectures": ["JinaBertForSequenceClassification"], "position_embedding_type": "alibi",
+        "feed_forward_type": "geglu", "hidden_act": "gelu", "layer_norm_eps": 1e-12, "type_vocab_size": 2, "emb_pooler": "mean",
+        "vocab_size": len(tokenizer), "auto_map": {
+            "AutoConfig": "jinaai/jina-bert-implementation--configuration_bert.JinaBertConfig", "AutoModel": code + "Model"}
+        | {"AutoModelFor" + kind: f"{code}For{kind}" for kind in ("MaskedLM", "QuestionAnswering", "SequenceClassification",
+                                                                  "TokenClassification")}}
+    head = reference.module("pooler.dense", 16, 16), reference.module("classifier", 1, 16)
+    tensors = reference.draw(reference.jina_shapes(config, False) | head[0] | head[1], 21)
+    base.write_json(path / "config.json", config)
+    save_file({key if key.startswith("classifier.") else "bert." + key: value for key, value in tensors.items()},
+              path / "model.safetensors")
+
+    def logits(*texts) -> list:
+        """In a list, as CrossEncoder asks: an empty second text alone would be none."""
+        made = tokenizer([texts if len(texts) == 2 else texts[0]], truncation=True, max_length=64, return_token_type_ids=True)
+        first = reference.jina_rows(config, tensors, made.input_ids[0], False, made.token_type_ids[0])[0]
+        return reference.apply(reference.apply(first, tensors, "pooler.dense").tanh(), tensors, "classifier").tolist()
+    pairs = [logits(*pair) for pair in PAIRS]
+    base.write_json(path / "expected.json", {
+        "labels": ["LABEL_0"], "activation": "sigmoid", "max_length": 64, "options": {},
+        "pairs": torch.tensor(pairs).sigmoid().tolist(), "logits": pairs, "texts": [logits(first) for first, _ in PAIRS]})
+
+
+def make_jina_v2() -> None:
+    """jina-reranker-v2 as published: XLM-RoBERTa under the names of its own code, and no model_type."""
+    path = save("jina-v2", transformers.XLMRobertaConfig(**SMALL | {"type_vocab_size": 1, "layer_norm_eps": 1e-5}), roberta=True)
+    finish(path)
+    old, new = load_file(path / "model.safetensors"), {}
+    for key, value in old.items():
+        for one, other in (("embeddings.LayerNorm", "emb_ln"), ("encoder.layer.", "encoder.layers."),
+                           ("attention.output.LayerNorm", "norm1"), ("attention.output.dense", "mixer.out_proj"),
+                           ("output.LayerNorm", "norm2"), ("intermediate.dense", "mlp.fc1"), ("output.dense", "mlp.fc2")):
+            key = key.replace(one, other)
+        new[key] = value
+    for key in [key for key in new if ".attention.self.query." in key]:
+        three = [new.pop(key.replace("query", part)) for part in ("query", "key", "value")]
+        new[key.replace("attention.self.query", "mixer.Wqkv")] = torch.cat(three)
+    save_file(new, path / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((path / "config.json").read_text())
+    del config["model_type"]
+    code = "modeling_xlm_roberta.XLMRoberta"
+    base.write_json(path / "config.json", config | {
+        "position_embedding_type": "absolute", "use_flash_attn": True, "emb_pooler": None, "lora_adaptations": None,
+        "lora_alpha": 1, "lora_rank": 4, "load_trained_adapters": False, "matryoshka_dimensions": None, "truncate_dim": None,
+        "auto_map": {"AutoConfig": "configuration_xlm_roberta.XLMRobertaFlashConfig", "AutoModel": code + "Model",
+                     "AutoModelForSequenceClassification": code + "ForSequenceClassification"}})
+
+
 def main() -> None:
     torch.set_num_threads(1)
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir()
     make_families()
     make_modular()
+    make_jina_v1()
+    make_jina_v2()
     base.write_json(HERE / "pairs.json", PAIRS)
     base.link_duplicates()
 

@@ -4,6 +4,7 @@
  *     model_dump FOLDER           one JSON object; on failure "STATUS: message" on stderr, exit 3
  *     model_dump --tokenizer FOLDER    the same, opened without weights
  *     model_dump --check < paths  for each line, a safetensors file: "ok" or the message
+ *     model_dump --values FILE    for each tensor of a weight file a line "NAME COUNT", then its float32 values
  *
  * Tensors are told by a sum of their float32 values in order, in double, and the first and last value:
  * enough to see a wrong slot, offset, shape or conversion. */
@@ -140,6 +141,33 @@ static int check_files(void) {
     return 0;
 }
 
+static int dump_values_of(const char *path) {
+    fletch_error    error;
+    fl_safetensors *file   = NULL;
+    fl_buf          out    = {0};
+    int             status = fl_safetensors_open(&file, path, &error);
+    if (status != 0) {
+        fprintf(stderr, "%d: %s\n", status, error.message);
+        return 3;
+    }
+    for (size_t i = 0; i < fl_safetensors_count(file); i++) {
+        const char      *name   = fl_safetensors_name(file, i);
+        const fl_tensor *tensor = fl_safetensors_find(file, name);
+        uint64_t         count  = 1;
+        for (uint32_t k = 0; k < tensor->rank; k++)
+            count *= tensor->shape[k];
+        fl_buf_printf(&out, "%s %" PRIu64 "\n", name, count);
+        float *values = fl_alloc_array(count, sizeof *values);
+        fl_tensor_to_f32(tensor, 0, count, values);
+        fl_buf_append(&out, values, count * sizeof *values);
+        fl_free(values);
+    }
+    int failed = fl_write_all(1, out.data, out.size);
+    fl_buf_free(&out);
+    fl_safetensors_close(file);
+    return failed != 0;
+}
+
 static void print_log(void *user, int level, const char *message) {
     (void)user;
     fprintf(stderr, "log %d: %s\n", level, message);
@@ -153,6 +181,8 @@ int main(int argc, char **argv) {
     fl_buf           out     = {0};
     if (argc == 2 && strcmp(argv[1], "--check") == 0)
         return check_files();
+    if (argc == 3 && strcmp(argv[1], "--values") == 0)
+        return dump_values_of(argv[2]);
     if (argc == 3 && strcmp(argv[1], "--tokenizer") == 0)
         options.without_weights = true;
     else if (argc != 2)

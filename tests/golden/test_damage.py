@@ -260,7 +260,7 @@ def test_modules_are_not_believed(folder, index, changes):
     (lambda index: index["weight_map"].update(x="/etc/passwd"), "leaves the folder"),
     (lambda index: index["weight_map"].update(x="model-00009-of-00003.safetensors"), "is missing"),
     (lambda index: index["weight_map"].update(x="model-00001-of-00003.safetensors"), "does not hold x"),
-    (lambda index: index["weight_map"].update(x=3), "no string"),
+    (lambda index: index["weight_map"].update(x=3), "not a string"),
     (lambda index: index["weight_map"].clear(), "no weight_map"),
     (lambda index: index["weight_map"].pop("embeddings.word_embeddings.weight"), "word_embeddings"),
 ])

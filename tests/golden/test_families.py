@@ -52,7 +52,12 @@ ONLY = [
     ("plain-bert", "is_decoder", True, "true"),
     ("plain-bert", "add_cross_attention", True, "true"),
     ("plain-bert", "position_embedding_type", "relative_key", "relative_key"),
-    ("plain-bert", "quantization_config", {}, "present"),
+    ("plain-bert", "quantization_config", {"load_in_8bit": True}, "bitsandbytes"),
+    ("plain-bert", "quantization_config", {"quant_method": "gptq", "bits": 4}, "gptq"),
+    ("plain-bert", "quantization_config", {"quant_method": "awq"}, "base_model"),
+    ("plain-bert", "quantization_config", {"quant_method": "compressed-tensors"}, "compressed-tensors"),
+    ("plain-bert", "quantization_config", {"quant_type": "int8_weight_only"}, "no method"),
+    ("family-qwen3", "quantization_config", {"quant_method": "torchao"}, "torchao"),
     ("plain-bert", "pruned_heads", {"0": [1]}, "not empty"),
     ("plain-bert", "auto_map", {"AutoModel": "a/b--c.D"}, "a/b--c.D"),
     ("family-roberta", "position_embedding_type", "relative_key", "relative_key"),
@@ -71,6 +76,8 @@ ONLY = [
     ("family-gte-hub", "logn_attention_clip1", True, "true"),
     ("family-gte-hub", "rope_scaling", {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}, "ntk"),
     ("family-gte", "rope_parameters", ROPE | {"rope_type": "longrope"}, "longrope"),
+    ("family-gte", "rope_scaling", ROPE | {"rope_type": "yarn"}, "yarn"),
+    ("family-qwen3", "rope_scaling", ROPE | {"type": "yarn"}, "yarn"),
     ("family-jina", "feed_forward_type", "original", "original"),
     ("family-jina", "feed_forward_type", "swish", "swish"),
     ("family-jina", "auto_map", {"AutoModel": "a/jina-bert--modeling_bert.JinaBertModel"}, "a/jina-bert"),
@@ -113,7 +120,7 @@ def test_other_values_are_refused_by_name(name, key, value, says, tmp_path):
 
 
 SOURCES = golden.ROOT / "src/model"
-FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet"}  # others: "family-" and the name
+FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet", "jina_flash": "../late/jina"}  # others: "family-" and the name
 
 
 def pairs(text: str) -> dict:
@@ -135,18 +142,48 @@ def other_value(values: str):
     return {"false": True, "true": False, "absent": {"a": 1}}.get(values, "another")
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (SOURCES / "families").glob("*.c")))
+FAMILIES = {path.stem: path.read_text() for path in sorted((SOURCES / "families").glob("*.c")) if "const fl_family " in path.read_text()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_every_only_value_of_a_table_is_kept_to(name, tmp_path):
     """What the tables say and what all families have in common, whether or not a line above names it."""
     text = (SOURCES / "family.c").read_text()
     common = pairs(text[text.index("common[] = {"):text.index("};", text.index("common[] = {"))])
     own = own_values(name)
-    assert len(common) >= 10 and ("only" not in (SOURCES / f"families/{name}.c").read_text() or own)
+    assert len(common) >= 9 and ("only" not in (SOURCES / f"families/{name}.c").read_text() or own)
     for key, values in (common | own).items():
         folder = FOLDER_OF.get(name, "family-" + name.replace("_", "-"))
         message = refusal(changed(folder, tmp_path, **{key: other_value(values)}))
         mark = key == "position_embedding_type" and "auto_map" in message  # it says whose code that is
         assert message.startswith((UNSUPPORTED, DAMAGED)) and (key in message or mark), (key, values, message)
+
+
+def published() -> dict:
+    """The forms that docs/models.md lists: folder of the tests -> classes of the code that its row names."""
+    table = re.search(r"\n\| code \| published as .*?\n\n", (golden.ROOT / "docs/models.md").read_text(), re.S)[0]
+    forms, classes = {}, []
+    for row in table.strip().splitlines()[2:]:
+        _, code, _, form, _, _ = row.split("|")
+        classes = re.findall(r"`(\w+\.\w+)`", code)[:1] or classes  # "the same"
+        for name in re.findall(r"(?<![\w/-])(?:family-[\w-]+|jina-v\d|late/jina)", form):
+            forms[name] = classes
+    return forms
+
+
+@pytest.mark.parametrize("name, classes", published().items())
+def test_the_forms_of_the_document_are_folders_of_the_tests(name, classes):
+    """Each opens: test_folders.py, test_scores.py and test_late.py compare what comes out."""
+    path = FOLDERS / name if name.startswith("family-") else golden.HERE / (name if "/" in name else f"scores/{name}")
+    codes = json.loads((path / "config.json").read_text())["auto_map"]
+    assert codes["AutoModel"].rsplit("--", 1)[-1] in classes, (codes, classes)
+
+
+def test_every_code_of_the_tables_is_in_the_document():
+    codes = {code for text in FAMILIES.values() for block in re.findall(r"\.remote_code\s*=\s*{(.*?)}", text, re.S)
+             for code in re.findall(r'"(?:[\w./-]+--)?(\w+\.\w+Model|\w+\.\w+LoRA)"', block)}
+    assert len(codes) == 7
+    assert codes == {name for classes in published().values() for name in classes}
 
 
 def test_a_part_of_the_head_that_turns_is_refused(tmp_path):
@@ -173,11 +210,77 @@ def test_is_causal_null_looks_both_ways(tmp_path):
     assert message.startswith(UNSUPPORTED) and 'is_causal "null"' in message, message
 
 
+@pytest.mark.parametrize("name", ["family-qwen3", "family-llama", "family-gemma3", "family-modernbert", "family-gte", "family-jina"])
+def test_positions_by_a_formula_go_on_to_max_seq_length(name, tmp_path):
+    """200, of which config.json says 20: as in sentence-transformers, which gives the vectors of the folder as it is."""
+    path = changed(name, tmp_path, max_position_embeddings=20)
+    assert numpy.array_equal(golden.embed(path, TEXTS, work=tmp_path), golden.embed(FOLDERS / name, TEXTS, work=tmp_path))
+
+
+@pytest.mark.parametrize("name, changes", [
+    ("family-qwen3", {"max_position_embeddings": 20, "rope_parameters": ROPE | {"rope_type": "dynamic"}}),
+    ("family-nomic-hub", {"rotary_scaling_factor": 2, "max_trained_positions": 20})])
+def test_positions_whose_angles_change_do_not(name, changes, tmp_path):
+    done = subprocess.run([golden.BIN, "embed", "-m", changed(name, tmp_path, **changes), "--format", "jsonl", "the sea " * 50],
+                          capture_output=True, text=True)
+    row = json.loads(done.stdout)
+    assert row["tokens"] == 20 and row["truncated"], done.stderr
+
+
+def hub_qwen2(work, config=(), settings=(), tokenizer=()):
+    """family-qwen2-gte-hub with other values in its three files."""
+    path = changed("family-qwen2-gte-hub", work, **dict(config))
+    for file, values in (("tokenizer_config.json", settings), ("tokenizer.json", tokenizer)):
+        now = json.loads((path / file).read_text()) | dict(values)
+        (path / file).unlink()
+        (path / file).write_text(json.dumps(now))
+    return path
+
+
+END = [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+
+
+@pytest.mark.parametrize("changes, says", [
+    ({"config": {"is_causal": True}}, 'is_causal "true"'),
+    ({"config": {"is_causal": None}}, 'is_causal "absent"'),
+    ({"settings": {"eos_token": None}}, "post_processor"),
+    ({"settings": {"add_bos_token": True}}, "post_processor"),
+    ({"tokenizer": {"post_processor": {"type": "TemplateProcessing", "single": END, "pair": END + [{"Sequence": {"id": "B", "type_id": 0}}],
+                                       "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["!"]}}}}},
+     "post_processor"),
+])
+def test_code_of_gte_qwen2_with_other_switches_is_refused(changes, says, tmp_path):
+    done = subprocess.run([golden.BIN, "embed", "-m", hub_qwen2(tmp_path, **changes), "a"], capture_output=True, text=True)
+    assert done.returncode == 3 and says in done.stderr, done.stderr
+
+
+def test_gte_qwen2_ends_a_text_only_where_its_code_does(tmp_path):
+    def ids(path):
+        done = subprocess.run([golden.BIN, "tokenize", "-m", path, "--format", "jsonl", "the sea"], capture_output=True, text=True)
+        return json.loads(done.stdout)["ids"]
+    ended, plain = ids(FOLDERS / "family-qwen2-gte-hub"), ids(hub_qwen2(tmp_path, settings={"add_eos_token": False}))
+    assert ended[:-1] == plain and ended == ids(FOLDERS / "family-qwen2-gte")
+    assert plain == ids(hub_qwen2(tmp_path, settings={"auto_map": None}))
+
+
 def test_an_adapter_is_refused(tmp_path):
     path = changed("family-qwen3", tmp_path)
     (path / "adapter_config.json").write_text("{}")
     message = refusal(path)
     assert message.startswith(UNSUPPORTED) and "adapter_config.json" in message, message
+
+
+def test_qwen2_has_the_tokenizer_of_its_class(tmp_path):
+    """transformers 5 makes it whatever the folder names, 4 opens tokenizer.json: words in letters, and in pieces."""
+    path = changed("family-qwen2", tmp_path)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (path / file).unlink()
+        shutil.copy(FOLDERS / "plain-bert" / file, path / file)
+    settings = json.loads((path / "tokenizer_config.json").read_text())
+    for name, says in (("PreTrainedTokenizerFast", "only a tokenizer of it"), ("BertTokenizer", "Set it to Qwen2Tokenizer")):
+        (path / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": name}))
+        done = subprocess.run([golden.BIN, "embed", "-m", path, "a"], capture_output=True, text=True)
+        assert done.returncode == 3 and says in done.stderr, done.stderr
 
 
 TASKS = "retrieval.query, separation, text-matching"

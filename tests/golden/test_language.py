@@ -47,7 +47,25 @@ def test_as_cross_encoder(name, tmp_path):
     assert (alone == run(folder, PAIRS, tmp_path, "--activation", "none")[5:7]).all()
 
 
-@pytest.mark.parametrize("name", ["logits", "plain", "sequence"])
+def changed(folder, work, **changes):
+    copy = work / "model"
+    shutil.copytree(folder, copy)
+    path = copy / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+    return copy
+
+
+@pytest.mark.parametrize("name, changes", [("qwen3", {"is_causal": False}), ("gemma3", {"use_bidirectional_attention": True})])
+def test_a_token_before_padding_is_only_read_backwards(name, changes, tmp_path):
+    """What follows a token changes it where attention looks both ways."""
+    copy = changed(FOLDERS / f"sequence-{name}", tmp_path, **changes)
+    assert "pad_token_id" in run(copy, PAIRS[:1], tmp_path, status=3)
+    shutil.rmtree(copy)
+    copy = changed(FOLDERS / f"sequence-{name}", tmp_path, **changes, pad_token_id=None)
+    assert run(copy, PAIRS[:1], tmp_path).shape == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["logits", "plain", "sequence", "sequence-mistral", "sequence-qwen2"])
 def test_reranking_is_classifying_with_one_query(name, tmp_path):
     documents = [second for _, second in PAIRS if second]
     source = tmp_path / "documents.jsonl"

@@ -78,6 +78,17 @@ def test_sparse_of_one_long_text_is_that_of_the_reference_kernels(tmp_path, monk
     assert numpy.abs(sparse("sparse-bert", text, tmp_path) - rows).max() <= 1e-5
 
 
+def test_a_head_wider_than_the_layers_is_refused(tmp_path):
+    copy = tmp_path / "model"
+    shutil.copytree(FOLDERS / "sparse-electra", copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").unlink()
+    (copy / "config.json").write_text(json.dumps(config | {"embedding_size": 40}))
+    done = subprocess.run([golden.BIN, "embed", "-m", copy, "--output-kind", "sparse", "a"], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 3 and "wider (40) than the layers (32)" in done.stderr, done.stderr
+
+
 def test_light_weights_are_left_out(tmp_path):
     whole = sparse("sparse-bert", TEXTS, tmp_path)
     heavy = sparse("sparse-bert", TEXTS, tmp_path, "--threshold", "0.5")

@@ -65,6 +65,17 @@ def test_as_cross_encoder(name):
     assert cut[6:10] == [True] * 4 and cut[:5] == [False] * 5
 
 
+@pytest.mark.parametrize("code", ["modeling_xlm_roberta.XLMRobertaLoRA", "a/b--modeling_xlm_roberta.XLMRobertaModel"])
+def test_without_model_type_the_code_says_what_it_is(code, tmp_path):
+    path = changed("jina-v2", tmp_path, CONFIG, auto_map={"AutoModelForSequenceClassification": code})
+    refusal = dump(path, PAIRS)
+    assert refusal.startswith(UNSUPPORTED) and code in refusal
+    shutil.rmtree(path)
+    path = changed("jina-v2", tmp_path, CONFIG, auto_map={
+        "AutoModelForSequenceClassification": "modeling_xlm_roberta.XLMRobertaForSequenceClassification"})
+    assert numpy.array_equal(scores(path, PAIRS), scores(FOLDERS / "jina-v2", PAIRS))
+
+
 @pytest.mark.parametrize("name", ["bert", "gte-types", "modernbert-mean", "distilbert"])
 def test_alone_in_a_batch_and_submitted_the_same_bytes(name):
     together = scores(FOLDERS / name, PAIRS)

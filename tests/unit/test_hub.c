@@ -549,7 +549,7 @@ Test(hub, a_folder_wins_and_a_missing_one_says_so) {
     cr_assert_eq(
         fl_hub_resolve(config, &options, NULL, NULL, path, sizeof path, id, commit, &error),
         FLETCH_ENOTFOUND);
-    cr_assert_not_null(strstr(error.message, "is no .onnx file"));
+    cr_assert_not_null(strstr(error.message, "neither an .onnx nor a GGUF file"));
     cr_assert_eq(fl_hub_resolve("low", &options, NULL, NULL, path, sizeof path, id, commit, &error),
                  FLETCH_ENOTFOUND);
     cr_assert_not_null(strstr(error.message, "model.offline"));

@@ -74,8 +74,45 @@ Test(tensor, a_range_starts_where_it_says) {
     cr_assert_eq(out[1], 4.0F);
 }
 
+/* Three blocks of d = 1 and q = 0, 1, 2 …: any range is that part of the whole. */
+Test(tensor, a_range_may_begin_and_end_inside_a_block) {
+    unsigned char blocks[3 * 34];
+    float         out[96];
+    for (int i = 0; i < 3; i++) {
+        memcpy(blocks + i * 34, "\x00\x3C", 2);
+        for (int k = 0; k < 32; k++)
+            blocks[i * 34 + 2 + k] = (unsigned char)(i * 32 + k);
+    }
+    fl_tensor tensor = {
+        .data = blocks, .bytes = sizeof blocks, .dtype = FL_DTYPE_Q8_0, .rank = 1, .shape = {96}};
+    for (uint64_t first = 0; first < 96; first++)
+        for (uint64_t count = 0; first + count <= 96; count++) {
+            fl_tensor_to_f32(&tensor, first, count, out);
+            for (uint64_t i = 0; i < count; i++)
+                cr_assert_eq(out[i], (float)(first + i));
+        }
+}
+
+/* Two heads of four rows: what the file has as 0 2 1 3 is read as 0 1 2 3. */
+Test(tensor, rows_in_turns_are_read_in_order) {
+    const float file[8][2] = {{0, 1}, {4, 5}, {2, 3}, {6, 7}, {8, 9}, {12, 13}, {10, 11}, {14, 15}};
+    float       out[16];
+    fl_tensor   tensor = {.data   = file,
+                          .bytes  = sizeof file,
+                          .dtype  = FL_DTYPE_F32,
+                          .rank   = 2,
+                          .shape  = {8, 2},
+                          .turned = 4};
+    for (uint64_t first = 0; first < 16; first++) {
+        fl_tensor_to_f32(&tensor, first, 16 - first, out);
+        for (uint64_t i = first; i < 16; i++)
+            cr_assert_eq(out[i - first], (float)i);
+    }
+}
+
 Test(tensor, names_are_those_of_the_format) {
     cr_assert_str_eq(fl_dtype_name(FL_DTYPE_BF16), "BF16");
     cr_assert_str_eq(fl_dtype_name(FL_DTYPE_BOOL), "BOOL");
     cr_assert_str_eq(fl_dtype_name(FL_DTYPE_OTHER), "other");
+    cr_assert_str_eq(fl_dtype_name(FL_DTYPE_Q6_K), "Q6_K");
 }

@@ -237,7 +237,7 @@ Test(safetensors, an_index_is_not_believed) {
     index_refused("{\"x\":\"\"}", "leaves the folder");
     index_refused("{\"x\":\"three.safetensors\"}", "three.safetensors is missing");
     index_refused("{\"x\":\"one.safetensors\",\"z\":\"one.safetensors\"}", "does not hold z");
-    index_refused("{\"x\":5}", "no string");
+    index_refused("{\"x\":5}", "not a string");
     index_refused("{}", "no weight_map");
     index_refused("[]", "weight_map");
     index_refused("{\"x\":\"model.safetensors.index.json\"}", "header");

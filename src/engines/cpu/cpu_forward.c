@@ -32,20 +32,20 @@ static float word_scale(const fl_engine *e, int32_t id) {
 /* Where memory is scarce a word's vector is read by a call: through the mapping it would bring up to 2 MiB
  * of the file with it. An adapter is added by elements' places in the table. */
 static void word_row(const fl_engine *e, uint64_t index, float *row) {
-    enum { AT_ONCE = 1024 }; /* elements */
+    enum { AT_ONCE = 1024 }; /* elements: whole blocks, where the type has them */
     size_t width = e->desc.embedding;
     if (!e->batch->scarce || e->word.map == NULL || e->word.adapter != NULL) {
         fl_tensor_to_f32(&e->word, index * width, width, row);
         return;
     }
-    size_t    size = fl_dtypes[e->word.dtype].bits / 8;
     fl_tensor some = e->word;
     for (size_t k = 0, n; k < width; k += n) {
         unsigned char bytes[AT_ONCE * sizeof(float)];
-        const char   *from = (const char *)e->word.data + (index * width + k) * size;
-        n                  = width - k < AT_ONCE ? width - k : AT_ONCE;
-        some.data          = from;
-        if (fl_map_copy(e->word.map, from, n * size, bytes)) {
+        const char   *from =
+            (const char *)e->word.data + fl_dtype_bytes(e->word.dtype, index * width + k);
+        n         = width - k < AT_ONCE ? width - k : AT_ONCE;
+        some.data = from;
+        if (fl_map_copy(e->word.map, from, fl_dtype_bytes(some.dtype, n), bytes)) {
             some.data = bytes;
         }
         fl_tensor_to_f32(&some, 0, n, row + k);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/mem.h"
 #include "engines/onnxruntime/graph.h"
 
 enum { EXTERNAL_LEAST = 128 }; /* bytes: ONNX Runtime refuses smaller external initialisers */
@@ -245,8 +246,13 @@ static size_t element(const fl_tensor *tensor, ONNXTensorElementDataType *type) 
     case FL_DTYPE_F32: *type = ONNX_F32; return 4;
     case FL_DTYPE_F16: *type = ONNX_F16; return 2;
     case FL_DTYPE_BF16: *type = ONNX_BF16; return 2;
-    default: return 0;
+    default: *type = ONNX_F32; return fl_block_of(tensor->dtype) != NULL ? sizeof(float) : 0;
     }
+}
+
+/* What ONNX Runtime has no type for, or what lies in another order, is given as float32. */
+static bool is_foreign(const fl_tensor *tensor) {
+    return tensor->turned > 0 || fl_block_of(tensor->dtype) != NULL;
 }
 
 /* The weight is there, of a type we compute with, and as large as it must be; else EMODEL. */
@@ -256,8 +262,8 @@ static bool weight_fits(fl_graph *g, const fl_weight *weight) {
     uint64_t                  size = tensor->data == NULL ? 0 : element(tensor, &type);
     uint64_t                  rows = weight->rows == 0 ? 1 : weight->rows, all, need;
     if (size > 0 && !__builtin_add_overflow(weight->first, rows, &all) &&
-        !__builtin_mul_overflow(all, weight->columns, &need) &&
-        !__builtin_mul_overflow(need, size, &need) && tensor->bytes >= need)
+        !__builtin_mul_overflow(all, weight->columns, &need) && need <= UINT64_MAX / size &&
+        tensor->bytes >= fl_dtype_bytes(tensor->dtype, need))
         return g->status == FLETCH_OK;
     fail(g, FLETCH_EMODEL,
          "the %s weights are missing, of a type other than F32, F16 and BF16, or smaller "
@@ -266,10 +272,28 @@ static bool weight_fits(fl_graph *g, const fl_weight *weight) {
     return false;
 }
 
+static fl_value add_widened(fl_graph *g, const fl_weight *weight) {
+    uint64_t rows = weight->rows == 0 ? 1 : weight->rows, count = rows * weight->columns;
+    int64_t  shape[2] = {(int64_t)rows, (int64_t)weight->columns};
+    float   *values   = fl_alloc_array(count, sizeof *values);
+    fl_value value    = absent;
+    if (values == NULL) {
+        fail(g, FLETCH_ENOMEM, "no memory for the %s weights as float32", weight->what);
+        return value;
+    }
+    fl_tensor_to_f32(weight->tensor, weight->first * weight->columns, count, values);
+    value =
+        fl_graph_reals(g, values, weight->rows == 0 ? shape + 1 : shape, weight->rows == 0 ? 1 : 2);
+    fl_free(values);
+    return value;
+}
+
 fl_value fl_graph_weight(fl_graph *g, const fl_weight *weight) {
     const fl_tensor *tensor = weight->tensor;
     if ((tensor->data == NULL && weight->optional) || !weight_fits(g, weight))
         return absent;
+    if (is_foreign(tensor))
+        return add_widened(g, weight);
     ONNXTensorElementDataType type     = ONNX_F32;
     size_t                    size     = element(tensor, &type);
     uint64_t                  rows     = weight->rows == 0 ? 1 : weight->rows;
@@ -289,7 +313,8 @@ fl_value fl_graph_weight_real(fl_graph *g, const fl_weight *weight) {
     fl_value                  value = fl_graph_weight(g, weight);
     if (value.name[0] == '\0')
         return value;
-    element(weight->tensor, &type);
+    if (!is_foreign(weight->tensor))
+        element(weight->tensor, &type);
     return type == g->real ? value : fl_graph_cast(g, value, g->real);
 }
 

@@ -50,5 +50,5 @@ const fl_family fl_family_gemma3 = {
                 FL_AT("layers.*.post_attention_layernorm.", FL_LAYER_ATTENTION_EXTRA_W),
                 FL_AT("layers.*.pre_feedforward_layernorm.", FL_LAYER_MLP_NORM_W),
                 FL_AT("layers.*.post_feedforward_layernorm.", FL_LAYER_MLP_EXTRA_W)},
-    .head    = FL_LAST_TOKEN_HEAD,
+    .head    = FL_LAST_TOKEN_HEAD(0),
 };

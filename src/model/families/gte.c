@@ -8,8 +8,10 @@
 const fl_family fl_family_gte = {
     .name        = "gte",
     .model_types = {"gte", "new"},
-    .remote_code = {"Alibaba-NLP/new-impl--modeling.NewModel"},
-    .prefixes    = {"new.", "gte."},
+    .remote_code =
+        {"Alibaba-NLP/new-impl--modeling.NewModel",
+         "Snowflake/snowflake-arctic-embed-m-v2.0--modeling_hf_alibaba_nlp_gte.GteModel"},
+    .prefixes = {"new.", "gte."},
 
     .fixed = {.embed_norm       = true,
               .norm_bias        = true,

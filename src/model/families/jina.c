@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jina.c - JinaBERT v2, English: jina-embeddings-v2-base-en and its sizes. Its model_type is
- * BERT's.
+/* jina.c - JinaBERT v2, English: jina-embeddings-v2-base-en and its sizes, jina-reranker-v1. Its
+ * model_type is BERT's.
  *
  * Post-norm, ALiBi instead of positions, gated MLP whose first half is activated. */
 #include "model/families/shared_names.h"
@@ -32,4 +32,5 @@ const fl_family fl_family_jina = {
                 FL_AT("encoder.layer.*.mlp.gated_layers.", FL_LAYER_GATE_W, FL_LAYER_UP_W),
                 FL_AT("encoder.layer.*.mlp.wo.", FL_LAYER_DOWN_W),
                 FL_AT("encoder.layer.*.mlp.layernorm.", FL_LAYER_MLP_NORM_W)},
+    .head    = FL_POOLER_HEAD,
 };

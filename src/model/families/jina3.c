@@ -14,11 +14,7 @@ const fl_family fl_family_jina3 = {
     .only   = {{"position_embedding_type", "absolute|rotary"}, {"lora_adaptations", "absent"}},
     .rope   = {.theta = "rope_theta", .fallback = 20000},
 
-    .tensors = {FL_BERT_EMBEDDINGS, FL_JINA3_NORMS,
-                FL_AT("encoder.layers.*.mixer.Wqkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W),
-                FL_AT("encoder.layers.*.mixer.out_proj.", FL_LAYER_O_W),
-                FL_AT("encoder.layers.*.mlp.fc1.", FL_LAYER_UP_W),
-                FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W),
+    .tensors = {FL_BERT_EMBEDDINGS, FL_JINA3_NORMS, FL_FLASH_LAYERS,
                 FL_AT("layers.*.self_attn.q_proj.", FL_LAYER_Q_W),
                 FL_AT("layers.*.self_attn.k_proj.", FL_LAYER_K_W),
                 FL_AT("layers.*.self_attn.v_proj.", FL_LAYER_V_W),

@@ -23,5 +23,5 @@ const fl_family fl_family_mistral = {
     .rope   = {.theta = "rope_theta", .fallback = 10000},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP},
-    .head    = FL_LAST_TOKEN_HEAD,
+    .head    = FL_LAST_TOKEN_HEAD(-1),
 };

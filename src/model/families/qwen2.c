@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qwen2.c - Qwen2: gte-Qwen2 and others. Llama with biases of q, k and v. */
+/* qwen2.c - Qwen2: gte-Qwen2 and others. Llama with biases of q, k and v.
+ *
+ * gte-Qwen2, stella_en_1.5B and Qodo-Embed come with code of their own, which looks both ways. */
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_qwen2 = {
     .name        = "qwen2",
     .model_types = {"qwen2"},
+    .remote_code = {"Alibaba-NLP/gte-Qwen2-1.5B-instruct--modeling_qwen.Qwen2Model",
+                    "Alibaba-NLP/gte-Qwen2-7B-instruct--modeling_qwen.Qwen2Model"},
     .prefixes    = {"model."},
+
+    .remote_needs = {"is_causal", "false"},
 
     .tokenizer_class  = "Qwen2Tokenizer",
     .tokenizer_forced = true,
@@ -21,5 +27,5 @@ const fl_family fl_family_qwen2 = {
     .rope   = {.theta = "rope_theta", .fallback = 10000},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP},
-    .head    = FL_LAST_TOKEN_HEAD,
+    .head    = FL_LAST_TOKEN_HEAD(-1),
 };

@@ -69,6 +69,8 @@
         FL_AT("encoder.layers.*.norm2.", FL_LAYER_MLP_NORM_W),                                     \
         FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 
+/* A class of Jina's XLM-RoBERTa. */
+#define FL_FLASH_CODE(class) "jinaai/xlm-roberta-flash-implementation--" class
 /* Jina v3 as transformers has it and as the Hub has it, with adapters. */
 #define FL_JINA3_FIELDS                                                                            \
     FL_HIDDEN("hidden_size", 1024), FL_LAYERS("num_hidden_layers", 24),                            \
@@ -76,6 +78,11 @@
         FL_VOCAB("vocab_size", 250002), FL_POSITIONS("max_position_embeddings", 8194),             \
         FL_TYPES("type_vocab_size", 1, 1), FL_EPS("layer_norm_eps", 1e-5),                         \
         FL_ACTIVATION("hidden_act", "gelu")
+#define FL_FLASH_LAYERS                                                                            \
+    FL_AT("encoder.layers.*.mixer.Wqkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W),               \
+        FL_AT("encoder.layers.*.mixer.out_proj.", FL_LAYER_O_W),                                   \
+        FL_AT("encoder.layers.*.mlp.fc1.", FL_LAYER_UP_W),                                         \
+        FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 #define FL_JINA3_NORMS                                                                             \
     FL_AT("emb_ln.", FL_SLOT_EMBED_NORM_W),                                                        \
         FL_AT("encoder.layers.*.norm1.", FL_LAYER_ATTENTION_NORM_W),                               \
@@ -89,9 +96,11 @@
             {.name = "classifier."}                                                                \
         }                                                                                          \
     }
-#define FL_LAST_TOKEN_HEAD                                                                         \
+#define FL_LAST_TOKEN_HEAD(padding_id)                                                             \
     {                                                                                              \
-        .last_token = true, .layers = { {.name = "score.", .unbiased = true} }                     \
+        .last_token = true, .padding = (padding_id), .layers = {                                   \
+            {.name = "score.", .unbiased = true}                                                   \
+        }                                                                                          \
     }
 #define FL_CLASSIFIER_HEAD(of_dense)                                                               \
     {                                                                                              \
