@@ -60,6 +60,12 @@ extern "C" {
 #define FLETCH_API
 #endif
 
+#if defined(__GNUC__) || defined(_MSC_VER)
+#define FLETCH_INLINE static __inline /* C89 has no other word for it */
+#else
+#define FLETCH_INLINE static inline
+#endif
+
 /** The version of the library that is loaded, e.g. "0.1.0"; static. Since 0.1. */
 FLETCH_API const char *fletch_version(void);
 
@@ -87,10 +93,10 @@ FLETCH_API const char *fletch_version(void);
     X(EINTERNAL, -18, "internal error")
 
 typedef enum fletch_status {
-    FLETCH_OK = 0,
 #define FLETCH_STATUS_ENUM(name, value, text) FLETCH_##name = (value),
     FLETCH_STATUS_MAP(FLETCH_STATUS_ENUM)
 #undef FLETCH_STATUS_ENUM
+        FLETCH_OK = 0 /* last, for a comma at the end is not C89 or C++98 */
 } fletch_status;
 
 #define FLETCH_NOWHERE SIZE_MAX
@@ -126,7 +132,7 @@ typedef struct fletch_texts {
 } fletch_texts;
 
 /** NUL-terminated strings as texts. Since 0.1. */
-static inline fletch_texts fletch_texts_from_strings(const char *const *strings, size_t count) {
+FLETCH_INLINE fletch_texts fletch_texts_from_strings(const char *const *strings, size_t count) {
     fletch_texts texts;
     memset(&texts, 0, sizeof texts);
     texts.count    = count;
@@ -135,7 +141,7 @@ static inline fletch_texts fletch_texts_from_strings(const char *const *strings,
 }
 
 /** Texts laid end to end, text i being bytes[offsets[i] .. offsets[i+1]). Since 0.1. */
-static inline fletch_texts fletch_texts_from_offsets(const char *bytes, const int64_t *offsets,
+FLETCH_INLINE fletch_texts fletch_texts_from_offsets(const char *bytes, const int64_t *offsets,
                                                      size_t count) {
     fletch_texts texts;
     memset(&texts, 0, sizeof texts);
@@ -175,7 +181,7 @@ FLETCH_API size_t fletch_row_bytes(size_t cols, fletch_dtype dtype);
 FLETCH_API int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype);
 
 /** A dense float32 matrix [rows, cols]. Since 0.1. */
-static inline fletch_matrix fletch_matrix_f32(float *data, size_t rows, size_t cols) {
+FLETCH_INLINE fletch_matrix fletch_matrix_f32(float *data, size_t rows, size_t cols) {
     fletch_matrix matrix;
     matrix.data   = data;
     matrix.rows   = rows;
@@ -573,6 +579,7 @@ typedef enum fletch_counter {
 #define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,
     FLETCH_COUNTER_MAP(FLETCH_COUNTER_ENUM)
 #undef FLETCH_COUNTER_ENUM
+        FLETCH_COUNTERS /* that this header knows; a library may have more */
 } fletch_counter;
 
 /** Room for counters of later versions. */

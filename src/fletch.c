@@ -13,11 +13,11 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "model/hub.h"
+#include "results/row_stages.h"
 #include "runtime/describe.h"
 #include "runtime/devices.h"
 #include "runtime/embed.h"
 #include "runtime/open.h"
-#include "runtime/row_output.h"
 #include "runtime/runtime.h"
 #include "runtime/submit.h"
 #include "runtime/tokens.h"
@@ -109,7 +109,7 @@ static int check_truncate(fletch_truncate how, fletch_error *error) {
 int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype) {
     if (!out || !row || fletch_row_bytes(cols, dtype) == 0 || !fl_all_finite(row, cols))
         return FLETCH_EINVAL;
-    fl_output_store(row, cols, dtype, out);
+    fl_row_store(row, cols, dtype, out);
     return FLETCH_OK;
 }
 
@@ -136,7 +136,7 @@ void fletch_close(fletch_model *model) {
 }
 
 size_t fletch_dimensions(const fletch_model *model) {
-    return model ? model->dimensions : 0;
+    return model ? model->results.dimensions : 0;
 }
 
 static int check_activation(fletch_activation how, fletch_error *error) {
@@ -367,7 +367,7 @@ int64_t fletch_stats_json(fletch_model *model, char *text, size_t capacity, flet
     FL_TRY(fl_runtime_devices(model, &devices, &count, error));
     int64_t length = fl_stats_write_json(&stats, devices, count, text, capacity);
     fl_free(devices);
-    return length;
+    return length < 0 ? fl_fail_nomem(error, capacity, "the statistics") : length;
 }
 
 int fletch_device_stats_get(fletch_model *model, size_t index, fletch_device_stats *stats,

@@ -15,6 +15,7 @@
  * Proof   tests/unit/test_bufpool.c: order of eviction, counts, and eight threads under TSan. */
 #include "runtime/bufpool.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -76,6 +77,7 @@ static size_t class_size(unsigned class) {
 /* ---- Lists; the lock is held ----------------------------------------------------------------- */
 
 static void unlink_node(fl_bufpool *pool, int32_t at) {
+    assert(at >= 0 && pool->nodes[at].buffer);
     node *n                                                            = &pool->nodes[at];
     *(n->newer == NONE ? &pool->newest : &pool->nodes[n->newer].older) = n->older;
     *(n->older == NONE ? &pool->oldest : &pool->nodes[n->older].newer) = n->newer;

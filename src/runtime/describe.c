@@ -86,14 +86,14 @@ static void tell_pooling(teller *t, const fletch_model *m) {
     tell(t, "pooling", origin_of(m, FL_KEY_MODEL_POOLING, m->model->pooling_source.origin), "%s",
          m->pooling);
     tell(t, "normalize", origin_of(m, FL_KEY_MODEL_NORMALIZE, m->model->normalize_source.origin),
-         "%s", m->normalize ? "true" : "false");
+         "%s", m->results.normalize ? "true" : "false");
     if (m->model->weigher.weight)
         tell(t, "sparse", "sparse_linear", "too, by the weights of tokens");
     else if (m->model->weigher_refused)
         tell(t, "sparse", "sparse_linear", "cannot be read: %s", m->model->weigher_refused);
     if (m->model->lookup.there)
         tell(t, "queries", m->model->lookup.idf ? m->model->lookup.idf : "router_config.json",
-             "looked up in a table of %" PRIu32 " weights%s", m->lookup_count,
+             "looked up in a table of %" PRIu32 " weights%s", m->results.lookup_count,
              m->model->lookup.by_default ? "; so are texts of no side" : "");
 }
 
@@ -103,12 +103,13 @@ static const char *const heads[] = {[FL_HEAD_EMBEDDING] = "embedding",
                                     [FL_HEAD_LATE]      = "late"};
 
 static void tell_encoder(teller *t, const fletch_model *m) {
-    const fl_encoder_desc *desc = &m->model->encoder.desc;
-    tell(t, "architecture", "config.json",
+    const fl_encoder_desc *desc   = &m->model->encoder.desc;
+    const char            *config = m->model->gguf ? "metadata" : "config.json";
+    tell(t, "architecture", config,
          "%s: %" PRIu32 " layers, hidden %" PRIu32 ", %" PRIu32 " heads, intermediate %" PRIu32,
          desc->architecture, desc->layers, desc->hidden, desc->heads, desc->intermediate);
     if (m->switches[0] != '\0')
-        tell(t, "switches", "config.json", "%s", m->switches);
+        tell(t, "switches", config, "%s", m->switches);
     if (m->model->task != NULL)
         tell(t, "task", fl_config_origin(m->config, FL_KEY_MODEL_TASK), "%s, of %s", m->model->task,
              m->model->tasks);
@@ -120,39 +121,39 @@ static void tell_encoder(teller *t, const fletch_model *m) {
     }
     tell(t, "head", "folder", "%s", heads[m->model->head]);
     tell(t, "dimensions", origin_of(m, FL_KEY_MODEL_DIMENSIONS, "folder"), "%" PRIu32,
-         m->dimensions);
+         m->results.dimensions);
     tell(t, "max_length", origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin),
          "%" PRIu32, m->max_length);
-    tell(t, "positions", "config.json", "%" PRIu32, m->length_limit);
+    tell(t, "positions", config, "%" PRIu32, m->length_limit);
     tell(t, "similarity", "folder", "%s", m->model->similarity ? m->model->similarity : "cosine");
-    tell(t, "weights", "model.safetensors", "%s, %.1f MB", m->model->weights_dtype,
-         (double)m->model->weights_bytes / 1e6);
+    tell(t, "weights", m->model->gguf ? "file" : "model.safetensors", "%s, %.1f MB",
+         m->model->weights_dtype, (double)m->model->weights_bytes / 1e6);
 }
 
 /* The first replica that is open speaks for all. */
 static void tell_engine(teller *t, fletch_model *m) {
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     fl_replica *first = fl_replicas_first(m->replicas);
     if (first != NULL) {
         fl_replica_hold(first);
-        pthread_mutex_unlock(&m->lock);
+        fl_model_unlock(m);
         tell(t, "provider", fl_config_origin(m->config, FL_KEY_PROVIDER_ORDER), "%s",
              first->provider);
         tell(t, "precision", fl_config_origin(m->config, FL_KEY_PROVIDER_PRECISION), "%s",
              first->info.precision);
         if (!t->stop && first->ops->describe)
             t->stop = first->ops->describe(first->engine, t->fn, t->user);
-        pthread_mutex_lock(&m->lock);
+        fl_model_lock(m);
         fl_replica_let_go(first);
     }
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
 }
 
 static void tell_replicas(teller *t, fletch_model *m) {
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     uint32_t       count = m->replicas->count, slots = m->replicas->slots;
     fl_queue_rules rules = m->queue.rules;
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     tell(t, "replicas", "", "%u, %u batches at once", count, slots);
     tell(t, "batch", "", "%u tokens, %u texts at most", rules.max_tokens, rules.max_texts);
     fletch_device_stats device;
@@ -218,27 +219,27 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
     out->positions      = m->length_limit;
     out->task           = model->task ? model->task : "";
     out->hidden         = desc->hidden;
-    out->dimensions     = m->dimensions;
+    out->dimensions     = m->results.dimensions;
     out->max_length     = m->max_length;
-    out->normalize      = m->normalize;
+    out->normalize      = m->results.normalize;
     out->prompt_count   = model->prompt_count;
     out->labels         = model->label_count;
     out->sparse         = model->head == FL_HEAD_SPARSE || model->weigher.weight ? desc->vocab : 0;
     if (model->label_count > 0)
         out->activation = fl_dense_activation_name(model->activation);
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     const fl_replica *first = fl_replicas_first(m->replicas);
     if (first != NULL) {
         snprintf(out->provider, sizeof out->provider, "%s", first->provider);
         snprintf(out->precision, sizeof out->precision, "%s", first->info.precision);
     }
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
 }
 
 /* ---- Statistics ------------------------------------------------------------------------------ */
 
-/* What the queue and the replicas are like now. (locked) */
-static void read_gauges(const fletch_model *m, fletch_stats *out) {
+/* What the queue and the replicas are like now. */
+FL_LOCKED static void read_gauges(const fletch_model *m, fletch_stats *out) {
     const fl_lane *lanes = m->queue.lane;
     out->queued_requests = lanes[0].chunks + lanes[1].chunks;
     out->queued_texts    = lanes[0].texts + lanes[1].texts;
@@ -267,9 +268,9 @@ void fl_runtime_stats(fletch_model *model, fletch_stats *out) {
     fl_stats_read(&model->stats, out);
     if (!model->has_engine)
         return;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     read_gauges(model, out);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     fl_bufpool_read(model->inputs, &inputs);
     fl_bufpool_read(model->outputs, &outputs);
     out->pool_buffers = inputs.buffers + outputs.buffers;

@@ -34,13 +34,13 @@ static void copy_ways(const fl_replica *replica, fletch_device_stats *out) {
         *fields[way] = atomic_load_explicit(&replica->ways[way], memory_order_relaxed);
 }
 
-/* (locked; unlocks meanwhile) */
-static void ask_engine(fletch_model *m, fl_replica *replica, fletch_device_stats *out) {
+/* (unlocks meanwhile) */
+FL_LOCKED static void ask_engine(fletch_model *m, fl_replica *replica, fletch_device_stats *out) {
     fl_device_load load;
     fl_replica_hold(replica);
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     replica->ops->load(replica->engine, &load);
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     fl_replica_let_go(replica);
     copy_load(&load, out);
 }
@@ -51,7 +51,7 @@ bool fl_runtime_device(fletch_model *m, size_t index, fletch_device_stats *out) 
     out->utilisation = -1;
     if (!m->has_engine)
         return false;
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     fl_replica *replica = index < m->replicas->count ? &m->replicas->replica[index] : NULL;
     if (replica != NULL) {
         out->ready              = !replica->broken;
@@ -69,17 +69,17 @@ bool fl_runtime_device(fletch_model *m, size_t index, fletch_device_stats *out) 
         if (replica->ops->load != NULL)
             ask_engine(m, replica, out);
     }
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     return replica != NULL;
 }
 
 int fl_runtime_devices(fletch_model *m, fletch_device_stats **out, size_t *count,
                        fletch_error *error) {
     size_t most = 0;
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     if (m->has_engine)
         most = m->replicas->count;
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     *count = 0;
     *out   = fl_alloc_array(most, sizeof **out);
     if (*out == NULL)

@@ -12,27 +12,26 @@
  * Proof   tests/unit/test_fletch.c, tests/golden/test_vectors.py. */
 #include "runtime/embed.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "runtime/feed.h"
-#include "runtime/maxsim.h"
 #include "runtime/open.h"
+#include "runtime/query_first.h"
 #include "runtime/repeats.h"
 #include "runtime/runner.h"
 #include "runtime/runtime.h"
 #include "runtime/submit.h"
 
-static void deliver(fletch_model *model, fl_request **over) {
+FL_LOCKED static void deliver(fletch_model *model, fl_request **over) {
     if (!*over)
         return;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     fl_requests_deliver(model, *over);
     *over = NULL;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
 }
 
 /* Carry a batch on this thread if one may leave; false: nothing to carry here.
- * (locked) */
-static bool carry(fletch_model *model, fl_request **over, uint64_t *due) {
+ * */
+FL_LOCKED static bool carry(fletch_model *model, fl_request **over, uint64_t *due) {
     fl_runner *slot = fl_runner_free(model->replicas, true);
     *due            = UINT64_MAX;
     if (!slot || !fl_runner_take(slot, fl_clock_ns(), due))
@@ -42,16 +41,16 @@ static bool carry(fletch_model *model, fl_request **over, uint64_t *due) {
 }
 
 /* Whether another thread is to carry: this one has more to tokenise, and a slot's thread is there. */
-static bool leaves_it(const fl_request *request) {
+FL_LOCKED static bool leaves_it(const fl_request *request) {
     return request->fed < request->texts.count && fl_runner_free(request->model->replicas, false);
 }
 
-/* Until the request is over. (locked) */
-static void wait_for(fl_request *request) {
+/* Until the request is over. */
+FL_LOCKED static void wait_for(fl_request *request) {
     fletch_model *model = request->model;
     fl_request   *over  = NULL;
-    if (request->matches)
-        fl_late_ask(request, &over);
+    if (request->answer.ops->query_first)
+        fl_query_ask(request, &over);
     while (!request->over) {
         uint64_t due = UINT64_MAX;
         if (fl_feed_wanted(request)) {
@@ -67,6 +66,18 @@ static void wait_for(fl_request *request) {
     }
 }
 
+/* Of a request that is over: nobody writes to it any more. Its lists, if it has any; else why it ended. */
+FL_UNCHECKED static int outcome_of(fl_request *request, fletch_lists **lists, fletch_error *error) {
+    fl_repeats_copy(request);
+    int status = request->error.code;
+    if (status < 0 && error)
+        *error = request->error;
+    if (status == FLETCH_OK && lists)
+        *lists = fl_answer_give(&request->answer);
+    fl_answer_drop(&request->answer); /* many blocks, so without the lock */
+    return status;
+}
+
 int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lists **lists,
                     fletch_error *error) {
     fl_request *request = fl_request_new(model, error);
@@ -74,31 +85,25 @@ int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lis
         return FLETCH_ENOMEM;
     fl_request_fill(request, asked);
     request->carries = true;
-    int  status      = fl_request_resolve(request, error);
+    int  status      = fl_request_resolve(request, asked, error);
     bool begins      = status == FLETCH_OK && asked->texts.count > 0;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     if (begins)
         status = fl_runtime_admit(model, error);
-    if (begins && status == FLETCH_OK) {
+    begins = begins && status == FLETCH_OK;
+    if (begins) {
         request->lane =
             asked->texts.count > model->short_call ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;
         fl_request_begin(request);
         wait_for(request);
-        pthread_mutex_unlock(&model->lock);
-        fl_repeats_copy(request);
-        if (request->error.code < 0 || request->matches)
-            fl_request_drop_lists(request);
-        pthread_mutex_lock(&model->lock);
-        status = request->error.code;
-        if (status < 0 && error)
-            *error = request->error;
+    }
+    fl_model_unlock(model);
+    if (status == FLETCH_OK)
+        status = outcome_of(request, lists, error);
+    fl_model_lock(model);
+    if (begins)
         fl_model_left(model);
-    }
-    if (status == FLETCH_OK && lists && !request->matches) {
-        *lists         = &request->lists->shown;
-        request->lists = NULL;
-    }
     fl_request_recycle(request);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     return status;
 }

@@ -19,6 +19,7 @@
  *         there is a prompt, a buffer for prompt + text; feeders are kept in a free list.
  * Threads see request.h.
  * Proof   tests/unit/test_fletch.c, test_submit.c, tests/golden. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -27,7 +28,6 @@
 #include "base/utf8.h"
 #include "runtime/chat_text.h"
 #include "runtime/feed.h"
-#include "runtime/lookup.h"
 #include "runtime/repeats.h"
 #include "runtime/runtime.h"
 #include "runtime/texts.h"
@@ -51,8 +51,11 @@ struct fl_feeder {
     fl_feeder        *next;
     fl_token_scratch *scratch; /* owned */
     fl_stop           stop;    /* what scratch asks */
-    fl_buf            text;    /* prompt + text */
-    side              side[2]; /* the texts of a pair */
+    fl_memory        *memory;  /* borrowed: where scratch asks for room; NULL: nowhere */
+    uint64_t reserved; /* of it, for what scratch grows by now; what it grew by is resident */
+    bool     grown;    /* scratch asked */
+    fl_buf   text;     /* prompt + text */
+    side     side[2];  /* the texts of a pair */
 };
 
 static void free_sides(fl_feeder *feeder, size_t kept) {
@@ -76,16 +79,29 @@ static fl_feeder *feeder_new(const fletch_model *model, fletch_error *error) {
     return NULL;
 }
 
+static bool take_room(void *user, uint64_t bytes) {
+    fl_feeder *feeder = user;
+    fl_memory_release(feeder->memory, feeder->reserved);
+    const bool fits  = fl_memory_reserve(feeder->memory, bytes);
+    feeder->reserved = fits ? bytes : 0;
+    feeder->grown    = true;
+    return fits;
+}
+
 fl_feeder *fl_feeder_take(fletch_model *model, int (*unwanted)(void *user), void *user,
                           fletch_error *error) {
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     fl_feeder *feeder = model->idle_feeders;
     if (feeder)
         model->idle_feeders = feeder->next;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     feeder = feeder ? feeder : feeder_new(model, error);
     if (feeder) {
-        feeder->stop = (fl_stop){.asked = unwanted, .user = user};
+        feeder->memory = model->predict ? model->memory : NULL;
+        feeder->stop   = (fl_stop){.asked     = unwanted,
+                                   .user      = user,
+                                   .room      = feeder->memory ? take_room : NULL,
+                                   .room_user = feeder};
         fl_token_scratch_stop(feeder->scratch, &feeder->stop);
     }
     return feeder;
@@ -93,13 +109,19 @@ fl_feeder *fl_feeder_take(fletch_model *model, int (*unwanted)(void *user), void
 
 void fl_feeder_give(fletch_model *model, fl_feeder *feeder) {
     fl_token_scratch_stop(feeder->scratch, NULL);
+    if (feeder->grown) {
+        fl_token_scratch_trim(feeder->scratch);
+        fl_memory_release(feeder->memory, feeder->reserved);
+        feeder->reserved = 0;
+        feeder->grown    = false;
+    }
     if (feeder->text.capacity > TEXT_KEPT)
         fl_buf_free(&feeder->text);
     free_sides(feeder, TEXT_KEPT);
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     feeder->next        = model->idle_feeders;
     model->idle_feeders = feeder;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
 }
 
 void fl_feeders_free(fletch_model *model) {
@@ -182,8 +204,7 @@ static size_t pair_bound(const fl_request *r, size_t index) {
 
 /* Tokens that a text has at least, because it is filled up; 0: it is not. */
 static size_t filled_to(const fl_request *r, size_t index) {
-    return r->side == FL_SIDE_QUERY && !fl_item_is_ids(r, index) ? r->model->model->late.expansion
-                                                                 : 0;
+    return fl_item_is_ids(r, index) ? 0 : r->answer.filled_to;
 }
 
 static size_t text_bound(const fl_request *r, size_t index) {
@@ -434,11 +455,7 @@ typedef struct taking {
 
 static bool take_cached(void *arg, const void *value, size_t size) {
     const taking *t = arg;
-    fl_request   *r = t->request;
-    if (r->lists)
-        return fl_lists_put(r->lists, t->index, value, size) == FLETCH_OK;
-    memcpy((char *)r->out.data + t->index * r->out.stride, value, size);
-    return true;
+    return fl_answer_take(&t->request->answer, t->index, value, size) == FLETCH_OK;
 }
 
 /* Whether the text that was laid down last has its result already. */
@@ -448,6 +465,14 @@ static bool is_cached(const filling *f, uint32_t k, size_t index) {
     fl_cache_key key = fl_chunk_key(f->chunk, k);
     return r->model->cache && fl_request_may_cache(r) &&
            fl_cache_find(r->model->cache, &key, take_cached, &t);
+}
+
+/* How many tokens at the end of a text are padding that nothing reads; its first token is read always. */
+static size_t padded(const fl_answer *answer, const int32_t *ids, size_t count) {
+    size_t read = count;
+    while (answer->unpadded && read > 1 && ids[read - 1] == answer->of->model->padding)
+        read--;
+    return count - read;
 }
 
 /* Text `index` becomes the next of the chunk. */
@@ -482,7 +507,7 @@ static int add_text(filling *f, size_t index) {
                        "shorten it, or allow "
                        "truncation (truncate=right)",
                        index, r->encode.max_length);
-    bool nothing = tokens == 0 && !ids && room > 0 && (r->model->model->is_static || r->looked_up);
+    bool nothing = tokens == 0 && !ids && room > 0 && r->answer.may_be_empty;
     if (nothing) { /* one token that is left out: the mean of none is zero */
         f->ids[at] = 0;
         tokens     = 1;
@@ -491,13 +516,16 @@ static int add_text(filling *f, size_t index) {
         return fl_fail(
             f->error, FLETCH_EINVAL, index, "text %zu has no tokens, and %s; leave such texts out",
             index, ids ? "an empty list of ids has no vector" : "this model's tokenizer adds none");
+    size_t unread = padded(&r->answer, f->ids + at, tokens);
+    tokens -= unread;
     f->keys[k] = (uint32_t)tokens;
     while (tokens < filled_to(r, index))
-        f->ids[at + tokens++] = r->model->filler;
+        f->ids[at + tokens++] = r->answer.of->filler;
     if (r->model->model->late.attends)
         f->keys[k] = (uint32_t)tokens;
     uint32_t skip = ids ? 0 : r->prompt_skip; /* a caller's ids are complete */
     f->cu[k + 1]  = at + (uint32_t)tokens;
+    assert(tokens <= room && f->keys[k] <= tokens);
     f->index[k]   = (uint32_t)(index - f->chunk->first);
     f->skip[k]    = nothing || skip > tokens ? (uint32_t)tokens : skip;
     f->segment[k] = (uint32_t)(paired ? pair.segment : tokens);
@@ -508,7 +536,7 @@ static int add_text(filling *f, size_t index) {
         f->chunk->texts++;
     }
     if (r->options.tokens)
-        r->options.tokens[index] = nothing ? 0 : (uint32_t)tokens;
+        r->options.tokens[index] = nothing ? 0 : (uint32_t)(tokens + unread);
     if (r->options.truncated)
         r->options.truncated[index] = cut;
     if (r->options.status)
@@ -519,8 +547,8 @@ static int add_text(filling *f, size_t index) {
 }
 
 /* Whether a feeder goes on with text `next`: also when the request has ended by a later text, for the first
- * bad one is the one to name. (locked) */
-static bool still_wanted(const fl_request *r, size_t next) {
+ * bad one is the one to name. */
+FL_LOCKED static bool still_wanted(const fl_request *r, size_t next) {
     return !r->ended || (r->error.where != FLETCH_NOWHERE && next < r->error.where);
 }
 
@@ -537,25 +565,27 @@ static void leave_out_specials(const fl_request *r, size_t text, int32_t **ids, 
     *count -= head + tail;
 }
 
-/* The queries of a chunk get their lists at once: no engine is asked. */
-static void look_up(filling *f, const fl_chunk *chunk, fl_request **over) {
-    fl_terms terms = {0};
-    uint64_t found = 0;
+/* The texts of a chunk get their results at once: no engine is asked. */
+static void finish_at_once(filling *f, const fl_chunk *chunk, fl_request **over) {
+    fl_answer *answer = &f->request->answer;
+    fl_terms   terms  = {0};
+    uint64_t   found  = 0;
     for (uint32_t k = 0; k < chunk->texts; k++) {
         uint32_t first = f->cu[k] + f->skip[k];
         size_t   text = fl_chunk_text(chunk, k), count = f->cu[k + 1] - first;
         int32_t *ids = f->ids + first;
         leave_out_specials(f->request, text, &ids, &count);
-        if (fl_lookup_text(f->request, text, ids, count, &terms, f->error) == FLETCH_OK) {
+        fl_made made = {.ids = ids, .tokens = count, .terms = &terms};
+        if (answer->ops->finish(answer, text, &made, f->error) == FLETCH_OK) {
             found++;
             continue;
         }
-        pthread_mutex_lock(&f->request->model->lock);
+        fl_model_lock(f->request->model);
         fl_request_fail_text(f->request, text, f->error, over);
-        pthread_mutex_unlock(&f->request->model->lock);
+        fl_model_unlock(f->request->model);
     }
     fl_terms_free(&terms);
-    fl_count(&f->request->model->stats, FLETCH_COUNT_LOOKED_UP_TEXTS, found);
+    fl_count(&f->request->model->stats, (fletch_counter)answer->ops->counter, found);
 }
 
 /* Queue the chunk, or give it back when it is empty; false when `next` and what follows it in its request are
@@ -575,17 +605,18 @@ static bool close_chunk(filling *f, size_t next, fl_request **over) {
         fl_count(&model->stats, FLETCH_COUNT_TOKENIZED_BYTES, f->bytes);
         fl_count(&model->stats, FLETCH_COUNT_TOKENIZE_NS, now - f->begin_ns);
     }
-    if (r->looked_up)
-        look_up(f, chunk, over);
-    pthread_mutex_lock(&model->lock);
+    const bool at_once = r->answer.ops->from_ids;
+    if (at_once)
+        finish_at_once(f, chunk, over);
+    fl_model_lock(model);
     r->tokenize_ns += now - f->begin_ns;
     r->finished += f->cached;
     r->tokens += f->cached_tokens;
-    if (r->looked_up) {
+    if (at_once) {
         r->tokens += tokens;
         fl_request_finish(r, chunk->texts, over);
     }
-    if (chunk->texts == 0 || r->ended || r->looked_up) {
+    if (chunk->texts == 0 || r->ended || at_once) {
         fl_bufpool_give(model->inputs, chunk, chunk->capacity);
     } else {
         r->tokens += tokens;
@@ -598,7 +629,7 @@ static bool close_chunk(filling *f, size_t next, fl_request **over) {
             fl_dispatch(model);
     }
     bool wanted = still_wanted(r, next);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     return wanted;
 }
 
@@ -609,21 +640,21 @@ static bool fail_text(filling *f, size_t index, fl_request **over) {
         r->options.tokens[index] = 0;
     if (r->options.truncated)
         r->options.truncated[index] = 0;
-    pthread_mutex_lock(&r->model->lock);
+    fl_model_lock(r->model);
     fl_request_fail_text(r, index, f->error, over);
     if (!r->ended)
         fl_request_finish(r, 1, over);
     bool wanted = still_wanted(r, index + 1);
-    pthread_mutex_unlock(&r->model->lock);
+    fl_model_unlock(r->model);
     return wanted;
 }
 
 /* Nobody wants the request any more: nothing where it has ended already. */
 static void give_up(filling *f, fl_request **over) {
     (void)fl_feed_given_up(f->request, f->error);
-    pthread_mutex_lock(&f->request->model->lock);
+    fl_model_lock(f->request->model);
     fl_request_end(f->request, f->error, over);
-    pthread_mutex_unlock(&f->request->model->lock);
+    fl_model_unlock(f->request->model);
 }
 
 /* Texts [first, last), or up to where the request ended. */
@@ -661,23 +692,25 @@ bool fl_feed_wanted(const fl_request *request) {
            request->ahead < request->model->window_tokens;
 }
 
-/* The next `step` texts. (locked; unlocks while it works) */
-static void feed(fl_request *request, size_t step, bool helps, fl_request **over) {
+/* The next `step` texts. (unlocks while it works) */
+FL_LOCKED static void feed(fl_request *request, size_t step, bool helps, fl_request **over) {
     fletch_model *model = request->model;
     size_t        first = request->fed;
     size_t        left  = request->texts.count - first;
     size_t        last  = first + (left < step ? left : step);
     fletch_error  error = {0};
     filling       f     = {.request = request, .helps = helps, .error = &error};
-    request->fed        = last;
+    assert(first < last && last <= request->texts.count && !request->over);
+    request->fed = last;
     request->feeders++;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     f.feeder = fl_feeder_take(model, fl_feed_unwanted, request, &error);
     if (f.feeder) {
         feed_texts(&f, first, last, over);
         fl_feeder_give(model, f.feeder);
     }
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
+    assert(request->feeders > 0);
     request->feeders--;
     if (!f.feeder)
         fl_request_end(request, &error, over);

@@ -9,14 +9,13 @@
 #include "base/buf.h"
 #include "runtime/request.h"
 
-/* Whether texts remain to be tokenised and the window has room. (locked) */
-bool fl_feed_wanted(const fl_request *request);
-/* Tokenise the next texts into chunks and queue them. (locked; unlocks while it
- * works) */
-void fl_feed(fl_request *request, fl_request **over);
+/* Whether texts remain to be tokenised and the window has room. */
+FL_LOCKED bool fl_feed_wanted(const fl_request *request);
+/* Tokenise the next texts into chunks and queue them. Unlocks while it works. */
+FL_LOCKED void fl_feed(fl_request *request, fl_request **over);
 /* Likewise a few texts of the request with the fewest tokens ahead, the oldest among equals: a submitted
- * one that nobody feeds, or, for who `helps`, any; false: none has room. (locked; unlocks) */
-bool fl_feed_next(fletch_model *model, bool helps, fl_request **over);
+ * one that nobody feeds, or, for who `helps`, any; false: none has room. (unlocks meanwhile) */
+FL_LOCKED bool fl_feed_next(fletch_model *model, bool helps, fl_request **over);
 /* Sizes of chunks: three steps for what is usual, so that requests of any size share a few buffers. */
 enum { FL_CHUNK_SMALL = 4096, FL_CHUNK_MIDDLE = 24 * 1024, FL_CHUNK_LARGE = 96 * 1024 };
 size_t fl_chunk_bytes(size_t need);
@@ -26,7 +25,7 @@ typedef struct fl_feeder fl_feeder;
 fl_feeder        *fl_feeder_take(fletch_model *model, int (*unwanted)(void *user), void *user,
                                  fletch_error *error);
 void              fl_feeder_give(fletch_model *model, fl_feeder *feeder);
-void              fl_feeders_free(fletch_model *model);
+FL_UNCHECKED void fl_feeders_free(fletch_model *model); /* the model is being closed */
 fl_token_scratch *fl_feeder_scratch(fl_feeder *feeder);
 fl_buf           *fl_feeder_text(fl_feeder *feeder); /* for texts in the making */
 /* A feeder's question: the request was cancelled or is late, or its caller wants it no more. And the error

@@ -26,8 +26,8 @@ void fl_runtime_trim(fletch_model *model, const char *why) {
                  why, (double)freed / 1e6);
 }
 
-/* End what is late; returns the next deadline. (locked) */
-static uint64_t expire(fletch_model *model, uint64_t now, fl_request **over) {
+/* End what is late; returns the next deadline. */
+FL_LOCKED static uint64_t expire(fletch_model *model, uint64_t now, fl_request **over) {
     uint64_t     next = UINT64_MAX;
     fletch_error late;
     (void)fl_request_late(&late);
@@ -56,16 +56,16 @@ static void *keep(void *arg) {
     fl_request   *over  = NULL;
     if (model->trace)
         fl_trace_thread(model->trace, "housekeeping");
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     while (!model->keeper_stop) {
         bool     fed  = fl_feed_next(model, false, &over);
         uint64_t now  = fl_clock_ns();
         uint64_t next = expire(model, now, &over);
         if (over) {
-            pthread_mutex_unlock(&model->lock);
+            fl_model_unlock(model);
             fl_requests_deliver(model, over);
             over = NULL;
-            pthread_mutex_lock(&model->lock);
+            fl_model_lock(model);
             continue;
         }
         if (fed)
@@ -74,7 +74,7 @@ static void *keep(void *arg) {
         fl_cond_wait_until(&model->keeper_wake, &model->lock, next);
         model->keeper_due = 0;
     }
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     return NULL;
 }
 
@@ -92,10 +92,10 @@ int fl_keeper_start(fletch_model *model, fletch_error *error) {
 void fl_keeper_stop(fletch_model *model) {
     if (!model->keeper_started)
         return;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     model->keeper_stop = true;
     pthread_cond_signal(&model->keeper_wake);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     pthread_join(model->keeper, NULL);
     model->keeper_started = false;
 }

@@ -6,10 +6,11 @@
 #include <stdint.h>
 
 #include "fletch.h"
+#include "runtime/locked.h"
 
-int  fl_keeper_start(fletch_model *model, fletch_error *error);
-void fl_keeper_stop(fletch_model *model);
-void fl_keeper_wake(fletch_model *model, uint64_t due_ns); /* (locked) look no later than this */
+int            fl_keeper_start(fletch_model *model, fletch_error *error);
+void           fl_keeper_stop(fletch_model *model);
+FL_LOCKED void fl_keeper_wake(fletch_model *model, uint64_t due_ns); /* look no later than this */
 /* Give kept buffers and pages of files back. Not locked. */
 void fl_runtime_trim(fletch_model *model, const char *why);
 /* Before a batch: if nobody did lately, see whether memory is scarce, and then trim. Not locked. */

@@ -23,8 +23,6 @@
 #include "runtime/embed.h"
 #include "runtime/feed.h"
 #include "runtime/housekeeper.h"
-#include "runtime/lookup.h"
-#include "runtime/maxsim.h"
 #include "runtime/open.h"
 #include "runtime/runner.h"
 #include "runtime/runtime.h"
@@ -73,15 +71,25 @@ static int mark_tokens(fletch_model *m, fl_tokenizer_options *options, fletch_er
     return fl_tokenizer_open(&m->tokenizer, &again, options, error);
 }
 
-static int open_tokenizer(fletch_model *m, fletch_error *error) {
-    const fl_model *model = m->model;
-    fl_buf          file  = {0};
-    int status = fl_file_read(model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, &file, error);
-    if (status == FLETCH_EINVAL) { /* not a file, or too large for one: damage, not a wrong call */
-        status = FLETCH_EMODEL;
-        if (error)
-            error->code = status;
+/* The text of tokenizer.json: of the file, or what was made of a GGUF. */
+static int read_tokenizer(fl_model *model, fl_buf *out, fletch_error *error) {
+    if (model->gguf) {
+        *out                  = model->tokenizer_text;
+        model->tokenizer_text = (fl_buf){0};
+        return FLETCH_OK;
     }
+    int status = fl_file_read(model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, out, error);
+    if (status != FLETCH_EINVAL)
+        return status;
+    if (error) /* not a file, or too large for one: damage, not a wrong call */
+        error->code = FLETCH_EMODEL;
+    return FLETCH_EMODEL;
+}
+
+static int open_tokenizer(fletch_model *m, fletch_error *error) {
+    const fl_model *model  = m->model;
+    fl_buf          file   = {0};
+    int             status = read_tokenizer(m->model, &file, error);
     if (status < 0) {
         fl_buf_free(&file);
         return fl_model_add_hint(status, error);
@@ -96,12 +104,13 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%s: the path is too long",
                        model->tokenizer_path);
     }
-    /* A static model's is tokenizer.json alone. */
+    /* A static model's is tokenizer.json alone, and so is what a GGUF says. */
+    const bool           alone   = model->is_static || model->gguf;
     fl_tokenizer_options options = {.source       = model->tokenizer_path,
-                                    .folder       = model->is_static ? NULL : folder,
-                                    .config_read  = !model->is_static,
+                                    .folder       = alone ? NULL : folder,
+                                    .config_read  = !alone,
                                     .config       = model->tokenizer_config,
-                                    .family       = model->is_static ? NULL : model->model_type,
+                                    .family       = alone ? NULL : model->model_type,
                                     .config_class = model->config_class,
                                     .class_name   = model->tokenizer_class,
                                     .class_forced = model->tokenizer_forced,
@@ -217,16 +226,6 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
                        "model.dimensions is %lld (%s), but the model has %u; set at most that",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS),
                        model->dimensions);
-    m->dimensions = model->dimensions;
-    if (asked > 0)
-        m->dimensions = (uint32_t)asked;
-    else if (!whole && model->truncate_dim > 0 && model->truncate_dim < model->dimensions)
-        m->dimensions = model->truncate_dim;
-    const char *normalize = fl_config_text(m->config, FL_KEY_MODEL_NORMALIZE);
-    bool        wanted    = strcmp(normalize, "true") == 0;
-    m->normalize          = strcmp(normalize, "auto") == 0 ? model->normalize : wanted;
-    m->renormalize        = asked > 0 || wanted;
-    m->row_width          = fl_encoder_width(&model->encoder);
     if (model->encoder.desc.word_rows > 0) /* an .onnx file alone tells none */
         fl_encoder_switches(&model->encoder.desc, m->switches, sizeof m->switches);
     for (uint32_t i = 0, used = 0; i < model->encoder.pooling_count && used < sizeof m->pooling;
@@ -236,10 +235,7 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
             model->head == FL_HEAD_SPARSE ? "splade"
             : model->head == FL_HEAD_LATE ? "none"
                                           : fl_pooling_name(model->encoder.pooling[i]));
-    for (uint32_t i = 0; i < model->stage_count; i++)
-        if (model->stages[i].out > m->row_width)
-            m->row_width = model->stages[i].out;
-    return FLETCH_OK;
+    return fl_results_open(&m->results, model, m->tokenizer, m->config, error);
 }
 
 static int open_folder(fletch_model *m, const char *name, bool tokenizer_only,
@@ -276,7 +272,6 @@ static int open_memory(fletch_model *m, fletch_error *error) {
         .root      = "",
         .log       = fl_config_log(c),
     };
-    m->zero_copy   = fl_config_bool(c, FL_KEY_IO_ZERO_COPY);
     m->queue_limit = (uint64_t)fl_config_int(c, FL_KEY_SERVER_MAX_QUEUE_TOKENS);
     FL_TRY(fl_memory_open(&m->memory, &options, error));
     m->predict =
@@ -297,7 +292,7 @@ static int reserve_chunks(fletch_model *m, fletch_error *error) {
     return FLETCH_OK;
 }
 
-static int open_pools(fletch_model *m, fletch_error *error) {
+FL_UNCHECKED static int open_pools(fletch_model *m, fletch_error *error) {
     const fl_config   *c       = m->config;
     fl_bufpool_options options = {
         .enable      = fl_config_bool(c, FL_KEY_POOL_ENABLE),
@@ -328,7 +323,7 @@ static bool chooses(const fletch_model *m, fl_key budget) {
 /* The token budget of a batch: what the user set, or as many as the engine gains by; never more than
  * every open replica takes (replica.c sees to those that open later), and under a memory limit no more
  * than are predicted to fit. */
-static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
+FL_LOCKED static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
     const fl_engine_info *info = &replica->info;
     uint32_t              most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
     for (uint32_t r = 0; r < m->replicas->count; r++) { /* devices may differ in memory */
@@ -372,8 +367,8 @@ static uint32_t short_call_of(const fletch_model *m, uint32_t batch_texts) {
 /* Smaller budgets only cost speed: the least that a target latency may lead to. */
 enum { LEAST_SHARE = 64 };
 
-/* The rules of the queue follow the replicas that are open. (locked) */
-static void set_rules(fletch_model *m) {
+/* The rules of the queue follow the replicas that are open. */
+FL_LOCKED static void set_rules(fletch_model *m) {
     const fl_config  *c       = m->config;
     const fl_replica *replica = fl_replicas_first(m->replicas);
     uint32_t          texts   = texts_of(m, replica);
@@ -406,7 +401,7 @@ static int open_trace(fletch_model *m, fletch_error *error) {
 }
 
 /* A key that was set, and that the engine in use does not read: its user should not wait for an effect. */
-static void tell_ignored(const fletch_model *m) {
+FL_UNCHECKED static void tell_ignored(const fletch_model *m) {
     static const struct {
         fl_key      key;
         const char *engine;
@@ -439,7 +434,7 @@ static int open_cache(fletch_model *m, fletch_error *error) {
                : fl_cache_open(&m->cache, bytes, m->predict ? m->memory : NULL, &m->stats, error);
 }
 
-static int open_engines(fletch_model *m, fletch_error *error) {
+FL_UNCHECKED static int open_engines(fletch_model *m, fletch_error *error) {
     FL_TRY(open_memory(m, error));
     FL_TRY(open_trace(m, error));
     FL_TRY(fl_replicas_open(&m->replicas, m, m->config, false, error));
@@ -452,21 +447,6 @@ static int open_engines(fletch_model *m, fletch_error *error) {
     return fl_keeper_start(m, error);
 }
 
-/* A sparse vector by tokens has no weights of these, as FlagEmbedding leaves them out. */
-static int skip_specials(fletch_model *m, fletch_error *error) {
-    static const fl_named_token out[] = {FL_TOKEN_CLS, FL_TOKEN_EOS, FL_TOKEN_PAD, FL_TOKEN_UNK};
-    uint32_t                    vocab = m->model->encoder.desc.vocab;
-    m->skipped                        = fl_alloc_zero(vocab, sizeof *m->skipped);
-    if (!m->skipped)
-        return fl_fail_nomem(error, vocab * sizeof *m->skipped, "a skiplist");
-    for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
-        int32_t id = fl_tokenizer_named(m->tokenizer, out[i]);
-        if (id >= 0 && (uint32_t)id < vocab)
-            m->skipped[id] = true;
-    }
-    return FLETCH_OK;
-}
-
 static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fletch_error *error) {
     FL_TRY(open_folder(m, name, tokenizer_only, error));
     FL_TRY(open_tokenizer(m, error));
@@ -477,15 +457,9 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
     FL_TRY(resolve_prompt(m, error));
     FL_TRY(resolve_lengths(m, error));
     FL_TRY(resolve_output(m, error));
-    if (m->model->head == FL_HEAD_LATE)
-        FL_TRY(fl_late_open(m, error));
-    if (m->model->weigher.weight)
-        FL_TRY(skip_specials(m, error));
-    else if (m->model->weigher_refused)
+    if (m->model->weigher_refused)
         fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "there are no sparse vectors: %s",
                      m->model->weigher_refused);
-    if (m->model->lookup.there)
-        FL_TRY(fl_lookup_open(m, error));
     m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
     if (m->batch_tokens < m->length_limit) /* a text longer than the budget goes alone */
         m->batch_tokens = m->length_limit;
@@ -531,18 +505,18 @@ static void drain(fletch_model *m) {
     fl_request  *over = NULL;
     fletch_error why;
     fl_fail(&why, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model was closed");
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     m->closing = true;
     for (fl_request *next, *request = m->live; request; request = next) {
         next = request->after;
         fl_request_end(request, &why, &over);
     }
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     fl_requests_deliver(m, over);
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     while (m->live_count > 0)
         fl_cond_wait_until(&m->left, &m->lock, UINT64_MAX);
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
 }
 
 static void *close_elsewhere(void *arg) {
@@ -554,14 +528,14 @@ static void *close_elsewhere(void *arg) {
  * itself. */
 static bool inside_callback(fletch_model *m) {
     bool inside = false;
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     for (const fl_delivery *d = m->deliveries; d; d = d->next)
         inside = inside || pthread_equal(d->thread, pthread_self());
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     return inside;
 }
 
-void fl_runtime_close(fletch_model *m) {
+FL_UNCHECKED void fl_runtime_close(fletch_model *m) {
     if (!m)
         return;
     pthread_t thread;
@@ -583,8 +557,7 @@ void fl_runtime_close(fletch_model *m) {
     fl_bufpool_close(m->outputs);
     fl_cache_close(m->cache);
     fl_memory_close(m->memory);
-    fl_free(m->skipped);
-    fl_free(m->lookup);
+    fl_results_close(&m->results);
     fl_tokenizer_close(m->tokenizer);
     fl_model_close(m->model);
     fletch_config_free(m->config);
@@ -622,22 +595,22 @@ static fl_config *engine_config(const fletch_model *m, const fl_config *from, fl
 
 static int begin_reopening(fletch_model *m, fletch_error *error) {
     int status = FLETCH_OK;
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     if (m->closing || m->reopening)
         status = fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "the model is being %s",
                          m->closing ? "closed" : "reopened; wait for that to end");
     else
         m->reopening = true, m->live_count++;
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     return status;
 }
 
 static void end_reopening(fletch_model *m) {
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     m->reopening = false;
     fl_model_left(m); /* closing waits for us too */
     pthread_cond_broadcast(&m->left);
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
 }
 
 static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
@@ -652,12 +625,12 @@ static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
         fl_replicas_close(set);
         return status;
     }
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     fl_replicas *old = m->replicas;
     m->replicas      = set;
     set_rules(m);
     fl_dispatch(m);
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     fl_replicas_close(old);
     if (m->cache) /* another provider's rows differ in their last bits */
         fl_cache_empty(m->cache);
@@ -678,27 +651,23 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     fletch_request       request = FLETCH_REQUEST_INIT;
     fletch_lists        *lists   = NULL;
     options.no_cache             = 1;
-    float *row                   = fl_alloc_array(m->dimensions, sizeof *row);
+    float *row                   = fl_alloc_array(m->results.dimensions, sizeof *row);
     int    status                = FLETCH_OK;
     if (!row)
-        return fl_fail_nomem(error, m->dimensions * sizeof *row, "a row");
+        return fl_fail_nomem(error, m->results.dimensions * sizeof *row, "a row");
     request.texts   = fletch_texts_from_strings(&text, 1);
     request.options = &options;
-    request.out     = fletch_matrix_f32(row, 1, m->dimensions);
+    request.out     = fletch_matrix_f32(row, 1, m->results.dimensions);
     options.prompt_name =
         m->model->lookup.there ? "document" : NULL; /* the side that is computed */
-    request.kind = m->model->head == FL_HEAD_SCORES   ? FLETCH_KIND_SCORES
-                   : m->model->head == FL_HEAD_SPARSE ? FLETCH_KIND_SPARSE
-                   : m->model->head == FL_HEAD_LATE   ? FLETCH_KIND_TOKENS
-                                                      : FLETCH_KIND_DENSE;
+    request.kind = fl_result_native(m->model);
     if (m->model->chat_count > 0) /* it scores pairs alone */
         request.second = &request.texts;
-    bool listed = request.kind == FLETCH_KIND_SPARSE || request.kind == FLETCH_KIND_TOKENS;
-    pthread_mutex_lock(&m->lock);
+    fl_model_lock(m);
     uint32_t slots = m->replicas->slots;
-    pthread_mutex_unlock(&m->lock);
+    fl_model_unlock(m);
     for (uint32_t s = 0; s < slots && status == FLETCH_OK; s++) {
-        status = fl_runtime_wait(m, &request, listed ? &lists : NULL, error);
+        status = fl_runtime_wait(m, &request, &lists, error);
         fl_lists_free((fl_lists *)(void *)lists);
         lists = NULL;
     }

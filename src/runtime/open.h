@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "fletch.h"
+#include "runtime/locked.h"
 
 int  fl_runtime_open(fletch_model **out, const char *name, const fl_config *config,
                      bool tokenizer_only, fletch_error *error);
@@ -17,7 +18,7 @@ int  fl_runtime_warm(fletch_model *model, fletch_error *error);
  * are. */
 int fl_runtime_prompt(const fletch_model *model, const char *name, const char **text,
                       fletch_error *error);
-/* A request or a caller is gone. (locked) */
-void fl_model_left(fletch_model *model);
+/* A request or a caller is gone. */
+FL_LOCKED void fl_model_left(fletch_model *model);
 
 #endif

@@ -8,6 +8,7 @@
  * Proof   tests/unit/test_queue.c. */
 #include "runtime/queue.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 enum {
@@ -19,12 +20,14 @@ enum {
 static const uint64_t urgent_memory_ns = 1000000000U;
 
 static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
+    assert(lane->texts >= texts && lane->tokens >= tokens);
     lane->texts -= texts;
     lane->tokens -= tokens;
 }
 
 void fl_queue_push(fl_queue *queue, fl_chunk *chunk, uint64_t now) {
-    fl_lane *lane    = &queue->lane[chunk->request->lane];
+    fl_lane *lane = &queue->lane[chunk->request->lane];
+    assert(!chunk->queued && chunk->texts > 0 && chunk->taken == 0);
     chunk->before    = lane->tail;
     chunk->after     = NULL;
     chunk->queued    = true;
@@ -41,6 +44,9 @@ void fl_queue_push(fl_queue *queue, fl_chunk *chunk, uint64_t now) {
 
 /* Take the chunk out of the list; its texts were taken or are given up. */
 static void unlink_chunk(fl_lane *lane, fl_chunk *chunk) {
+    assert(chunk->queued && lane->chunks > 0);
+    assert(chunk->before ? chunk->before->after == chunk : lane->head == chunk);
+    assert(chunk->after ? chunk->after->before == chunk : lane->tail == chunk);
     if (chunk->before)
         chunk->before->after = chunk->after;
     else
@@ -60,6 +66,19 @@ void fl_queue_remove(fl_queue *queue, fl_chunk *chunk) {
     fl_lane *lane = &queue->lane[chunk->request->lane];
     subtract(lane, chunk->texts - chunk->taken, chunk->cu[chunk->texts] - chunk->cu[chunk->taken]);
     unlink_chunk(lane, chunk);
+}
+
+/* What a lane says it holds is what is linked in it. For asserts alone, hence inline. */
+static inline bool lane_is_whole(const fl_lane *lane) {
+    uint64_t        chunks = 0, texts = 0, tokens = 0;
+    const fl_chunk *last = NULL;
+    for (const fl_chunk *chunk = lane->head; chunk; last = chunk, chunk = chunk->after) {
+        chunks++;
+        texts += chunk->texts - chunk->taken;
+        tokens += chunk->cu[chunk->texts] - chunk->cu[chunk->taken];
+    }
+    return last == lane->tail && chunks == lane->chunks && texts == lane->texts &&
+           tokens == lane->tokens;
 }
 
 /* ---- When ------------------------------------------------------------------------------------ */
@@ -119,6 +138,7 @@ static bool fits(const taking *t, const fl_chunk *chunk, uint64_t limit) {
 static uint64_t take_chunk(taking *t, fl_lane *lane, fl_chunk *chunk, uint64_t limit) {
     uint64_t tokens = 0;
     uint32_t texts  = 0;
+    assert(chunk->queued && chunk->taken < chunk->texts);
     while (chunk->taken < chunk->texts && fits(t, chunk, limit)) {
         uint32_t length    = fl_chunk_length(chunk, chunk->taken);
         t->items[t->count] = (fl_item){.chunk = chunk, .k = chunk->taken++};
@@ -187,6 +207,8 @@ uint32_t fl_queue_take(fl_queue *queue, uint64_t now, uint32_t idle, fl_item *it
     queue->bulk_credit = both && earned > bulk ? earned - bulk : 0;
     queue->urgent_ns   = interactive ? now : queue->urgent_ns;
     queue->left_ns     = now;
+    assert(t.count <= capacity);
+    assert(lane_is_whole(&queue->lane[0]) && lane_is_whole(&queue->lane[1]));
     return t.count;
 }
 

@@ -108,14 +108,9 @@ void fl_repeats_find(fl_request *r) {
 
 /* The row or list of text `index`, which repeats text `first`. */
 static int copy_result(fl_request *r, size_t index, size_t first) {
-    if (r->lists && !r->matches) {
-        const fletch_list *list = &r->lists->list[first];
-        return fl_lists_put(r->lists, index, list->values, fl_list_bytes(list));
-    }
-    char *rows = r->out.data;
-    memcpy(rows + index * r->out.stride, rows + first * r->out.stride,
-           fletch_row_bytes(r->out.cols, r->out.dtype));
-    return FLETCH_OK;
+    size_t      size;
+    const void *bytes = fl_answer_bytes(&r->answer, first, &size);
+    return fl_answer_take(&r->answer, index, bytes, size);
 }
 
 void fl_repeats_copy(fl_request *r) {

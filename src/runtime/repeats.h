@@ -15,7 +15,7 @@
 #include "runtime/request.h"
 
 /* Sets request->same and counts its repeats as finished. */
-void fl_repeats_find(fl_request *request);
+FL_UNCHECKED void fl_repeats_find(fl_request *request);
 
 /* Whether text `index` is a repeat. */
 static inline bool fl_repeats_has(const fl_request *request, size_t index) {
@@ -24,6 +24,6 @@ static inline bool fl_repeats_has(const fl_request *request, size_t index) {
 
 /* A request that is over: its repeats get what their firsts have. May leave an error there (lists need
  * memory). */
-void fl_repeats_copy(fl_request *request);
+FL_UNCHECKED void fl_repeats_copy(fl_request *request);
 
 #endif

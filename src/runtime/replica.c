@@ -12,6 +12,7 @@
  *         again with back-off; where no other works, on the next provider of the chain if need be.
  * Threads One per slot, all signals blocked. See replica.h.
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
+#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,8 +149,9 @@ static uint32_t groups_of(const fl_replicas *set, const char *provider) {
 }
 
 /* One more replica, still closed. */
-static int add_replica(fl_replicas *set, const fl_engine_ops *ops, const char *provider,
-                       uint32_t device, uint32_t groups, fletch_error *error) {
+FL_UNCHECKED static int add_replica(fl_replicas *set, const fl_engine_ops *ops,
+                                    const char *provider, uint32_t device, uint32_t groups,
+                                    fletch_error *error) {
     fl_replica *replica = &set->replica[set->count];
     memset(replica, 0, sizeof *replica);
     replica->set      = set;
@@ -206,7 +208,7 @@ bool fl_replica_broke(fl_replica *replica, const char *why) {
 }
 
 /* It could not be opened, and will be tried again. What is wrong is told once, not at every try. */
-static void fail_replica(fl_replica *replica, const fletch_error *why) {
+FL_LOCKED static void fail_replica(fl_replica *replica, const fletch_error *why) {
     fletch_model *model = replica->set->model;
     uint64_t      wait  = fl_replica_backoff(replica->failures++);
     bool          news  = fl_replica_broke(replica, why->message);
@@ -219,8 +221,8 @@ static void fail_replica(fl_replica *replica, const fletch_error *why) {
 /* All engines, side by side where each has a device of its own: what takes long is to bring the weights
  * there. Groups of one processor take turns, since each would slow down the others. Those that do not
  * open begin as broken, unless none does: then it is the first's failure. */
-static int open_engines(fl_replicas *set, const fl_engine_options *options, bool together,
-                        fletch_error *error) {
+FL_UNCHECKED static int open_engines(fl_replicas *set, const fl_engine_options *options,
+                                     bool together, fletch_error *error) {
     uint32_t opened = 0;
     opening *all    = fl_alloc_zero(set->count, sizeof *all);
     if (!all)
@@ -267,8 +269,8 @@ static void close_replica(fl_replica *replica) {
 }
 
 /* One provider of the chain (fl_provider_fn): those of its devices that open, one at least. */
-static int open_all(void *arg, const fl_engine_ops *ops, const char *provider,
-                    const fl_engine_options *options, fletch_error *error) {
+FL_UNCHECKED static int open_all(void *arg, const fl_engine_ops *ops, const char *provider,
+                                 const fl_engine_options *options, fletch_error *error) {
     fl_replicas *set     = arg;
     uint32_t     devices = ops->devices ? ops->devices(options) : 1;
     uint32_t     groups  = groups_of(set, provider);
@@ -326,7 +328,7 @@ int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, 
 
 /* A slot that `by_caller` may use: one that a caller's thread may run, its own thread inside a callback
  * included, or one whose own thread sleeps and can be woken. */
-static bool may_use(const fl_runner *slot, bool by_caller) {
+FL_LOCKED static bool may_use(const fl_runner *slot, bool by_caller) {
     if (slot->busy || slot->orphan || fl_runner_spare(slot))
         return false;
     if (!by_caller)
@@ -335,7 +337,7 @@ static bool may_use(const fl_runner *slot, bool by_caller) {
            (slot->away && pthread_equal(slot->thread, pthread_self()));
 }
 
-static bool less_loaded(const fl_replica *a, const fl_replica *b) {
+FL_LOCKED static bool less_loaded(const fl_replica *a, const fl_replica *b) {
     if (a->outstanding != b->outstanding)
         return a->outstanding < b->outstanding;
     return a->cold && !b->cold;
@@ -368,6 +370,7 @@ void fl_replica_hold(fl_replica *replica) {
 }
 
 void fl_replica_let_go(fl_replica *replica) {
+    assert(replica->held > 0);
     if (--replica->held > 0)
         return;
     pthread_cond_broadcast(&replica->set->model->left); /* closing the set may wait for it */
@@ -383,7 +386,7 @@ bool fl_replicas_usable(const fl_replicas *set) {
 
 /* A slot whose thread is away in a callback would idle, and a call from inside that callback would
  * wait for itself: let a caller that sleeps carry. */
-static void wake_caller(fletch_model *model) {
+FL_LOCKED static void wake_caller(fletch_model *model) {
     const fl_runner *slot = fl_runner_free(model->replicas, true);
     uint64_t         due;
     if (!slot || !slot->away)
@@ -424,20 +427,21 @@ static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
     fl_replica   *replica = arg;
     fletch_model *model   = replica->set->model;
     bool          elsewhere;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     elsewhere         = strcmp(replica->provider, provider) != 0;
     replica->ops      = ops;
     replica->provider = provider;
     replica->device   = strcmp(provider, replica->home) == 0 ? replica->home_device : 0;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     if (elsewhere)
         fl_log_write(options->log, FL_LOG_WARNING, "replica %u goes on with provider %s",
                      replica->number, provider);
     return open_engine(replica, options, error);
 }
 
-/* Nothing runs any more: what waits has no engine to wait for. (locked) */
-static void fail_everything(fletch_model *model, const fletch_error *why, fl_request **over) {
+/* Nothing runs any more: what waits has no engine to wait for. */
+FL_LOCKED static void fail_everything(fletch_model *model, const fletch_error *why,
+                                      fl_request **over) {
     while (model->orphans) {
         fl_runner *slot = model->orphans;
         model->orphans  = slot->next_orphan;
@@ -452,16 +456,16 @@ static void fail_everything(fletch_model *model, const fletch_error *why, fl_req
     }
 }
 
-/* Whether another replica of the set is ready: then this one waits for its own device. (locked) */
-static bool others_work(const fl_replica *replica) {
+/* Whether another replica of the set is ready: then this one waits for its own device. */
+FL_LOCKED static bool others_work(const fl_replica *replica) {
     for (uint32_t r = 0; r < replica->set->count; r++)
         if (r != replica->number && !replica->set->replica[r].broken)
             return true;
     return false;
 }
 
-/* A device that came later may take less than those that are open. (locked) */
-static void keep_to(fletch_model *model, uint32_t most) {
+/* A device that came later may take less than those that are open. */
+FL_LOCKED static void keep_to(fletch_model *model, uint32_t most) {
     fl_adapt *adapt = &model->adapt;
     if (most == 0 || most >= adapt->most)
         return;
@@ -469,8 +473,8 @@ static void keep_to(fletch_model *model, uint32_t most) {
     model->queue.rules.max_tokens = adapt->budget;
 }
 
-/* Away from home: when to look next. (locked) */
-static void plan_look(fl_replica *replica) {
+/* Away from home: when to look next. */
+FL_LOCKED static void plan_look(fl_replica *replica) {
     bool     away = strcmp(replica->provider, replica->home) != 0;
     uint32_t bits = replica->looks < 20 ? replica->looks : 20;
     uint64_t wait = look_first_ns << bits;
@@ -481,13 +485,13 @@ static void plan_look(fl_replica *replica) {
 }
 
 /* A replica that works, but elsewhere: where its own provider can be had again it counts as broken, which
- * opens it from the head of the chain. (locked; unlocks meanwhile) */
-static void look_home(fl_replica *replica) {
+ * opens it from the head of the chain. (unlocks meanwhile) */
+FL_LOCKED static void look_home(fl_replica *replica) {
     fletch_model *model = replica->set->model;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     bool back =
         fl_provider_is_usable(model, replica->set->config, replica->home, replica->home_device);
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     plan_look(replica);
     if (!back || replica->broken)
         return;
@@ -498,9 +502,8 @@ static void look_home(fl_replica *replica) {
     replica->retry_ns = 0;
 }
 
-/* Close and open the engine of a broken replica; its slots are idle. (locked;
- * unlocks meanwhile) */
-static void reopen(fl_replica *replica, fl_request **over) {
+/* Close and open the engine of a broken replica; its slots are idle. (unlocks meanwhile) */
+FL_LOCKED static void reopen(fl_replica *replica, fl_request **over) {
     fletch_model *model  = replica->set->model;
     fl_engine    *engine = replica->engine;
     fletch_error  error  = {0};
@@ -508,14 +511,14 @@ static void reopen(fl_replica *replica, fl_request **over) {
     replica->mending     = true;
     const char *before   = replica->provider;
     const char *provider = others_work(replica) ? replica->home : NULL;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     if (engine)
         replica->ops->close(engine);
     int status =
         fl_provider_walk(model, replica->set->config, provider, open_again, replica, &error);
     if (status == FLETCH_OK && model->cache && strcmp(before, replica->provider) != 0)
         fl_cache_empty(model->cache); /* another provider's rows differ in their last bits */
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     replica->mending = false;
     if (status == FLETCH_OK) {
         replica->broken     = false;
@@ -540,21 +543,21 @@ static void reopen(fl_replica *replica, fl_request **over) {
 
 /* ---- The thread of a slot -------------------------------------------------------------------- */
 
-static void deliver(fl_runner *slot, fl_request **over) {
+FL_LOCKED static void deliver(fl_runner *slot, fl_request **over) {
     fletch_model *model = slot->replica->set->model;
     if (!*over)
         return;
     slot->away = true;
     fl_dispatch(model);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     fl_requests_deliver(model, *over);
     *over = NULL;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     slot->away = false;
 }
 
-/* Sleep until woken or `due`. (locked) */
-static void sleep_until(fl_runner *slot, uint64_t due) {
+/* Sleep until woken or `due`. */
+FL_LOCKED static void sleep_until(fl_runner *slot, uint64_t due) {
     slot->armed_ns = due;
     slot->sleeping = true;
     fl_cond_wait_until(&slot->wake, &slot->replica->set->model->lock, due);
@@ -562,8 +565,8 @@ static void sleep_until(fl_runner *slot, uint64_t due) {
     slot->armed_ns = UINT64_MAX;
 }
 
-/* For the trace. (locked) */
-static void name_thread(const fl_runner *slot) {
+/* For the trace. */
+FL_LOCKED static void name_thread(const fl_runner *slot) {
     const fl_replica *replica = slot->replica;
     char              name[32];
     snprintf(name, sizeof name, "%s %u slot %u", replica->provider, replica->number, slot->number);
@@ -578,7 +581,7 @@ static void *drive(void *arg) {
     fletch_model *model   = set->model;
     fl_request   *over    = NULL;
     pin_to(replica);
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     name_thread(slot);
     while (!set->stop || slot->orphan || slot->busy) {
         uint64_t now = fl_clock_ns(), due = UINT64_MAX;
@@ -598,7 +601,7 @@ static void *drive(void *arg) {
         }
         deliver(slot, &over);
     }
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     return NULL;
 }
 
@@ -617,21 +620,21 @@ int fl_replicas_start(fl_replicas *set, fletch_error *error) {
 /* Who asks an engine what it is doing (devices.c) is gone after that. */
 static void wait_until_let_go(fl_replica *replica) {
     fletch_model *model = replica->set->model;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     while (replica->held > 0)
         fl_cond_wait_until(&model->left, &model->lock, UINT64_MAX);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
 }
 
 void fl_replicas_close(fl_replicas *set) {
     if (!set)
         return;
-    pthread_mutex_lock(&set->model->lock);
+    fl_model_lock(set->model);
     set->stop = true;
     for (uint32_t r = 0; r < set->count; r++)
         for (uint32_t s = 0; s < set->replica[r].slot_count; s++)
             pthread_cond_signal(&set->replica[r].slots[s].wake);
-    pthread_mutex_unlock(&set->model->lock);
+    fl_model_unlock(set->model);
     for (uint32_t r = 0; r < set->count; r++)
         for (uint32_t s = 0; s < set->replica[r].slot_count; s++)
             if (set->replica[r].slots[s].started)

@@ -64,17 +64,17 @@ struct fl_replica {
     uint16_t      *cores;        /* owned [threads], or NULL */
     uint32_t       threads;
     fl_engine_info info;
-    bool           cold; /* no batch went through since it opened */
-    bool           broken;
-    bool           mending;               /* being opened again: engine and info are in flux */
-    uint32_t       failures;              /* in a row */
-    uint32_t       breaks;                /* forwards that broke it since its last good batch */
-    uint64_t       retry_ns;              /* when to open it again */
-    uint64_t       outstanding;           /* tokens in its slots */
-    atomic_uint_fast64_t batches, tokens; /* that it carried; without the lock */
-    atomic_uint_fast64_t ways[FL_WAYS];   /* that their texts and runs took; likewise */
-    uint32_t             busy;            /* slots */
-    uint32_t             held;            /* by who asks the engine something: it is not closed */
+    bool           cold FL_GUARDED; /* no batch went through since it opened */
+    bool           broken FL_GUARDED;
+    bool           mending FL_GUARDED;     /* being opened again: engine and info are in flux */
+    uint32_t       failures FL_GUARDED;    /* in a row */
+    uint32_t       breaks FL_GUARDED;      /* forwards that broke it since its last good batch */
+    uint64_t       retry_ns FL_GUARDED;    /* when to open it again */
+    uint64_t       outstanding FL_GUARDED; /* tokens in its slots */
+    atomic_uint_fast64_t batches, tokens;  /* that it carried; without the lock */
+    atomic_uint_fast64_t ways[FL_WAYS];    /* that their texts and runs took; likewise */
+    uint32_t             busy FL_GUARDED;  /* slots */
+    uint32_t             held FL_GUARDED;  /* by who asks the engine something: it is not closed */
     uint32_t             slot_count;
     fl_runner           *slots; /* owned [slot_count] */
 };
@@ -100,29 +100,29 @@ int fl_replicas_start(fl_replicas *set, fletch_error *error);
  * NULL is a no-op. */
 void fl_replicas_close(fl_replicas *set);
 
-/* Whether its engine and what `info` borrows of it are there. (locked) */
-static inline bool fl_replica_is_open(const fl_replica *replica) {
+/* Whether its engine and what `info` borrows of it are there. */
+FL_LOCKED static inline bool fl_replica_is_open(const fl_replica *replica) {
     return !replica->mending && replica->engine != NULL;
 }
-/* The first that is open, to speak for all; NULL: none. (locked) */
-fl_replica *fl_replicas_first(const fl_replicas *set);
-/* It does not work, and why; false: that is known. (locked, or before anybody else has the set) */
-bool fl_replica_broke(fl_replica *replica, const char *why);
+/* The first that is open, to speak for all; NULL: none. */
+FL_LOCKED fl_replica *fl_replicas_first(const fl_replicas *set);
+/* It does not work, and why; false: that is known. */
+FL_LOCKED bool fl_replica_broke(fl_replica *replica, const char *why);
 /* Who asks an open engine something without the lock holds its replica meanwhile: it is not mended, its
- * set not closed. (locked) */
-void fl_replica_hold(fl_replica *replica);
-void fl_replica_let_go(fl_replica *replica);
+ * set not closed. */
+FL_LOCKED void fl_replica_hold(fl_replica *replica);
+FL_LOCKED void fl_replica_let_go(fl_replica *replica);
 /* A free slot of the ready replica with the fewest outstanding tokens, a cold one first among equals:
  * for a caller's own thread where the engine allows that (`by_caller`), else one whose thread sleeps.
- * NULL: none. (locked) */
-fl_runner *fl_runner_free(fl_replicas *set, bool by_caller);
+ * NULL: none. */
+FL_LOCKED fl_runner *fl_runner_free(fl_replicas *set, bool by_caller);
 /* How long to wait before a replica is opened again that failed `times` times: 100 ms, 200 … 30 s. */
 uint64_t fl_replica_backoff(uint32_t times);
 /* Whether any replica is ready, or may be soon (not after its first failed
- * reopening). (locked) */
-bool fl_replicas_usable(const fl_replicas *set);
+ * reopening). */
+FL_LOCKED bool fl_replicas_usable(const fl_replicas *set);
 /* Wake a slot's thread if a batch may leave, or tell one when to look again; where all threads call
- * back, a caller that waits. (locked) */
-void fl_dispatch(fletch_model *model);
+ * back, a caller that waits. */
+FL_LOCKED void fl_dispatch(fletch_model *model);
 
 #endif

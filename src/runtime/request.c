@@ -11,13 +11,13 @@
 #include "runtime/request.h"
 #include "runtime/feed.h"
 #include "runtime/housekeeper.h"
-#include "runtime/maxsim.h"
 #include "runtime/open.h"
+#include "runtime/query_first.h"
 #include "runtime/repeats.h"
-#include "runtime/row_output.h"
 #include "runtime/runtime.h"
 #include "runtime/submit.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -28,11 +28,11 @@
 /* ---- The free list --------------------------------------------------------------------------- */
 
 fl_request *fl_request_new(fletch_model *model, fletch_error *error) {
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     fl_request *request = model->idle_requests;
     if (request)
         model->idle_requests = request->after;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     if (request) {
         request->after = NULL;
         return request;
@@ -47,17 +47,12 @@ fl_request *fl_request_new(fletch_model *model, fletch_error *error) {
     return request;
 }
 
-void fl_request_drop_lists(fl_request *request) {
-    fl_lists_free(request->lists);
-    fl_lists_free((fl_lists *)(void *)request->query_rows);
-    request->lists      = NULL;
-    request->query_rows = NULL;
-}
-
 void fl_request_recycle(fl_request *request) {
     fletch_model  *model   = request->model;
     pthread_cond_t changed = request->changed;
-    fl_request_drop_lists(request); /* of one that did not begin: they are empty */
+    assert(request->feeders == 0 && request->running == 0 && !request->chunks);
+    assert(!request->waiting && !request->held && request->ticket == 0);
+    fl_answer_drop(&request->answer); /* of one that did not begin: its lists are empty */
     if (request->query_ids)
         fl_bufpool_give(model->inputs, request->query_ids, request->query_capacity);
     if (request->same)
@@ -85,9 +80,7 @@ void fl_request_fill(fl_request *request, const fletch_request *asked) {
     request->token_ids   = asked->ids;
     request->are_ids     = asked->are_ids;
     request->options     = *asked->options;
-    request->out         = asked->out;
     request->lane        = asked->lane;
-    request->kind        = asked->kind;
     request->query       = asked->query;
     request->query_size  = asked->query_size;
     request->stop        = asked->stop;
@@ -99,102 +92,6 @@ void fl_request_fill(fl_request *request, const fletch_request *asked) {
     if (asked->second)
         request->second = *asked->second;
     request->pairs = asked->query || asked->second;
-}
-
-/* Whether the model's rows are what is asked for. */
-static int resolve_kind(const fl_request *r, fletch_error *error) {
-    const fl_model *model  = r->model->model;
-    bool            scores = model->head == FL_HEAD_SCORES, sparse = model->head == FL_HEAD_SPARSE;
-    if (model->head == FL_HEAD_LATE)
-        return r->kind == FLETCH_KIND_TOKENS || r->query
-                   ? FLETCH_OK
-                   : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                             "this model works by late interaction (ColBERT): it gives a vector a "
-                             "token and scores of queries with documents, nothing else; use "
-                             "fletch_embed_tokens (fletch embed --output-kind tokens, /embed_all) "
-                             "or fletch_rerank (fletch rerank, /rerank)");
-    if (r->kind != FLETCH_KIND_SCORES && scores)
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "this model is a %s: it gives scores, not vectors. Use fletch_%s (fletch %s), "
-            "or an embedding model",
-            model->label_count == 1 ? "reranker" : "classifier",
-            model->label_count == 1 ? "rerank" : "classify",
-            model->label_count == 1 ? "rerank" : "classify");
-    if (scores && model->chat_count > 0 && !r->pairs)
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "this model scores a query with a document, as messages of a chat: a text alone "
-            "has no score; use fletch_rerank (fletch rerank), or pairs");
-    if (r->kind == FLETCH_KIND_SCORES && !scores)
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "this model is an embedding model, not a %s: use fletch_embed (fletch embed), "
-            "or a model such as %s",
-            r->query ? "reranker" : "classifier",
-            r->query ? "cross-encoder/ms-marco-MiniLM-L6-v2" : "SamLowe/roberta-base-go_emotions");
-    if (!sparse && r->kind == FLETCH_KIND_SPARSE && model->weigher_refused)
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s", model->weigher_refused);
-    bool weighs = model->weigher.weight && r->kind == FLETCH_KIND_SPARSE;
-    if (!scores && !weighs && sparse != (r->kind == FLETCH_KIND_SPARSE))
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s",
-            sparse ? "this model gives sparse vectors (SPLADE) and no others: use "
-                     "fletch_embed_sparse (fletch embed --output-kind sparse, /embed_sparse)"
-                   : "this model gives no sparse vectors: it has no SpladePooling and no "
-                     "sparse_linear.pt (a plain masked language model becomes sparse by "
-                     "model.pooling = splade)");
-    if (r->query && model->label_count != 1)
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "this model is a classifier with %u labels, and a reranker has one: use "
-                       "fletch_classify (fletch classify)",
-                       model->label_count);
-    return FLETCH_OK;
-}
-
-/* A score by late interaction: the documents' vectors are made and let go. */
-static int resolve_matches(fl_request *r, fletch_error *error) {
-    const fl_model *model = r->model->model;
-    r->matches            = true;
-    r->pairs              = false;
-    r->side               = FL_SIDE_DOCUMENT;
-    r->output.model       = model;
-    r->output.columns     = model->dimensions;
-    r->output.normalize   = model->normalize;
-    if (r->options.activation > FLETCH_ACTIVATION_NONE)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "scores by late interaction are sums of similarities: neither sigmoid nor "
-                       "softmax is defined for them; leave the activation at its default");
-    const char *named; /* the sides' own prompts are used; a wrong name is told all the same */
-    if (r->options.prompt_name)
-        FL_TRY(fl_runtime_prompt(r->model, r->options.prompt_name, &named, error));
-    r->lists = fl_lists_new(r->texts.count, model->dimensions, 0, true, error);
-    return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
-}
-
-static int resolve_scores(fl_request *r, fletch_error *error) {
-    const fl_model   *model  = r->model->model;
-    fletch_activation how    = r->options.activation;
-    uint32_t          labels = model->head == FL_HEAD_LATE ? 1 : model->label_count;
-    if (r->options.dimensions != 0 || r->options.normalize != 0)
-        return fl_fail(
-            error, FLETCH_EINVAL, FLETCH_NOWHERE,
-            "scores are not cut and not normalised: leave dimensions and normalize at 0");
-    if (r->out.dtype != FLETCH_FLOAT32 || r->out.cols != labels)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "scores are float32, one a label: the matrix needs %u columns of that type",
-                       labels);
-    if (model->head == FL_HEAD_LATE)
-        return resolve_matches(r, error);
-    r->output = (fl_row_output){.model   = model,
-                                .columns = model->label_count,
-                                .dtype   = FLETCH_FLOAT32,
-                                .softmax = how == FLETCH_ACTIVATION_SOFTMAX};
-    if (how == FLETCH_ACTIVATION_DEFAULT)
-        r->output.activation = model->activation;
-    else if (how == FLETCH_ACTIVATION_SIGMOID)
-        r->output.activation = FL_DENSE_SIGMOID;
-    return FLETCH_OK;
 }
 
 /* The number of tokens a prompt takes at the head of every text: its ids with
@@ -230,8 +127,11 @@ static int count_prompt(fl_request *r, fletch_error *error) {
 static int resolve_prompt(fl_request *r, fletch_error *error) {
     const fletch_embed_options *options = &r->options;
     r->prompt                           = r->model->prompt;
-    if (r->matches) { /* what the call says is the query's */
-        r->prompt = fl_late_document_prompt(r->model);
+    if (r->answer.ops
+            ->query_first) { /* what the call says is the query's, and checked all the same */
+        if (options->prompt_name)
+            FL_TRY(fl_runtime_prompt(r->model, options->prompt_name, &r->prompt, error));
+        r->prompt = fl_query_document_prompt(r->model);
     } else if (options->prompt) {
         r->prompt = options->prompt;
     } else if (options->prompt_name) {
@@ -244,117 +144,35 @@ static int resolve_prompt(fl_request *r, fletch_error *error) {
     if (valid != r->prompt_size)
         return fl_fail(error, FLETCH_EUTF8, FLETCH_NOWHERE,
                        "the prompt is not valid UTF-8 at offset %zu", valid);
-    if (r->prompt_size == 0 || r->model->model->include_prompt || r->kind != FLETCH_KIND_DENSE)
+    if (r->prompt_size == 0 || r->model->model->include_prompt || !r->answer.ops->pooled)
         return FLETCH_OK; /* what is not pooled leaves nothing out */
     return count_prompt(r, error);
 }
 
 static int resolve_lengths(fl_request *r, fletch_error *error) {
-    const fletch_model *model = r->model;
-    const fl_late      *late  = &model->model->late;
-    uint32_t            asked = r->options.max_length;
-    uint32_t            max   = asked ? asked : late->length[r->side];
-    if (r->side == FL_SIDE_QUERY && late->fixed)
-        max = late->expansion;
-    if (max == 0 && r->looked_up && fl_config_int(model->config, FL_KEY_MODEL_MAX_LENGTH) == 0)
-        max = model->model->lookup.max_length;
+    const fletch_model *model  = r->model;
+    const fl_answer    *answer = &r->answer;
+    uint32_t            max    = r->options.max_length;
+    if (answer->ops->max_length)
+        max = answer->ops->max_length(answer, max);
     if (max == 0)
         max = model->max_length;
-    if (r->side == FL_SIDE_QUERY && max < late->expansion)
-        max = late->expansion;
-    uint32_t special = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
-                                : fl_tokenizer_special_count(model->tokenizer);
-    r->encode.no_special =
-        model->model->is_static || r->looked_up || (r->pairs && model->model->chat_count > 0);
+    if (max < answer->filled_to)
+        max = answer->filled_to;
+    uint32_t special     = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
+                                    : fl_tokenizer_special_count(model->tokenizer);
+    r->encode.no_special = answer->no_special;
     if (max <= special && !r->encode.no_special)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "max_length %u leaves no room for text: the model adds %u special tokens; "
                        "set at least %u",
                        max, special, special + 1);
-    fletch_truncate how  = r->options.truncate ? r->options.truncate : model->truncate;
-    r->refuse_long       = how == FLETCH_TRUNCATE_ERROR;
-    r->encode.max_length = max < model->length_limit || r->looked_up ? max : model->length_limit;
+    fletch_truncate how = r->options.truncate ? r->options.truncate : model->truncate;
+    r->refuse_long      = how == FLETCH_TRUNCATE_ERROR;
+    r->encode.max_length =
+        max < model->length_limit || answer->ops->from_ids ? max : model->length_limit;
     r->encode.truncation = how == FLETCH_TRUNCATE_LEFT ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
     return FLETCH_OK;
-}
-
-static int resolve_output(fl_request *r, fletch_error *error) {
-    const fletch_embed_options *options = &r->options;
-    const fletch_model         *model   = r->model;
-    uint32_t                    full    = model->model->dimensions;
-    uint32_t columns = options->dimensions ? options->dimensions : model->dimensions;
-    if (columns > full)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "%u dimensions asked for, but the model has %u; ask for at "
-                       "most that many",
-                       columns, full);
-    if (r->out.cols != columns)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the matrix has %zu columns, but the vectors have %u dimensions",
-                       r->out.cols, columns);
-    r->output.model     = model->model;
-    r->output.columns   = columns;
-    r->output.raw       = options->normalize < 0 || (options->normalize == 0 && !model->normalize);
-    r->output.normalize = options->normalize > 0 || (options->normalize == 0 && model->normalize);
-    r->output.renormalize =
-        options->dimensions != 0 || options->normalize > 0 || model->renormalize;
-    r->output.dtype = r->out.dtype;
-    r->in_place     = model->zero_copy && fl_output_in_place(&r->output, &r->out);
-    return FLETCH_OK;
-}
-
-/* On which side a call's texts are: its prompt's name says. */
-static fl_side side_of(const fletch_model *m, const fletch_embed_options *options) {
-    const char *name = options->prompt_name;
-    if (name == NULL && options->prompt == NULL &&
-        !fl_config_is_set(m->config, FL_KEY_MODEL_PROMPT))
-        name = fl_config_text(m->config, FL_KEY_MODEL_PROMPT_NAME);
-    if (name == NULL)
-        return FL_SIDE_NONE;
-    return strcmp(name, "query") == 0      ? FL_SIDE_QUERY
-           : strcmp(name, "document") == 0 ? FL_SIDE_DOCUMENT
-                                           : FL_SIDE_NONE;
-}
-
-/* Vectors of tokens leave the engine as they are wanted, but for their length. */
-static int resolve_tokens(fl_request *r, fletch_error *error) {
-    const fletch_model *model = r->model;
-    bool always = strcmp(fl_config_text(model->config, FL_KEY_MODEL_NORMALIZE), "true") == 0;
-    if (model->model->is_static)
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "this model is static: its tokens have no vectors of their own in a text");
-    if (r->options.dimensions != 0)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "vectors of tokens are not cut: dimensions is %u, leave it 0",
-                       r->options.dimensions);
-    r->output.model     = model->model;
-    bool late           = model->model->head == FL_HEAD_LATE;
-    r->output.columns   = late ? model->model->dimensions : model->model->encoder.desc.hidden;
-    r->output.normalize = r->options.normalize > 0 || (r->options.normalize == 0 && always);
-    if (late) {
-        bool unit           = r->options.normalize == 0 && model->normalize;
-        r->side             = side_of(model, &r->options);
-        r->output.normalize = r->output.normalize || unit;
-        r->output.raw       = !r->output.normalize;
-    }
-    r->lists = fl_lists_new(r->texts.count, r->output.columns, r->options.list_bytes, late, error);
-    return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
-}
-
-static int resolve_sparse(fl_request *r, fletch_error *error) {
-    if (r->options.dimensions != 0 || !(r->options.threshold >= 0))
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "sparse vectors are not cut: dimensions is %u, leave it 0; threshold is %g, "
-                       "set it to 0 or above",
-                       r->options.dimensions, (double)r->options.threshold);
-    const fl_lookup *lookup = &r->model->model->lookup;
-    fl_side          side   = side_of(r->model, &r->options);
-    r->looked_up =
-        lookup->there && (side == FL_SIDE_QUERY || (side == FL_SIDE_NONE && lookup->by_default));
-    r->output.model = r->model->model;
-    r->weighs       = r->model->model->weigher.weight != NULL;
-    r->lists        = fl_lists_new(r->texts.count, 1, r->options.list_bytes, r->weighs, error);
-    return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
 
 /* The query's ids, once for all documents; the prompt went into them. In a chat it is tokenised with each. */
@@ -374,32 +192,15 @@ static int resolve_query(fl_request *r, fletch_error *error) {
     return status == FLETCH_ECANCELLED ? fl_feed_given_up(r, error) : status;
 }
 
-/* All that its results depend on besides their ids and what a chunk says of each. */
-static void resolve_form(fl_request *r) {
-    const fl_row_output *o = &r->output;
-    r->form[0]             = (uint32_t)r->kind | (uint32_t)r->side << 4 | (uint32_t)o->dtype << 8 |
-                 (uint32_t)o->activation << 12 | (uint32_t)o->normalize << 20 |
-                 (uint32_t)o->raw << 21 | (uint32_t)o->renormalize << 22 |
-                 (uint32_t)o->softmax << 23;
-    r->form[1] = o->columns;
-    r->form[2] = r->options.top_k;
-    memcpy(&r->form[3], &r->options.threshold, sizeof r->form[3]);
-}
-
-int fl_request_resolve(fl_request *request, fletch_error *error) {
-    request->side = FL_SIDE_NONE;
-    FL_TRY(resolve_kind(request, error));
-    FL_TRY(request->kind == FLETCH_KIND_SCORES   ? resolve_scores(request, error)
-           : request->kind == FLETCH_KIND_TOKENS ? resolve_tokens(request, error)
-           : request->kind == FLETCH_KIND_SPARSE ? resolve_sparse(request, error)
-                                                 : resolve_output(request, error));
+int fl_request_resolve(fl_request *request, const fletch_request *asked, fletch_error *error) {
+    FL_TRY(fl_answer_resolve(&request->answer, &request->model->results, asked, error));
+    request->pairs = request->pairs && !request->answer.ops->query_first;
     FL_TRY(resolve_lengths(request, error));
     if (request->texts.count == 0)
         return FLETCH_OK;
     FL_TRY(resolve_prompt(request, error));
-    if (request->query && !request->matches)
+    if (request->query && request->pairs)
         FL_TRY(resolve_query(request, error));
-    resolve_form(request);
     fl_repeats_find(request);
     return FLETCH_OK;
 }
@@ -413,8 +214,9 @@ int fl_request_late(fletch_error *error) {
 
 void fl_request_begin(fl_request *request) {
     fletch_model *model = request->model;
-    request->before     = NULL;
-    request->after      = model->live;
+    assert(!request->over && !request->ended && request->fed == 0 && request->answer.ops);
+    request->before = NULL;
+    request->after  = model->live;
     if (model->live)
         model->live->before = request;
     model->live = request;
@@ -422,7 +224,7 @@ void fl_request_begin(fl_request *request) {
     fl_count(&model->stats, FLETCH_COUNT_REQUESTS, 1);
 }
 
-static void leave_live(fl_request *request) {
+FL_LOCKED static void leave_live(fl_request *request) {
     fletch_model *model = request->model;
     if (request->before)
         request->before->after = request->after;
@@ -434,7 +236,7 @@ static void leave_live(fl_request *request) {
 }
 
 /* Counted once, when it is over. */
-static void count_end(const fl_request *request, uint64_t now) {
+FL_LOCKED static void count_end(const fl_request *request, uint64_t now) {
     fletch_model *model = request->model;
     fl_histogram_add(&model->stats.total, now - request->begin_ns, 1);
     switch (request->error.code) {
@@ -446,6 +248,7 @@ static void count_end(const fl_request *request, uint64_t now) {
 }
 
 void fl_request_settle(fl_request *request, fl_request **over) {
+    assert(request->finished <= request->texts.count && request->fed <= request->texts.count);
     bool quiet    = request->feeders == 0 && request->running == 0;
     bool answered = request->finished == request->texts.count || request->ended;
     if (request->over || !quiet || !answered)
@@ -453,6 +256,8 @@ void fl_request_settle(fl_request *request, fl_request **over) {
     fletch_model *model = request->model;
     uint64_t      now   = fl_clock_ns();
     request->over       = true;
+    assert(!request->held && !request->chunks);
+    assert(request->ended ? request->error.code < 0 : request->error.code == FLETCH_OK);
     leave_live(request);
     fl_ticket_drop(request);
     count_end(request, now);
@@ -471,7 +276,8 @@ void fl_request_settle(fl_request *request, fl_request **over) {
 /* Back to the pool; nothing of it is queued or running. */
 static void free_chunk(fl_chunk *chunk) {
     fl_request *request = chunk->request;
-    fl_chunk  **link    = &request->chunks;
+    assert(!chunk->queued && chunk->unfinished == 0 && chunk->taken == chunk->texts);
+    fl_chunk **link = &request->chunks;
     while (*link != chunk)
         link = &(*link)->sibling;
     *link = chunk->sibling;
@@ -489,6 +295,7 @@ static void drop_queued(fl_chunk *chunk) {
 }
 
 void fl_request_end(fl_request *request, const fletch_error *error, fl_request **over) {
+    assert(error->code < 0);
     if (request->over)
         return;
     if (!request->ended) {
@@ -496,7 +303,7 @@ void fl_request_end(fl_request *request, const fletch_error *error, fl_request *
         request->error = *error;
         atomic_store(&request->dropped, error->where == FLETCH_NOWHERE);
         if (request->held)
-            fl_late_drop(request, over);
+            fl_query_drop(request, over);
         for (fl_chunk *next, *chunk = request->chunks; chunk; chunk = next) {
             next = chunk->sibling;
             if (chunk->queued)
@@ -511,9 +318,9 @@ void fl_request_end(fl_request *request, const fletch_error *error, fl_request *
 void fl_request_fail_text(fl_request *request, size_t index, const fletch_error *error,
                           fl_request **over) {
     fletch_error named = *error;
-    named.where        = index;
-    if (request->lists) /* what the engine left there is nothing to look at */
-        fl_lists_drop(request->lists, index);
+    assert(error->code < 0 && index < request->texts.count);
+    named.where = index;
+    fl_answer_fail(&request->answer, index);
     fl_count(&request->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
     if (request->options.status)
         request->options.status[index] = error->code;
@@ -522,6 +329,7 @@ void fl_request_fail_text(fl_request *request, size_t index, const fletch_error 
 }
 
 void fl_request_finish(fl_request *request, size_t texts, fl_request **over) {
+    assert(request->texts.count - request->finished >= texts);
     request->finished += texts;
     fl_request_settle(request, over);
     if (request->over || !fl_feed_wanted(request))
@@ -533,6 +341,8 @@ void fl_request_finish(fl_request *request, size_t texts, fl_request **over) {
 }
 
 void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts) {
+    assert(k + texts <= chunk->taken && chunk->unfinished >= texts);
+    assert(chunk->request->ahead >= chunk->cu[k + texts] - chunk->cu[k]);
     chunk->request->ahead -= chunk->cu[k + texts] - chunk->cu[k];
     chunk->unfinished -= texts;
     if (chunk->unfinished == 0)
@@ -541,35 +351,38 @@ void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts) {
 
 /* ---- The answer ------------------------------------------------------------------------------ */
 
-/* Who delivers: fl_runtime_close looks whether it was called from a callback.
- */
-static void deliver(fletch_model *model, fl_request *request) {
+/* Of a request that is over: nobody writes to it any more. */
+FL_UNCHECKED static fletch_outcome outcome_of(fl_request *request) {
     fl_repeats_copy(request);
-    fl_delivery    self    = {.thread = pthread_self()};
     fletch_outcome outcome = {.error       = request->error,
                               .tokens      = request->tokens,
                               .tokenize_ns = request->tokenize_ns,
                               .queue_ns    = request->queue_ns,
                               .forward_ns  = request->forward_ns,
                               .total_ns    = fl_clock_ns() - request->begin_ns};
-    if (request->lists && !request->matches && outcome.error.code == FLETCH_OK) {
-        outcome.lists  = &request->lists->shown;
-        request->lists = NULL;
-    }
-    pthread_mutex_lock(&model->lock);
+    if (outcome.error.code == FLETCH_OK)
+        outcome.lists = fl_answer_give(&request->answer);
+    fl_answer_drop(&request->answer); /* many blocks, so without the lock */
+    return outcome;
+}
+
+/* Who delivers: fl_runtime_close looks whether it was called from a callback. */
+static void deliver(fletch_model *model, fl_request *request) {
+    fl_delivery    self    = {.thread = pthread_self()};
+    fletch_outcome outcome = outcome_of(request);
+    fl_model_lock(model);
     self.next         = model->deliveries;
     model->deliveries = &self;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     request->done(request->user, &outcome);
-    fl_request_drop_lists(request);
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     fl_delivery **link = &model->deliveries;
     while (*link != &self)
         link = &(*link)->next;
     *link = self.next;
     fl_request_recycle(request);
     fl_model_left(model);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
 }
 
 void fl_requests_deliver(fletch_model *model, fl_request *over) {

@@ -23,7 +23,8 @@
 #include "base/buf.h"
 #include "fletch.h"
 #include "model/model.h"
-#include "runtime/lists.h"
+#include "results/result.h"
+#include "runtime/locked.h"
 #include "runtime/result_cache.h"
 #include "tokenizer/tokenizer.h"
 
@@ -50,19 +51,6 @@ typedef struct fl_chunk {
     const int32_t  *ids;     /* [cu[texts]] */
 } fl_chunk;
 
-/* What becomes of one pooled row (row_output.c). */
-typedef struct fl_row_output {
-    const fl_model *model;       /* its stages */
-    uint32_t        columns;     /* dimensions kept */
-    bool            normalize;   /* unit length at the end */
-    bool            raw;         /* leave out the folder's Normalize stages at the end */
-    bool            renormalize; /* after a cut */
-    fletch_dtype    dtype;
-    /* of scores, at the end */
-    bool                softmax;
-    fl_dense_activation activation;
-} fl_row_output;
-
 struct fl_request {
     fletch_model *model;
     /* asked for */
@@ -70,9 +58,6 @@ struct fl_request {
     const int32_t       *token_ids; /* instead of texts, or NULL */
     const uint8_t       *are_ids;   /* or of some of them */
     fletch_embed_options options;
-    fletch_kind          kind;
-    fletch_matrix        out;   /* dense */
-    fl_lists            *lists; /* other kinds: owned until they are the caller's */
     fletch_lane          lane;
     const char          *query;
     size_t               query_size;
@@ -84,7 +69,7 @@ struct fl_request {
     int (*stop)(void *user); /* or NULL; asked by who feeds */
     void *stop_user;
     /* resolved */
-    fl_row_output     output;
+    fl_answer         answer;
     fl_encode_options encode;
     const char       *prompt; /* "" for none */
     size_t            prompt_size;
@@ -92,56 +77,43 @@ struct fl_request {
     int32_t          *query_ids; /* of the query, prompt included; a buffer of the pool, or NULL */
     size_t            query_count, query_capacity; /* ids; bytes of the buffer */
     bool              pairs;                       /* each sequence is of two texts */
-    fl_side           side;                        /* of texts of a late-interaction model */
-    bool              matches;   /* scores by late interaction: lists hold rows for a while */
-    bool              weighs;    /* sparse: by the tokens' rows, which the lists hold for a while */
-    bool              looked_up; /* sparse: no engine is asked, the weights stand in a table */
     bool              refuse_long;
-    uint32_t          form[FL_CACHE_FORM]; /* what its results depend on besides ids */
     uint32_t         *same; /* [texts.count] the first text that equals each; NULL: no
                                               two are equal. A buffer of the pool */
     size_t            same_capacity;
-    bool              in_place; /* the engine may write into the caller's rows */
     bool carries; /* who feeds it may carry it too: no slot is woken for its last chunk */
     /* progress */
-    fl_request    *before, *after; /* in model->live; `after` also links the free
+    fl_request   *before, *after; /* in model->live; `after` also links the free
                                  list and lists of requests that are over */
-    fl_chunk      *chunks;
-    bool           held;         /* its query is being embedded: not fed yet */
-    fletch_ticket  query_ticket; /* of the request that does */
-    fletch_lists  *query_rows;   /* owned: then these are there */
-    size_t         fed;          /* texts handed to a feeder */
-    size_t         finished;     /* texts answered */
-    uint64_t       ahead;        /* tokens fed and not finished: the window */
-    uint32_t       feeders;      /* threads that tokenise for it now */
-    uint32_t       running;      /* texts in an engine */
-    bool           ended;        /* failed, cancelled or late: no more of its texts leave */
-    atomic_bool    dropped;      /* and not by one of its texts: read without the lock */
-    bool           over;         /* nothing of it is under way: may be delivered */
-    fletch_error   error;        /* why it ended */
-    uint64_t       tokens, tokenize_ns, queue_ns, forward_ns;
-    fletch_ticket  ticket;  /* 0: none */
-    bool           waiting; /* it sleeps on `changed` and may be woken to carry a batch */
-    pthread_cond_t changed; /* the waiting caller sleeps here */
+    fl_chunk     *chunks FL_GUARDED;
+    bool          held FL_GUARDED;         /* its query is being embedded: not fed yet */
+    fletch_ticket query_ticket FL_GUARDED; /* of the request that does */
+    size_t        fed FL_GUARDED;          /* texts handed to a feeder */
+    size_t        finished FL_GUARDED;     /* texts answered */
+    uint64_t      ahead FL_GUARDED;        /* tokens fed and not finished: the window */
+    uint32_t      feeders FL_GUARDED;      /* threads that tokenise for it now */
+    uint32_t      running FL_GUARDED;      /* texts in an engine */
+    bool          ended FL_GUARDED; /* failed, cancelled or late: no more of its texts leave */
+    atomic_bool   dropped;          /* and not by one of its texts: read without the lock */
+    bool          over FL_GUARDED;  /* nothing of it is under way: may be delivered */
+    fletch_error  error FL_GUARDED; /* why it ended */
+    uint64_t tokens FL_GUARDED, tokenize_ns FL_GUARDED, queue_ns FL_GUARDED, forward_ns FL_GUARDED;
+    fletch_ticket ticket FL_GUARDED;  /* 0: none */
+    bool          waiting FL_GUARDED; /* it sleeps on `changed` and may be woken to carry a batch */
+    pthread_cond_t changed;           /* the waiting caller sleeps here */
 };
 
 static inline uint32_t fl_chunk_length(const fl_chunk *chunk, uint32_t k) {
     return chunk->cu[k + 1] - chunk->cu[k];
 }
 
-/* Whether every token of its texts is to have a row. */
-static inline bool fl_request_has_lists(const fl_request *request) {
-    return request->kind == FLETCH_KIND_TOKENS || request->matches || request->weighs;
-}
-
-/* Whether its results go through the model's cache: a score by late interaction depends on a query's vectors
- * too. */
+/* Whether its results go through the model's cache. */
 static inline bool fl_request_may_cache(const fl_request *request) {
-    return !request->matches && !request->looked_up && !request->options.no_cache;
+    return request->answer.ops->cached && !request->options.no_cache;
 }
 
 static inline fl_cache_key fl_chunk_key(const fl_chunk *chunk, uint32_t k) {
-    return (fl_cache_key){.form    = chunk->request->form,
+    return (fl_cache_key){.plan    = &chunk->request->answer.plan,
                           .skip    = chunk->skip[k],
                           .segment = chunk->segment[k],
                           .keys    = chunk->keys[k],
@@ -153,40 +125,34 @@ static inline size_t fl_chunk_text(const fl_chunk *chunk, uint32_t k) {
     return chunk->first + chunk->index[k];
 }
 
-/* Those marked (locked) want model->lock. */
-
 /* A request from the free list, all zero but the condition; NULL: out of
  * memory. */
-fl_request *fl_request_new(fletch_model *model, fletch_error *error);
-void        fl_request_recycle(fl_request *request); /* (locked) */
-/* What it has of lists, before it is recycled: many blocks, so without the lock. */
-void fl_request_drop_lists(fl_request *request);
-void fl_requests_free(fletch_model *model);
+fl_request       *fl_request_new(fletch_model *model, fletch_error *error);
+FL_LOCKED void    fl_request_recycle(fl_request *request);
+FL_UNCHECKED void fl_requests_free(fletch_model *model); /* the model is being closed */
 
 /* The arguments into their fields; `asked->options` is not NULL. */
 void fl_request_fill(fl_request *request, const fletch_request *asked);
 
-/* What model, configuration and options say together. */
-int fl_request_resolve(fl_request *request, fletch_error *error);
+/* What model, configuration and options say together; `asked` as it was filled in. */
+int fl_request_resolve(fl_request *request, const fletch_request *asked, fletch_error *error);
 
-void fl_request_begin(fl_request *request); /* (locked) joins model->live */
+FL_LOCKED void fl_request_begin(fl_request *request); /* joins model->live */
 
 /* FLETCH_EDEADLINE, and its words. */
 int fl_request_late(fletch_error *error);
 /* A request ends early: its queued texts leave the queue. Nothing when it ended
- * before. (locked) */
-void fl_request_end(fl_request *request, const fletch_error *error, fl_request **over);
-/* Text `index` has no row: told in options.status, or the request ends.
- * (locked) */
-void fl_request_fail_text(fl_request *request, size_t index, const fletch_error *error,
-                          fl_request **over);
-/* `texts` of it were answered, well or not. (locked) */
-void fl_request_finish(fl_request *request, size_t texts, fl_request **over);
-/* Put it on *over when nothing of it is under way; wakes its caller. (locked)
- */
-void fl_request_settle(fl_request *request, fl_request **over);
-/* `texts` texts of `chunk` from k on are answered; it goes back to the pool with its last one. (locked) */
-void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts);
+ * before. */
+FL_LOCKED void fl_request_end(fl_request *request, const fletch_error *error, fl_request **over);
+/* Text `index` has no row: options.status says so, or the request ends. */
+FL_LOCKED void fl_request_fail_text(fl_request *request, size_t index, const fletch_error *error,
+                                    fl_request **over);
+/* `texts` of it were answered, well or not. */
+FL_LOCKED void fl_request_finish(fl_request *request, size_t texts, fl_request **over);
+/* Put it on *over when nothing of it is under way; wakes its caller. */
+FL_LOCKED void fl_request_settle(fl_request *request, fl_request **over);
+/* `texts` texts of `chunk` from k on are answered; it goes back to the pool with its last one. */
+FL_LOCKED void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts);
 
 /* Call `done` of every request on the list and recycle them. Not locked. */
 void fl_requests_deliver(fletch_model *model, fl_request *over);

@@ -28,10 +28,10 @@ typedef struct entry {
     uint64_t hash;
     uint32_t bytes; /* with this head, a multiple of UNIT */
     uint32_t next;  /* of its chain: 1 + its place in units; 0: the last */
-    uint32_t form[FL_CACHE_FORM];
+    fl_plan  plan;
     uint32_t skip, segment, keys, count; /* bytes alone where nothing is in it: see place_for */
+    bool     used;                       /* it holds a result that can be found */
     uint64_t value_bytes;
-    bool     used; /* it holds a result that can be found */
 } entry;
 
 typedef struct shard {
@@ -131,13 +131,10 @@ void fl_cache_close(fl_cache *cache) {
 /* ---- Entries --------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const fl_cache *cache, const fl_cache_key *key) {
-    uint32_t head[FL_CACHE_FORM + 3];
-    memcpy(head, key->form, FL_CACHE_FORM * sizeof *head);
-    head[FL_CACHE_FORM]     = key->skip;
-    head[FL_CACHE_FORM + 1] = key->segment;
-    head[FL_CACHE_FORM + 2] = key->keys;
-    return fl_hash((const char *)key->ids, key->count * sizeof *key->ids,
-                   fl_hash((const char *)head, sizeof head, cache->seed));
+    const uint32_t of_ids[] = {key->skip, key->segment, key->keys};
+    uint64_t       hash     = fl_hash((const char *)key->plan, sizeof *key->plan, cache->seed);
+    hash                    = fl_hash((const char *)of_ids, sizeof of_ids, hash);
+    return fl_hash((const char *)key->ids, key->count * sizeof *key->ids, hash);
 }
 
 /* Chains go by the low bits of a hash, shards by the high ones. */
@@ -148,7 +145,7 @@ static shard *shard_of(fl_cache *cache, uint64_t hash) {
 static bool is(const entry *e, uint64_t hash, const fl_cache_key *key) {
     return e->hash == hash && e->count == key->count && e->skip == key->skip &&
            e->segment == key->segment && e->keys == key->keys &&
-           memcmp(e->form, key->form, sizeof e->form) == 0 &&
+           memcmp(&e->plan, key->plan, sizeof e->plan) == 0 &&
            memcmp(ids_of(e), key->ids, key->count * sizeof *key->ids) == 0;
 }
 
@@ -221,13 +218,13 @@ static void put(fl_cache *cache, shard *s, uint64_t hash, const fl_cache_key *ke
     *e             = (entry){.hash        = hash,
                              .bytes       = (uint32_t)bytes,
                              .next        = *link,
+                             .plan        = *key->plan,
                              .skip        = key->skip,
                              .segment     = key->segment,
                              .keys        = key->keys,
                              .count       = key->count,
                              .value_bytes = size,
                              .used        = true};
-    memcpy(e->form, key->form, sizeof e->form);
     memcpy(ids_of(e), key->ids, key->count * sizeof *key->ids);
     if (size > 0)
         memcpy(value_of(e), value, size);

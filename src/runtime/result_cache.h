@@ -19,17 +19,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "results/result.h"
 #include "runtime/memory.h"
 #include "runtime/stats.h"
 
 typedef struct fl_cache fl_cache;
 
-enum { FL_CACHE_FORM = 4 };
-
 typedef struct fl_cache_key {
-    const uint32_t *form;                       /* [FL_CACHE_FORM] what was asked for (request.h) */
-    uint32_t        skip, segment, keys, count; /* of the text, as a chunk has them */
-    const int32_t  *ids;                        /* [count] */
+    const fl_plan *plan;                       /* what was asked for: its bytes */
+    uint32_t       skip, segment, keys, count; /* of the text, as a chunk has them */
+    const int32_t *ids;                        /* [count] */
 } fl_cache_key;
 
 /* `memory` NULL: nothing is reserved. ENOMEM, also where memory.limit has no room for it. */

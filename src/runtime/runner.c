@@ -17,15 +17,14 @@
  *         caller's (lists.h).
  * Threads see replica.h.
  * Proof   tests/unit/test_fletch.c, tests/stress. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "runtime/housekeeper.h"
-#include "runtime/maxsim.h"
 #include "runtime/retry.h"
-#include "runtime/row_output.h"
 #include "runtime/runner.h"
 #include "runtime/runtime.h"
 #include "runtime/texts.h"
@@ -45,12 +44,14 @@ int fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_to
     slot->keys         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->keys);
     slot->rows         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->rows);
     slot->each         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->each);
+    slot->placed       = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->placed);
     slot->copied       = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->copied);
     slot->terms        = fl_alloc_zero(FL_BATCH_TEXTS_MAX, sizeof *slot->terms);
-    slot->line[0]      = fl_alloc_array(model->row_width, sizeof(float));
-    slot->line[1]      = fl_alloc_array(model->row_width, sizeof(float));
+    slot->line[0]      = fl_alloc_array(model->results.row_width, sizeof(float));
+    slot->line[1]      = fl_alloc_array(model->results.row_width, sizeof(float));
     if (slot->items && slot->ids && slot->cu && slot->skip && slot->segment && slot->keys &&
-        slot->rows && slot->each && slot->copied && slot->terms && slot->line[0] && slot->line[1])
+        slot->rows && slot->each && slot->placed && slot->copied && slot->terms && slot->line[0] &&
+        slot->line[1])
         return FLETCH_OK;
     return fl_fail_nomem(error, slot->ids_capacity * sizeof *slot->ids, "the staging of a batch");
 }
@@ -65,6 +66,7 @@ void fl_runner_free_memory(fl_runner *slot) {
     fl_free(slot->keys);
     fl_free(slot->rows);
     fl_free(slot->each);
+    fl_free(slot->placed);
     fl_free(slot->copied);
     for (size_t i = 0; slot->terms && i < FL_BATCH_TEXTS_MAX; i++)
         fl_terms_free(&slot->terms[i]);
@@ -77,7 +79,7 @@ void fl_runner_free_memory(fl_runner *slot) {
 
 /* The batch of a broken replica, to be run here. A slot that holds one itself takes that: its items
  * are in the way of any other. */
-static bool adopt(fl_runner *slot) {
+FL_LOCKED static bool adopt(fl_runner *slot) {
     fletch_model *model = slot->replica->set->model;
     fl_runner   **link  = &model->orphans;
     while (slot->orphan && *link != slot)
@@ -85,6 +87,7 @@ static bool adopt(fl_runner *slot) {
     fl_runner *orphan = *link;
     if (!orphan)
         return false;
+    assert(orphan->orphan && !orphan->busy && orphan->finished < orphan->count);
     *link          = orphan->next_orphan;
     orphan->orphan = false;
     if (orphan != slot) {
@@ -110,7 +113,7 @@ static uint32_t run_of(const fl_runner *slot, uint32_t i, uint32_t hi) {
 }
 
 /* Note of every text that it left the queue. */
-static void leave_queue(fl_runner *slot, uint64_t now) {
+FL_LOCKED static void leave_queue(fl_runner *slot, uint64_t now) {
     fletch_model *model = slot->replica->set->model;
     uint64_t      since = 0;
     slot->tokens        = 0;
@@ -132,7 +135,7 @@ static void leave_queue(fl_runner *slot, uint64_t now) {
 }
 
 /* Replicas that run nothing and could; at least one, the slot's own may have another slot at work. */
-static uint32_t idle_replicas(const fl_replicas *set) {
+FL_LOCKED static uint32_t idle_replicas(const fl_replicas *set) {
     uint32_t idle = 0;
     for (uint32_t r = 0; r < set->count; r++)
         idle += fl_replica_is_open(&set->replica[r]) && set->replica[r].busy == 0;
@@ -155,6 +158,7 @@ bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due) {
         slot->attempts = 0;
         leave_queue(slot, now);
     }
+    assert(slot->count > 0 && slot->finished < slot->count && !slot->orphan);
     slot->busy = true;
     replica->busy++;
     replica->outstanding += slot->tokens;
@@ -162,11 +166,6 @@ bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due) {
 }
 
 /* ---- Running a part of the batch ------------------------------------------------------------- */
-
-static char *row_of(const fl_item *item) {
-    const fletch_matrix *out = &item->chunk->request->out;
-    return (char *)out->data + fl_chunk_text(item->chunk, item->k) * out->stride;
-}
 
 /* Whether items [lo, hi) are texts that follow each other in one chunk. */
 static bool consecutive(const fl_runner *slot, uint32_t lo, uint32_t hi) {
@@ -178,9 +177,9 @@ static bool consecutive(const fl_runner *slot, uint32_t lo, uint32_t hi) {
 static void tell_path(fletch_model *model, fl_path path) {
     static const char *const texts[] = {
         [FL_PATH_IDS_IN_PLACE]  = "zero-copy input: the engine reads ids where they were tokenised",
-        [FL_PATH_IDS_GATHERED]  = "copied input: ids of several requests are gathered for a batch",
+        [FL_PATH_IDS_COPIED]    = "copied input: ids are copied on their way to the engine",
         [FL_PATH_ROWS_IN_PLACE] = "zero-copy output: the engine writes into the caller's matrix",
-        [FL_PATH_ROWS_STAGED]   = "pooled buffer: rows pass a buffer of the pool on their way out",
+        [FL_PATH_ROWS_STAGED]   = "copied output: rows pass a buffer on their way out",
         [FL_PATH_BY_CALLER]     = "direct path: the caller's own thread carried its batch",
         [FL_PATH_BY_SLOT]       = "slot path: a thread of the scheduler carried a batch"};
     unsigned bit = 1U << path;
@@ -193,7 +192,7 @@ static void tell_path(fletch_model *model, fl_path path) {
 /* The ids, cu, skip, segment and keys of items [lo, hi). */
 static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch) {
     fletch_model *model = slot->replica->set->model;
-    bool          whole = model->zero_copy && consecutive(slot, lo, hi);
+    bool          whole = model->results.zero_copy && consecutive(slot, lo, hi);
     bool          skips = false, pairs = false, blind = false;
     slot->cu[0] = 0;
     for (uint32_t i = lo; i < hi; i++) {
@@ -212,42 +211,43 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
         blind            = blind || slot->keys[n] < length;
     }
     const fl_item *first = &slot->items[lo];
-    batch->ids           = whole ? first->chunk->ids + first->chunk->cu[first->k] : slot->ids;
-    batch->cu            = slot->cu;
-    batch->texts         = hi - lo;
-    batch->tokens        = slot->cu[hi - lo];
-    batch->pool_skip     = skips ? slot->skip : NULL;
-    batch->segment       = pairs && model->model->encoder.desc.segments ? slot->segment : NULL;
-    batch->keys          = blind && slot->replica->info.blind_tokens ? slot->keys : NULL;
-    batch->rows          = slot->rows;
-    batch->each          = NULL;
-    batch->note          = NULL;
-    batch->terms         = model->model->head == FL_HEAD_SPARSE ? slot->terms : NULL;
-    tell_path(model, whole ? FL_PATH_IDS_IN_PLACE : FL_PATH_IDS_GATHERED);
+    assert(whole || slot->cu[hi - lo] <= slot->ids_capacity);
+    batch->ids       = whole ? first->chunk->ids + first->chunk->cu[first->k] : slot->ids;
+    batch->cu        = slot->cu;
+    batch->texts     = hi - lo;
+    batch->tokens    = slot->cu[hi - lo];
+    batch->pool_skip = skips ? slot->skip : NULL;
+    batch->segment   = pairs && model->model->encoder.desc.segments ? slot->segment : NULL;
+    batch->keys      = blind && slot->replica->info.blind_tokens ? slot->keys : NULL;
+    batch->rows      = slot->rows;
+    batch->each      = NULL;
+    batch->note      = NULL;
+    batch->terms     = model->results.terms ? slot->terms : NULL;
 }
 
-/* Room for the vectors of an item's tokens; not OK: it has none, and why. */
-static int take_list(const fl_runner *slot, const fl_item *item, float **rows) {
+/* Room for the rows of an item's tokens; not OK: there is none, and why. */
+static int place(const fl_runner *slot, const fl_item *item, float **rows) {
     const fl_chunk       *chunk  = item->chunk;
+    fl_answer            *answer = &chunk->request->answer;
     uint32_t              length = fl_chunk_length(chunk, item->k);
     const fl_engine_info *info   = &slot->replica->info;
     if (!info->token_rows || (chunk->keys[item->k] < length && !info->blind_tokens))
         return FLETCH_EUNSUPPORTED;
-    return fl_lists_take(chunk->request->lists, fl_chunk_text(chunk, item->k),
-                         chunk->ids + chunk->cu[item->k], length,
-                         slot->replica->set->model->model->encoder.desc.hidden, rows);
+    return answer->ops->place(answer, fl_chunk_text(chunk, item->k),
+                              chunk->ids + chunk->cu[item->k], length, rows);
 }
 
-/* Items whose tokens have vectors: each[n] is 1 and rows[n] is where they go. One that can have none is
- * pooled with the others, and its pooled row thrown away: see finish_rows. */
-static bool stage_lists(fl_runner *slot, uint32_t lo, uint32_t hi) {
+/* Items whose tokens have rows: each[n] is 1 and rows[n] is where they go. One that can have none is
+ * pooled with the others, and its pooled row thrown away: see finish_row. */
+static bool place_all(fl_runner *slot, uint32_t lo, uint32_t hi) {
     bool any = false;
     for (uint32_t i = lo; i < hi; i++) {
-        const fl_item *item = &slot->items[i];
-        bool           each = fl_request_has_lists(item->chunk->request) &&
-                    take_list(slot, item, &slot->rows[i - lo]) == FLETCH_OK;
-        slot->each[i - lo] = each;
-        any                = any || each;
+        const fl_item *item  = &slot->items[i];
+        bool           each  = item->chunk->request->answer.ops->place != NULL;
+        slot->placed[i - lo] = each ? place(slot, item, &slot->rows[i - lo]) : FLETCH_OK;
+        each                 = each && slot->placed[i - lo] == FLETCH_OK;
+        slot->each[i - lo]   = each;
+        any                  = any || each;
     }
     return any;
 }
@@ -262,11 +262,13 @@ static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch
     *buffer             = NULL;
     for (uint32_t n = 0; batch->terms && n < hi - lo; n++)
         batch->terms[n].count = 0;
-    if (batch->terms)
+    if (batch->terms) {
+        memset(slot->placed, 0, (hi - lo) * sizeof *slot->placed);
         return FLETCH_OK;
-    batch->each = stage_lists(slot, lo, hi) ? slot->each : NULL;
+    }
+    batch->each = place_all(slot, lo, hi) ? slot->each : NULL;
     for (uint32_t i = lo; i < hi; i++)
-        inner += !slot->items[i].chunk->request->in_place && !slot->each[i - lo];
+        inner += !slot->items[i].chunk->request->answer.in_place && !slot->each[i - lo];
     if (inner > 0) {
         *buffer = fl_bufpool_take(model->outputs, inner * width * sizeof(float), capacity);
         if (!*buffer)
@@ -276,14 +278,15 @@ static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch
     for (uint32_t i = lo; i < hi; i++) {
         if (slot->each[i - lo])
             continue;
-        if (slot->items[i].chunk->request->in_place) {
-            slot->rows[i - lo] = (float *)(void *)row_of(&slot->items[i]);
+        const fl_item *item = &slot->items[i];
+        if (item->chunk->request->answer.in_place) {
+            slot->rows[i - lo] =
+                fl_answer_row(&item->chunk->request->answer, fl_chunk_text(item->chunk, item->k));
         } else {
             slot->rows[i - lo] = next;
             next += width;
         }
     }
-    tell_path(model, inner ? FL_PATH_ROWS_STAGED : FL_PATH_ROWS_IN_PLACE);
     return FLETCH_OK;
 }
 
@@ -325,59 +328,33 @@ static int reserve(fl_runner *slot, const fl_batch *batch, uint64_t *reserved) {
 static void fail_item(fl_runner *slot, uint32_t i, const fletch_error *error, fl_request **over) {
     fl_item      *item  = &slot->items[i];
     fletch_model *model = slot->replica->set->model;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     fl_request_fail_text(item->chunk->request, fl_chunk_text(item->chunk, item->k), error, over);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
 }
 
-/* Why an item has no list: what taking it said, in words. */
-static int tell_no_list(const fl_runner *slot, int status, fletch_error *error) {
+/* Why there is no room for the rows of an item's tokens: what `place` said, in words. */
+static int say_unplaced(const fl_runner *slot, int status, fletch_error *error) {
     if (status == FLETCH_EUNSUPPORTED)
         return fl_fail(error, status, FLETCH_NOWHERE,
                        "provider %s does not give the vectors of single tokens; use provider.order "
                        "cpu",
                        slot->replica->provider);
-    return fl_lists_refuse(status, FLETCH_NOWHERE, error);
+    return fl_result_fail(status, error);
 }
 
-/* A text's row or list, finished; not OK: it has none, and *error says why. */
+/* A text's result, finished; not OK: it has none, and *error says why. */
 static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_error *error) {
-    const fl_chunk *chunk   = item->chunk;
-    fl_request     *request = chunk->request;
-    size_t          text    = fl_chunk_text(chunk, item->k);
-    float          *rows    = slot->rows[n];
-    bool            finite  = false;
-    if (request->kind == FLETCH_KIND_SPARSE && !request->weighs) {
-        int status = fl_output_terms(request, text, &slot->terms[n]);
-        return status == FLETCH_OK ? status : tell_no_list(slot, status, error);
-    }
-    if (fl_request_has_lists(request) && !slot->each[n]) { /* asked again for the reason alone */
-        int status = take_list(slot, item, &rows);
-        fl_lists_drop(request->lists, text); /* there is room now, and nothing to put there */
-        return tell_no_list(slot, status == FLETCH_OK ? FLETCH_ENOMEM : status, error);
-    }
-    if (request->weighs || slot->replica->set->model->model->head == FL_HEAD_LATE) {
-        int status = request->weighs ? fl_output_token_weights(request, text, &slot->terms[n])
-                                     : fl_late_rows(request, text, slot->line);
-        if (status == FLETCH_OK && request->matches) {
-            float score = 0.0f; /* a row of the caller's may stand anywhere */
-            status      = fl_late_score(request, text, &score, error);
-            memcpy(row_of(item), &score, sizeof score);
-            return status;
-        }
-        if (status == FLETCH_OK || status != FLETCH_EMODEL)
-            return status == FLETCH_OK ? status : tell_no_list(slot, status, error);
-    } else if (request->kind == FLETCH_KIND_TOKENS)
-        finite = fl_output_tokens(&request->output, rows, fl_chunk_length(chunk, item->k));
-    else
-        finite = fl_output_row(&request->output, rows, slot->line, row_of(item));
-    if (finite)
-        return FLETCH_OK;
-    return fl_fail(
-        error, FLETCH_EMODEL, FLETCH_NOWHERE,
-        "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "
-        "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
-        "model again");
+    const fl_chunk *chunk  = item->chunk;
+    fl_answer      *answer = &chunk->request->answer;
+    fl_made         made   = {.row    = slot->rows[n],
+                              .tokens = fl_chunk_length(chunk, item->k),
+                              .terms  = &slot->terms[n],
+                              .line   = slot->line};
+    assert(answer->ops && made.tokens > 0);
+    if (slot->placed[n] < 0)
+        return say_unplaced(slot, slot->placed[n], error);
+    return answer->ops->finish(answer, fl_chunk_text(chunk, item->k), &made, error);
 }
 
 /* An item's result into the model's cache. */
@@ -385,28 +362,23 @@ static void remember(const fl_runner *slot, const fl_item *item) {
     const fl_request *request = item->chunk->request;
     fl_cache         *cache   = slot->replica->set->model->cache;
     fl_cache_key      key     = fl_chunk_key(item->chunk, item->k);
+    size_t            size;
     if (!fl_request_may_cache(request))
         return;
-    if (request->lists) {
-        const fletch_list *list = &request->lists->list[fl_chunk_text(item->chunk, item->k)];
-        fl_cache_put(cache, &key, list->values, fl_list_bytes(list));
-    } else {
-        fl_cache_put(cache, &key, row_of(item),
-                     fletch_row_bytes(request->out.cols, request->out.dtype));
-    }
+    const void *bytes =
+        fl_answer_bytes(&request->answer, fl_chunk_text(item->chunk, item->k), &size);
+    fl_cache_put(cache, &key, bytes, size);
 }
 
-/* Texts by what became of them; dense ones are the rest. */
+/* Texts by what became of them. */
 static void count_kinds(const fl_runner *slot, uint32_t lo, uint32_t hi) {
-    fl_stats *stats                         = &slot->replica->set->model->stats;
-    uint64_t  count[FLETCH_KIND_SPARSE + 1] = {0};
-    for (uint32_t i = lo; i < hi; i++)
-        count[slot->items[i].chunk->request->kind]++;
-    if (count[FLETCH_KIND_DENSE] == hi - lo)
-        return;
-    fl_count(stats, FLETCH_COUNT_SCORED_TEXTS, count[FLETCH_KIND_SCORES]);
-    fl_count(stats, FLETCH_COUNT_TOKEN_TEXTS, count[FLETCH_KIND_TOKENS]);
-    fl_count(stats, FLETCH_COUNT_SPARSE_TEXTS, count[FLETCH_KIND_SPARSE]);
+    fl_stats *stats = &slot->replica->set->model->stats;
+    for (uint32_t n, i = lo; i < hi; i += n) {
+        int counter = slot->items[i].chunk->request->answer.ops->counter;
+        n           = run_of(slot, i, hi);
+        if (counter >= 0)
+            fl_count(stats, (fletch_counter)counter, n);
+    }
 }
 
 /* Items [lo, hi) have what the engine makes of them: dense layers, cut, unit length, element type;
@@ -431,20 +403,25 @@ static void count_ways(fl_runner *slot, uint32_t lo, const fl_batch *batch) {
     static const fletch_counter counters[FL_WAYS] = {
         FLETCH_COUNT_ZERO_COPY_INPUTS, FLETCH_COUNT_COPIED_INPUTS, FLETCH_COUNT_ZERO_COPY_OUTPUTS,
         FLETCH_COUNT_STAGED_OUTPUTS,   FLETCH_COUNT_BOUND_RUNS,    FLETCH_COUNT_PLAIN_RUNS};
-    bool     gathered      = batch->ids == slot->ids;
-    uint64_t ways[FL_WAYS] = {
-        [FL_WAY_BOUND_RUN] = batch->note->bound_runs, [FL_WAY_PLAIN_RUN] = batch->note->plain_runs};
+    fletch_model *model         = slot->replica->set->model;
+    bool          gathered      = batch->ids == slot->ids;
+    uint64_t      ways[FL_WAYS] = {0};
+    ways[FL_WAY_BOUND_RUN]      = batch->note->bound_runs;
+    ways[FL_WAY_PLAIN_RUN]      = batch->note->plain_runs;
     for (uint32_t n = 0; n < batch->texts; n++) {
         const fl_chunk *chunk = slot->items[lo + n].chunk;
         bool            input =
             gathered || (slot->copied[n] & FL_COPIED_IDS) || feeding_copied(&slot->items[lo + n]);
-        bool in_place = batch->terms == NULL && (slot->each[n] || chunk->request->in_place) &&
+        bool in_place = batch->terms == NULL &&
+                        (slot->each[n] || chunk->request->answer.in_place) &&
                         !(slot->copied[n] & FL_COPIED_ROW);
         ways[input ? FL_WAY_COPIED_INPUT : FL_WAY_ZERO_COPY_INPUT]++;
         ways[in_place ? FL_WAY_ZERO_COPY_OUTPUT : FL_WAY_STAGED_OUTPUT]++;
     }
     for (size_t way = 0; way < FL_WAYS; way++) {
-        fl_count(&slot->replica->set->model->stats, counters[way], ways[way]);
+        if (ways[way] > 0 && way < FL_PATH_BY_CALLER) /* the ways of texts are the first paths */
+            tell_path(model, (fl_path)way);
+        fl_count(&model->stats, counters[way], ways[way]);
         atomic_fetch_add_explicit(&slot->replica->ways[way], ways[way], memory_order_relaxed);
     }
 }
@@ -493,6 +470,7 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
     float        *buffer   = NULL;
     size_t        capacity = 0;
     uint64_t      reserved = 0, begin = fl_clock_ns();
+    assert(lo < hi && hi <= slot->count && slot->busy);
     fl_runtime_look(model, begin);
     stage_inputs(slot, lo, hi, &batch);
     fl_trace_end(model->trace, "stage", begin, "texts", batch.texts);
@@ -517,10 +495,11 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
 
 /* ---- When something goes wrong --------------------------------------------------------------- */
 
-/* The next n items, texts that follow each other in one chunk, are answered. (locked) */
-static void answer_run(fl_runner *slot, uint32_t n, fl_request **over) {
+/* The next n items, texts that follow each other in one chunk, are answered. */
+FL_LOCKED static void answer_run(fl_runner *slot, uint32_t n, fl_request **over) {
     const fl_item *item    = &slot->items[slot->finished];
     fl_request    *request = item->chunk->request;
+    assert(slot->finished + n <= slot->count && request->running >= n);
     slot->finished += n;
     fl_chunk_finish(item->chunk, item->k, n);
     request->running -= n;
@@ -531,21 +510,21 @@ static void answer_run(fl_runner *slot, uint32_t n, fl_request **over) {
 static void answer(fl_runner *slot, uint32_t hi, uint64_t begin, fl_request **over) {
     fletch_model *model = slot->replica->set->model;
     uint64_t      took  = fl_clock_ns() - begin;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     while (slot->finished < hi) {
         fl_request *request = slot->items[slot->finished].chunk->request;
         if (took > request->forward_ns)
             request->forward_ns = took;
         answer_run(slot, run_of(slot, slot->finished, hi), over);
     }
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
 }
 
 static bool ended(fl_runner *slot, uint32_t i) {
     fletch_model *model = slot->replica->set->model;
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     bool yes = slot->items[i].chunk->request->ended;
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     return yes;
 }
 
@@ -593,9 +572,10 @@ void fl_runner_fail(fl_runner *slot, fl_request **over) {
 
 /* The engine failed: close the replica to new work, and give the batch to
  * whoever comes. */
-static void break_replica(fl_runner *slot, fl_request **over) {
+FL_LOCKED static void break_replica(fl_runner *slot, fl_request **over) {
     fl_replica   *replica = slot->replica;
     fletch_model *model   = replica->set->model;
+    assert(!slot->orphan && slot->finished < slot->count && slot->error.code < 0);
     fl_count(&model->stats, FLETCH_COUNT_REPLICA_FAILURES, 1);
     fl_log_write(fl_config_log(model->config), FL_LOG_ERROR,
                  "provider %s, device %u: the engine failed (%s); it is opened again",
@@ -631,11 +611,13 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     uint64_t      tokens   = slot->tokens;
     uint64_t      begin    = fl_clock_ns();
     fl_dispatch(model); /* what is left may leave with another slot */
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     tell_path(model,
               pthread_equal(slot->thread, pthread_self()) ? FL_PATH_BY_SLOT : FL_PATH_BY_CALLER);
     int status = carry(slot, begin, over);
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
+    assert(slot->busy && replica->busy > 0 && replica->outstanding >= tokens);
+    assert(status < 0 || slot->finished == slot->count);
     slot->busy = false;
     replica->busy--;
     replica->outstanding -= tokens;

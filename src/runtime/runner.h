@@ -42,25 +42,26 @@ struct fl_runner {
     uint32_t         *keys;    /* owned [FL_BATCH_TEXTS_MAX] */
     float           **rows;    /* owned [FL_BATCH_TEXTS_MAX] */
     uint8_t          *each;    /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.each */
-    uint8_t          *copied;  /* owned [FL_BATCH_TEXTS_MAX]: fl_batch_note.copied */
-    fl_terms         *terms;   /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.terms of a sparse model */
-    float            *line[2]; /* owned [row_width] each: a row between two output stages */
-    fletch_error      error;
+    int      *placed;  /* owned [FL_BATCH_TEXTS_MAX]: not OK: why a text has no room for its rows */
+    uint8_t  *copied;  /* owned [FL_BATCH_TEXTS_MAX]: fl_batch_note.copied */
+    fl_terms *terms;   /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.terms of a sparse model */
+    float    *line[2]; /* owned [row_width] each: a row between two output stages */
+    fletch_error error;
 };
 
 int  fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_tokens,
                     fletch_error *error);
 void fl_runner_free_memory(fl_runner *slot);
-/* Take the next batch if one may leave; else *due. (locked) */
-bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due);
+/* Take the next batch if one may leave; else *due. */
+FL_LOCKED bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due);
 /* Whether the open engine runs fewer batches at once than the replica has slots, and this is one too many: it
- * went on with another provider. (locked) */
-static inline bool fl_runner_spare(const fl_runner *slot) {
+ * went on with another provider. */
+FL_LOCKED static inline bool fl_runner_spare(const fl_runner *slot) {
     return slot->number > 0 && slot->number >= slot->replica->info.slots;
 }
-/* Carry the batch that was taken. (locked; unlocks while it works) */
-void fl_runner_run(fl_runner *slot, fl_request **over);
-/* Every text of the slot's batch fails with slot->error. (locked) */
-void fl_runner_fail(fl_runner *slot, fl_request **over);
+/* Carry the batch that was taken. (unlocks while it works) */
+FL_LOCKED void fl_runner_run(fl_runner *slot, fl_request **over);
+/* Every text of the slot's batch fails with slot->error. */
+FL_LOCKED void fl_runner_fail(fl_runner *slot, fl_request **over);
 
 #endif

@@ -30,6 +30,7 @@
 #include "engines/engine.h"
 #include "fletch.h"
 #include "model/model.h"
+#include "results/result.h"
 #include "runtime/adapt.h"
 #include "runtime/bufpool.h"
 #include "runtime/feed.h"
@@ -46,10 +47,11 @@ typedef struct fl_delivery {
     pthread_t           thread;
 } fl_delivery;
 
-/* Ways that a batch may go; the debug log names each when it is first gone. */
+/* Ways that a batch may go; the debug log names each when it is first gone. The first four are the ways
+ * of texts in fl_way. */
 typedef enum fl_path {
     FL_PATH_IDS_IN_PLACE,
-    FL_PATH_IDS_GATHERED,
+    FL_PATH_IDS_COPIED,
     FL_PATH_ROWS_IN_PLACE,
     FL_PATH_ROWS_STAGED,
     FL_PATH_BY_CALLER,
@@ -71,13 +73,9 @@ struct fletch_model {
     char          id[256];      /* hub id, or "" for a plain folder */
     char          revision[64]; /* commit, or "" */
     /* resolved once */
-    uint32_t        max_length;    /* tokens with specials, default of a call */
-    uint32_t        length_limit;  /* usable positions: the most a call may ask for */
-    uint32_t        dimensions;    /* columns of the default output */
-    bool            renormalize;   /* the user asked for a cut or for unit length: cut rows get
-                       it */
-    uint32_t        row_width;     /* widest row between pooling and output */
-    bool            normalize;     /* default of a call */
+    uint32_t        max_length;   /* tokens with specials, default of a call */
+    uint32_t        length_limit; /* usable positions: the most a call may ask for */
+    fl_results      results;
     char            pooling[64];   /* "mean,max" */
     char            switches[400]; /* "gated MLPs, rotary positions" */
     const char     *prompt;        /* default prompt text, "" for none; borrowed from config
@@ -85,13 +83,8 @@ struct fletch_model {
     fletch_truncate truncate;
     uint32_t        batch_tokens; /* the largest batch */
     bool            has_engine;   /* false when only the tokenizer was opened */
-    int32_t         filler;       /* late interaction: the id that queries are filled up with */
-    bool    *skipped; /* owned [vocabulary]: whose vectors or weights are left out, or NULL */
-    float   *lookup;  /* owned [lookup_count]: a query's weights by id; NULL: none */
-    uint32_t lookup_count;
-    bool     zero_copy;   /* io.zero_copy */
-    bool     predict;     /* batch.memory_prediction, and there is a ceiling */
-    uint64_t queue_limit; /* server.max_queue_tokens */
+    bool            predict;      /* batch.memory_prediction, and there is a ceiling */
+    uint64_t        queue_limit;  /* server.max_queue_tokens */
     /* parts with their own locks */
     fl_stats    stats;
     fl_trace   *trace;   /* owned; NULL: off */
@@ -104,29 +97,37 @@ struct fletch_model {
     /* under the lock */
     pthread_mutex_t  lock;
     pthread_cond_t   left; /* a request or a caller left: fl_runtime_close waits for it */
-    fl_queue         queue;
-    fl_adapt         adapt;
-    uint64_t         window_tokens; /* of one request, fed ahead */
-    uint32_t         short_call;    /* texts: fletch_embed of more goes to the bulk lane */
-    fl_replicas     *replicas;      /* NULL when only the tokenizer was opened */
-    bool             closing;
-    bool             reopening;
-    fl_runner       *orphans;    /* batches of broken replicas */
-    fl_request      *live;       /* requests that are not over */
-    uint64_t         live_count; /* and those being delivered, and a reopening: closing
+    fl_queue         queue FL_GUARDED;
+    fl_adapt         adapt FL_GUARDED;
+    uint64_t         window_tokens FL_GUARDED; /* of one request, fed ahead */
+    uint32_t         short_call FL_GUARDED; /* texts: fletch_embed of more goes to the bulk lane */
+    fl_replicas     *replicas FL_GUARDED;   /* NULL when only the tokenizer was opened */
+    bool             closing FL_GUARDED;
+    bool             reopening FL_GUARDED;
+    fl_runner       *orphans FL_GUARDED;    /* batches of broken replicas */
+    fl_request      *live FL_GUARDED;       /* requests that are not over */
+    uint64_t         live_count FL_GUARDED; /* and those being delivered, and a reopening: closing
                           waits */
-    fl_request      *idle_requests;
-    fl_feeder       *idle_feeders;
-    fl_delivery     *deliveries;
-    fl_ticket_entry *tickets; /* owned [ticket_capacity] */
-    uint32_t         ticket_capacity, ticket_free;
+    fl_request      *idle_requests FL_GUARDED;
+    fl_feeder       *idle_feeders FL_GUARDED;
+    fl_delivery     *deliveries FL_GUARDED;
+    fl_ticket_entry *tickets FL_GUARDED; /* owned [ticket_capacity] */
+    uint32_t         ticket_capacity FL_GUARDED, ticket_free FL_GUARDED;
     /* housekeeping */
     pthread_t            keeper;
     bool                 keeper_started;
-    bool                 keeper_stop;
+    bool                 keeper_stop FL_GUARDED;
     pthread_cond_t       keeper_wake;
-    uint64_t             keeper_due; /* when it wakes next */
-    atomic_uint_fast64_t looked_ns;  /* at memory, the last time */
+    uint64_t             keeper_due FL_GUARDED; /* when it wakes next */
+    atomic_uint_fast64_t looked_ns;             /* at memory, the last time */
 };
+
+FL_TAKES_LOCK FL_UNCHECKED static inline void fl_model_lock(fletch_model *model) {
+    pthread_mutex_lock(&model->lock);
+}
+
+FL_DROPS_LOCK FL_UNCHECKED static inline void fl_model_unlock(fletch_model *model) {
+    pthread_mutex_unlock(&model->lock);
+}
 
 #endif

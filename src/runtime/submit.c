@@ -9,6 +9,7 @@
  *         a table and a generation: cancelling is a lookup, and an old ticket finds nothing.
  * Memory  The table doubles when it is full; entries are used again. Threads: see request.h.
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,7 +17,7 @@
 #include "base/mem.h"
 #include "runtime/feed.h"
 #include "runtime/housekeeper.h"
-#include "runtime/maxsim.h"
+#include "runtime/query_first.h"
 #include "runtime/runner.h"
 #include "runtime/runtime.h"
 #include "runtime/submit.h"
@@ -25,7 +26,7 @@ enum { TICKETS_FIRST = 64, NO_TICKET = UINT32_MAX };
 
 /* ---- Tickets --------------------------------------------------------------------------------- */
 
-static int grow_tickets(fletch_model *model, fletch_error *error) {
+FL_LOCKED static int grow_tickets(fletch_model *model, fletch_error *error) {
     uint32_t         capacity = model->ticket_capacity ? 2 * model->ticket_capacity : TICKETS_FIRST;
     fl_ticket_entry *tickets  = fl_realloc_array(model->tickets, capacity, sizeof *tickets);
     if (!tickets)
@@ -39,8 +40,7 @@ static int grow_tickets(fletch_model *model, fletch_error *error) {
     return FLETCH_OK;
 }
 
-/* (locked) */
-static int take_ticket(fl_request *request, fletch_error *error) {
+FL_LOCKED static int take_ticket(fl_request *request, fletch_error *error) {
     fletch_model *model = request->model;
     if (model->ticket_capacity == 0 || model->ticket_free == NO_TICKET) {
         FL_TRY(grow_tickets(model, error));
@@ -56,8 +56,9 @@ static int take_ticket(fl_request *request, fletch_error *error) {
 void fl_ticket_drop(fl_request *request) {
     if (!request->ticket)
         return;
-    fletch_model    *model = request->model;
-    uint32_t         index = (uint32_t)request->ticket;
+    fletch_model *model = request->model;
+    uint32_t      index = (uint32_t)request->ticket;
+    assert(index < model->ticket_capacity && model->tickets[index].request == request);
     fl_ticket_entry *entry = &model->tickets[index];
     entry->request         = NULL;
     entry->generation  = entry->generation == UINT32_MAX ? 1 : entry->generation + 1; /* 0: none */
@@ -86,13 +87,13 @@ int fl_runtime_admit(const fletch_model *model, fletch_error *error) {
     return FLETCH_OK;
 }
 
-/* Tokens of one lane or the other that wait. (locked) */
-static uint64_t waiting_tokens(const fletch_model *model) {
+/* Tokens of one lane or the other that wait. */
+FL_LOCKED static uint64_t waiting_tokens(const fletch_model *model) {
     return model->queue.lane[0].tokens + model->queue.lane[1].tokens;
 }
 
-/* Whether there is room for one more request. (locked) */
-static int admit(fletch_model *model, fletch_error *error) {
+/* Whether there is room for one more request. */
+FL_LOCKED static int admit(fletch_model *model, fletch_error *error) {
     FL_TRY(fl_runtime_admit(model, error));
     if (waiting_tokens(model) <= model->queue_limit)
         return FLETCH_OK;
@@ -104,8 +105,7 @@ static int admit(fletch_model *model, fletch_error *error) {
                    (unsigned long long)model->queue_limit);
 }
 
-/* (locked) */
-static int begin(fl_request *request, fletch_error *error) {
+FL_LOCKED static int begin(fl_request *request, fletch_error *error) {
     fletch_model *model = request->model;
     FL_TRY(admit(model, error));
     FL_TRY(take_ticket(request, error));
@@ -117,16 +117,16 @@ static int begin(fl_request *request, fletch_error *error) {
 
 /* Whether this thread is to carry what it has fed: the whole of the only request there is, if it can
  * spare the time, as the engine went lately. With others about, a slot carries: texts that this
- * thread has yet to bring would share no batch with what it carries. (locked) */
-static bool may_carry(const fl_request *request, uint32_t spare_us) {
+ * thread has yet to bring would share no batch with what it carries. */
+FL_LOCKED static bool may_carry(const fl_request *request, uint32_t spare_us) {
     const fletch_model *model = request->model;
     bool                alone = model->live == request && !request->after && !model->orphans;
     double              needs = model->adapt.token_ns * (double)request->ahead;
     return alone && request->fed == request->texts.count && needs <= 1e3 * (double)spare_us;
 }
 
-/* See to a request whose last chunk has woken nobody. (locked; unlocks while it carries) */
-static void carry(fl_request *request, uint32_t spare_us, fl_request **over) {
+/* See to a request whose last chunk has woken nobody. (unlocks while it carries) */
+FL_LOCKED static void carry(fl_request *request, uint32_t spare_us, fl_request **over) {
     fletch_model *model = request->model;
     fl_runner    *slot  = NULL;
     uint64_t      due   = UINT64_MAX;
@@ -141,9 +141,9 @@ static void carry(fl_request *request, uint32_t spare_us, fl_request **over) {
 
 int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
                       void *user, fletch_ticket *ticket, fletch_error *error) {
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     int status = admit(model, error); /* before the texts are looked at: it may be in vain */
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     FL_TRY(status);
     fl_request *request = fl_request_new(model, error);
     fl_request *over    = NULL;
@@ -153,22 +153,22 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
     request->done    = done;
     request->user    = user;
     request->carries = asked->spare_us > 0;
-    status           = fl_request_resolve(request, error);
-    pthread_mutex_lock(&model->lock);
+    status           = fl_request_resolve(request, asked, error);
+    fl_model_lock(model);
     if (status == FLETCH_OK)
         status = begin(request, error);
     if (status < 0) {
         fl_request_recycle(request);
-        pthread_mutex_unlock(&model->lock);
+        fl_model_unlock(model);
         return status;
     }
     if (ticket) /* before anyone can answer: done may be called while we feed */
         *ticket = request->ticket;
     fl_request_settle(request, &over); /* zero texts are answered here */
-    if (!request->over && request->matches) {
+    if (!request->over && request->answer.ops->query_first) {
         request->carries = false;
         request->feeders++; /* keeps it alive whatever becomes of its query meanwhile */
-        fl_late_ask(request, &over);
+        fl_query_ask(request, &over);
         request->feeders--;
         fl_request_settle(request, &over);
         if (!request->over && fl_feed_wanted(request))
@@ -180,7 +180,7 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
         if (!request->over && request->carries)
             carry(request, asked->spare_us, &over);
     }
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     fl_requests_deliver(model, over);
     return FLETCH_OK;
 }
@@ -189,12 +189,12 @@ int fl_runtime_cancel(fletch_model *model, fletch_ticket ticket) {
     fl_request  *over = NULL;
     fletch_error why;
     fl_fail(&why, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the request was cancelled");
-    pthread_mutex_lock(&model->lock);
+    fl_model_lock(model);
     fl_request *request = fl_ticket_find(model, ticket);
     bool        found   = request && !request->ended;
     if (found)
         fl_request_end(request, &why, &over);
-    pthread_mutex_unlock(&model->lock);
+    fl_model_unlock(model);
     fl_requests_deliver(model, over);
     return found ? FLETCH_OK : FLETCH_ENOTFOUND;
 }

@@ -7,13 +7,13 @@
 #include "runtime/request.h"
 
 /* `asked` was checked. */
-int  fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
-                       void *user, fletch_ticket *ticket, fletch_error *error);
-int  fl_runtime_cancel(fletch_model *model, fletch_ticket ticket);
-void fl_ticket_drop(fl_request *request); /* (locked) */
-/* The request that a ticket names; NULL: it has been answered. (locked) */
-fl_request *fl_ticket_find(const fletch_model *model, fletch_ticket ticket);
-/* Whether a request may begin: the model is not closing and an engine is or may be ready. (locked) */
-int fl_runtime_admit(const fletch_model *model, fletch_error *error);
+int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
+                      void *user, fletch_ticket *ticket, fletch_error *error);
+int fl_runtime_cancel(fletch_model *model, fletch_ticket ticket);
+FL_LOCKED void fl_ticket_drop(fl_request *request);
+/* The request that a ticket names; NULL: it has been answered. */
+FL_LOCKED fl_request *fl_ticket_find(const fletch_model *model, fletch_ticket ticket);
+/* Whether a request may begin: the model is not closing and an engine is or may be ready. */
+FL_LOCKED int fl_runtime_admit(const fletch_model *model, fletch_error *error);
 
 #endif

@@ -6,15 +6,26 @@
 
 #include "base/error.h"
 
+/* No text of any machine is as large; a length of -1 is. */
+#define SIZE_LIMIT (PTRDIFF_MAX / 2)
+
+static int64_t offset_at(const fletch_texts *texts, size_t index) {
+    return texts->offsets64 ? texts->offsets64[index] : texts->offsets32[index];
+}
+
+/* Of offsets that never decrease none is beyond the last: one that is may lead anywhere, though the next offset alone
+ * runs backwards. */
 static int range_at(const fletch_texts *texts, size_t index, int64_t *begin, int64_t *end,
                     fletch_error *error) {
-    *begin = texts->offsets64 ? texts->offsets64[index] : texts->offsets32[index];
-    *end   = texts->offsets64 ? texts->offsets64[index + 1] : texts->offsets32[index + 1];
-    if (*begin >= 0 && *end >= *begin)
+    *begin = offset_at(texts, index);
+    *end   = offset_at(texts, index + 1);
+    if (*begin >= 0 && *end >= *begin && *end <= offset_at(texts, texts->count) &&
+        *end < SIZE_LIMIT)
         return FLETCH_OK;
     return fl_fail(error, FLETCH_EINVAL, index,
-                   "text %zu: its offsets %lld and %lld are negative or run backwards", index,
-                   (long long)*begin, (long long)*end);
+                   "text %zu: its offsets %lld and %lld are negative, run backwards or go beyond "
+                   "the last one",
+                   index, (long long)*begin, (long long)*end);
 }
 
 int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
@@ -24,7 +35,10 @@ int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size
         if (!*text)
             return fl_fail(error, FLETCH_EINVAL, index, "text %zu is a NULL pointer", index);
         *size = texts->lengths ? texts->lengths[index] : strlen(*text);
-        return FLETCH_OK;
+        if (*size < SIZE_LIMIT)
+            return FLETCH_OK;
+        return fl_fail(error, FLETCH_EINVAL, index,
+                       "text %zu: its length of %zu bytes is larger than memory", index, *size);
     }
     int64_t begin, end;
     FL_TRY(range_at(texts, index, &begin, &end, error));

@@ -12,7 +12,7 @@
 #include "fletch.h"
 #include "runtime/request.h"
 
-/* Text `index` of any of the three forms. EINVAL when its offsets run backwards. */
+/* Text `index` of any of the three forms. EINVAL when its offsets run backwards or its length is no length. */
 int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
                 fletch_error *error);
 

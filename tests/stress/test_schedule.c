@@ -788,6 +788,41 @@ Test(schedule, offsets_that_run_backwards_fail_their_texts_alone) {
     fletch_close(model);
 }
 
+/* What is beyond the last offset lies nowhere, whatever the next offset is; text 0 would be read before it. */
+Test(schedule, offsets_and_lengths_that_lead_anywhere_are_refused_unread) {
+    fl_fault_plan plan  = {.slots = 1};
+    fletch_model *model = open_with(&plan, NULL);
+    const char bytes[] = "one two three", *const two[] = {bytes, bytes};
+    const int64_t offsets[] = {0, INT64_MAX, 2, 9}, far[] = {0, INT64_MAX, INT64_MAX, 2};
+    const size_t  lengths[] = {SIZE_MAX, 3}, halved[] = {SIZE_MAX / 2, 3};
+    const struct {
+        fletch_texts texts;
+        size_t       good;
+    } cases[] = {{{.count = 3, .bytes = bytes, .offsets64 = offsets}, 2},
+                 {{.count = 3, .bytes = bytes, .offsets64 = far}, 3},
+                 {{.count = 2, .pointers = two, .lengths = lengths}, 1},
+                 {{.count = 2, .pointers = two, .lengths = halved}, 1}};
+    static call c;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fletch_request       request = FLETCH_REQUEST_INIT;
+        fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+        fletch_error         error;
+        call_init(&c, model);
+        options.status  = c.status;
+        request.texts   = cases[i].texts;
+        request.out     = fletch_matrix_f32(c.rows, request.texts.count, dim);
+        request.options = &options;
+        cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+        (void)wait_for(&c);
+        for (size_t k = 0; k < request.texts.count; k++)
+            cr_assert_eq(c.status[k], k == cases[i].good ? FLETCH_OK : FLETCH_EINVAL,
+                         "case %zu, text %zu: %d", i, k, c.status[k]);
+        cr_assert_eq(fletch_embed(model, &request.texts, NULL, &request.out, &error),
+                     FLETCH_EINVAL);
+    }
+    fletch_close(model);
+}
+
 Test(schedule, rows_keep_to_a_wide_stride) {
     fl_fault_plan plan  = {.slots = 1};
     fletch_model *model = open_with(&plan, NULL);

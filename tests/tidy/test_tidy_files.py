@@ -346,3 +346,19 @@ def test_what_stands_in_for_libraries_has_every_function_of_its_header():
         header = house.ROOT / "src" / re.search(r'#include "(.+)"', text)[1]
         declared, defined = (set(re.findall(r"^\w.*?\b(fl_\w+)\(", code, re.M)) for code in (header.read_text(), text))
         assert declared and declared <= defined, f"{source.name}: {sorted(declared - defined)}"
+
+
+# How messages do not speak -> the words of the field.
+STRANGE = {r"(?<!there )\bis no\b": "is not a", r"\btold\b": "reported, logged, by default", r"\bbehind\b": "after",
+           r"\b[Nn]obody\b": "name who: no client, no provider"}
+
+
+def test_messages_are_in_the_words_of_the_field():
+    wrong = []
+    for path in house.c_files("src"):
+        for match in re.finditer(r'"(?:\\.|[^"\\\n])*"', house.bare(path)):
+            for words, instead in STRANGE.items():
+                if re.search(words, match[0]):
+                    line = house.bare(path).count("\n", 0, match.start()) + 1
+                    wrong.append(f"{house.name(path)}:{line}: {match[0][:60]}: write {instead}")
+    assert not wrong, "\n" + "\n".join(wrong)

@@ -80,6 +80,8 @@ def test_the_library_keeps_no_mutable_state():
 
 
 @pytest.mark.parametrize("compiler, flags", [
+    ("gcc", ["-x", "c", "-std=c89", "-pedantic-errors"]),
+    ("g++", ["-x", "c++", "-std=c++98", "-pedantic-errors"]),
     ("gcc", ["-x", "c", "-std=c99", "-pedantic-errors"]),
     ("gcc", ["-x", "c", "-std=c17", "-pedantic-errors"]),
     ("g++", ["-x", "c++", "-std=c++11", "-pedantic-errors"]),

@@ -65,6 +65,20 @@ def test_only_what_is_missing_is_installed(scratch):
     assert (scratch / "calls").read_text() == "-q update\n-q install -y --no-install-recommends ninja-build\n"
 
 
+def test_who_holds_the_locks_of_apt_is_waited_for(scratch):
+    """unattended-upgrades has them in the first minutes of a machine."""
+    held = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 812 (unattended-upgr)"
+    stand_in(scratch / "bin", "dpkg-query", '[ "${*: -1}" = ninja-build ] || echo installed')
+    stand_in(scratch / "bin", "id", "echo 0")
+    stand_in(scratch / "bin", "sleep", "exit 0")
+    stand_in(scratch / "bin", "apt-get", f'echo "$2" >>{scratch}/calls; [ $(wc -l <{scratch}/calls) -gt 3 ] || '
+                                         f'{{ echo "{held}"; exit 100; }}')
+    result = script(scratch, "setup.sh", "build")
+    assert result.returncode == 0, result.stderr
+    assert (scratch / "calls").read_text() == "update\n" * 4 + "install\n"
+    assert result.stderr.count("waiting for it: " + held) == 1
+
+
 def test_tests_without_their_packages_name_make_setup(scratch):
     """`make test` installs nothing."""
     stand_in(scratch / "bin", "dpkg-query", '[ "${*: -1}" = ninja-build ] || echo installed')

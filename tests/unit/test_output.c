@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/row_output.h"
+#include "results/row_stages.h"
 #include "runtime/runtime.h"
 #include "runtime/texts.h"
 
@@ -24,53 +24,57 @@ static fl_model model_of(uint32_t width, fl_stage *stages, uint32_t count) {
     return model;
 }
 
+static bool finish(const fl_model *model, const fl_plan *plan, const float *pooled, void *row) {
+    return fl_row_stages(model, plan, pooled, fl_encoder_width(&model->encoder), line, row);
+}
+
 Test(output, unit_length_and_zero_row) {
-    fl_model      model  = model_of(2, NULL, 0);
-    fl_row_output output = {.model = &model, .columns = 2, .normalize = true};
-    float         row[2] = {3.0f, 4.0f};
-    fl_output_row(&output, row, line, row);
+    fl_model model  = model_of(2, NULL, 0);
+    fl_plan  plan   = {.columns = 2, .normalize = true};
+    float    row[2] = {3.0f, 4.0f};
+    finish(&model, &plan, row, row);
     cr_assert_float_eq(row[0], 0.6f, 1e-7);
     cr_assert_float_eq(row[1], 0.8f, 1e-7);
     float zero[2] = {0.0f, 0.0f};
-    fl_output_row(&output, zero, line, zero);
+    finish(&model, &plan, zero, zero);
     cr_assert_eq(zero[0], 0.0f); /* sentence-transformers' floor: no NaN */
 }
 
 Test(output, cut_by_user_is_renormalised_cut_by_folder_is_not) {
-    fl_stage      stage  = {.kind = FL_STAGE_NORMALIZE, .in = 4, .out = 4};
-    fl_model      model  = model_of(4, &stage, 1);
-    float         row[4] = {1.0f, 1.0f, 1.0f, 1.0f}, out[2];
-    fl_row_output output = {.model = &model, .columns = 2, .normalize = true};
-    fl_output_row(&output, row, line, out);
+    fl_stage stage  = {.kind = FL_STAGE_NORMALIZE, .in = 4, .out = 4};
+    fl_model model  = model_of(4, &stage, 1);
+    float    row[4] = {1.0f, 1.0f, 1.0f, 1.0f}, out[2];
+    fl_plan  plan   = {.columns = 2, .normalize = true};
+    finish(&model, &plan, row, out);
     cr_assert_float_eq(out[0], 0.5f, 1e-7);
-    output.renormalize = true;
-    fl_output_row(&output, row, line, out);
+    plan.renormalize = true;
+    finish(&model, &plan, row, out);
     cr_assert_float_eq(out[0], 0.70710678f, 1e-7);
 }
 
 Test(output, raw_leaves_out_the_folders_normalize) {
-    fl_stage      stage  = {.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2};
-    fl_model      model  = model_of(2, &stage, 1);
-    fl_row_output output = {.model = &model, .columns = 2, .raw = true};
-    float         row[2] = {3.0f, 4.0f};
-    fl_output_row(&output, row, line, row);
+    fl_stage stage  = {.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2};
+    fl_model model  = model_of(2, &stage, 1);
+    fl_plan  plan   = {.columns = 2, .raw = true};
+    float    row[2] = {3.0f, 4.0f};
+    finish(&model, &plan, row, row);
     cr_assert_eq(row[0], 3.0f);
     cr_assert_eq(row[1], 4.0f);
 }
 
 Test(output, a_normalize_in_front_of_another_stage_is_part_of_the_network) {
-    float         weight[2] = {10.0f, 0.0f};
-    fl_stage      stages[3] = {{.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2},
-                               {.kind = FL_STAGE_DENSE, .in = 2, .out = 1, .weight = weight},
-                               {.kind = FL_STAGE_NORMALIZE, .in = 1, .out = 1}};
-    fl_model      model     = model_of(2, stages, 2);
-    float         row[2]    = {3.0f, 4.0f}, out[1];
-    fl_row_output output    = {.model = &model, .columns = 1};
-    fl_output_row(&output, row, line, out);
+    float    weight[2] = {10.0f, 0.0f};
+    fl_stage stages[3] = {{.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2},
+                          {.kind = FL_STAGE_DENSE, .in = 2, .out = 1, .weight = weight},
+                          {.kind = FL_STAGE_NORMALIZE, .in = 1, .out = 1}};
+    fl_model model     = model_of(2, stages, 2);
+    float    row[2]    = {3.0f, 4.0f}, out[1];
+    fl_plan  plan      = {.columns = 1};
+    finish(&model, &plan, row, out);
     cr_assert_float_eq(out[0], 6.0f, 1e-6);
-    model      = model_of(2, stages, 3);
-    output.raw = true; /* only the last one is left out */
-    fl_output_row(&output, row, line, out);
+    model    = model_of(2, stages, 3);
+    plan.raw = true; /* only the last one is left out */
+    finish(&model, &plan, row, out);
     cr_assert_float_eq(out[0], 6.0f, 1e-6);
 }
 
@@ -78,14 +82,14 @@ Test(output, a_stage_that_makes_nan_or_infinity_is_told) {
     static const float bad[]  = {NAN, INFINITY, -INFINITY, 3e38f}; /* 3e38 + 3e38 overflows */
     float              row[2] = {1.0f, 1.0f}, out[2];
     for (size_t i = 0; i < 4; i++) {
-        float         weight[4] = {1.0f, 0.0f, bad[i], bad[i]};
-        fl_stage      stage     = {.kind = FL_STAGE_DENSE, .in = 2, .out = 2, .weight = weight};
-        fl_model      model     = model_of(2, &stage, 1);
-        fl_row_output output    = {.model = &model, .columns = 1, .normalize = true};
-        stage.activation        = FL_DENSE_IDENTITY;
-        cr_expect_not(fl_output_row(&output, row, line, out));
+        float    weight[4] = {1.0f, 0.0f, bad[i], bad[i]};
+        fl_stage stage     = {.kind = FL_STAGE_DENSE, .in = 2, .out = 2, .weight = weight};
+        fl_model model     = model_of(2, &stage, 1);
+        fl_plan  plan      = {.columns = 1, .normalize = true};
+        stage.activation   = FL_DENSE_IDENTITY;
+        cr_expect_not(finish(&model, &plan, row, out));
         weight[2] = weight[3] = 1.0f;
-        cr_expect(fl_output_row(&output, row, line, out));
+        cr_expect(finish(&model, &plan, row, out));
     }
 }
 
@@ -99,10 +103,10 @@ Test(output, dense_tanh_then_layer_norm) {
          .bias       = bias,
          .activation = FL_DENSE_TANH},
         {.kind = FL_STAGE_LAYER_NORM, .in = 3, .out = 3, .weight = gain, .eps = 1e-5f}};
-    fl_model      model  = model_of(2, stages, 2);
-    fl_row_output output = {.model = &model, .columns = 3};
-    float         row[2] = {0.5f, 1.0f}, out[3];
-    fl_output_row(&output, row, line, out);
+    fl_model model  = model_of(2, stages, 2);
+    fl_plan  plan   = {.columns = 3};
+    float    row[2] = {0.5f, 1.0f}, out[3];
+    finish(&model, &plan, row, out);
     /* numpy: t = tanh([.5, 1, .5]); (t - t.mean()) / sqrt(t.var() + 1e-5) * [1, 2, 1] */
     cr_assert_float_eq(out[0], -0.70692945f, 2e-6);
     cr_assert_float_eq(out[1], 2.82771781f, 4e-6);
@@ -110,26 +114,26 @@ Test(output, dense_tanh_then_layer_norm) {
 }
 
 Test(output, packed_types) {
-    fl_model      model  = model_of(9, NULL, 0);
-    fl_row_output output = {.model = &model, .columns = 9, .dtype = FLETCH_UBINARY};
-    float         row[9] = {1, -1, 0.5f, 0, -0.25f, 2, -3, 0.1f, 0.7f};
-    uint8_t       bits[2];
-    fl_output_row(&output, row, line, bits);
+    fl_model model  = model_of(9, NULL, 0);
+    fl_plan  plan   = {.columns = 9, .dtype = FLETCH_UBINARY};
+    float    row[9] = {1, -1, 0.5f, 0, -0.25f, 2, -3, 0.1f, 0.7f};
+    uint8_t  bits[2];
+    finish(&model, &plan, row, bits);
     cr_assert_eq(bits[0], 165); /* numpy.packbits(row > 0) */
     cr_assert_eq(bits[1], 128);
-    output.dtype = FLETCH_BINARY;
+    plan.dtype = FLETCH_BINARY;
     int8_t signed_bits[2];
-    fl_output_row(&output, row, line, signed_bits);
+    finish(&model, &plan, row, signed_bits);
     cr_assert_eq(signed_bits[0], 37); /* 165 - 128 */
     cr_assert_eq(signed_bits[1], 0);
-    output.dtype = FLETCH_INT8;
+    plan.dtype = FLETCH_INT8;
     int8_t bytes[9];
-    fl_output_row(&output, row, line, bytes);
+    finish(&model, &plan, row, bytes);
     const int8_t expected[9] = {127, -127, 64, 0, -32, 127, -127, 13, 89};
     cr_assert_arr_eq(bytes, expected, 9);
-    output.dtype = FLETCH_UINT8;
+    plan.dtype = FLETCH_UINT8;
     uint8_t unsigned_bytes[9];
-    fl_output_row(&output, row, line, unsigned_bytes);
+    finish(&model, &plan, row, unsigned_bytes);
     cr_assert_eq(unsigned_bytes[1], 1);
     cr_assert_eq(unsigned_bytes[3], 128);
 }
@@ -138,18 +142,17 @@ Test(output, in_place_only_for_whole_float_rows) {
     fl_stage      dense = {.kind = FL_STAGE_DENSE, .in = 4, .out = 4};
     fl_model      model = model_of(4, NULL, 0);
     float         data[8];
-    fletch_matrix out    = fletch_matrix_f32(data, 2, 4);
-    fl_row_output output = {.model = &model, .columns = 4};
-    cr_assert(fl_output_in_place(&output, &out));
-    output.columns = 3;
-    cr_assert_not(fl_output_in_place(&output, &out));
-    output.columns = 4;
-    out.stride     = 18;
-    cr_assert_not(fl_output_in_place(&output, &out));
+    fletch_matrix out  = fletch_matrix_f32(data, 2, 4);
+    fl_plan       plan = {.columns = 4};
+    cr_assert(fl_row_in_place(&model, &plan, &out));
+    plan.columns = 3;
+    cr_assert_not(fl_row_in_place(&model, &plan, &out));
+    plan.columns = 4;
+    out.stride   = 18;
+    cr_assert_not(fl_row_in_place(&model, &plan, &out));
     out.stride     = 16;
     fl_model other = model_of(4, &dense, 1);
-    output.model   = &other;
-    cr_assert_not(fl_output_in_place(&output, &out));
+    cr_assert_not(fl_row_in_place(&other, &plan, &out));
 }
 
 Test(output, texts_of_each_form) {
@@ -160,10 +163,13 @@ Test(output, texts_of_each_form) {
     fletch_error error;
     cr_assert_eq(fl_texts_at(&texts, 1, &text, &size, &error), 0);
     cr_assert_eq(size, 1);
-    const int64_t offsets[3] = {0, 2, 1};
-    texts                    = fletch_texts_from_offsets("abc", offsets, 2);
+    int64_t offsets[3] = {0, 2, 2};
+    texts              = fletch_texts_from_offsets("abc", offsets, 2);
     cr_assert_eq(fl_texts_at(&texts, 0, &text, &size, &error), 0);
     cr_assert_eq(size, 2);
-    cr_assert_eq(fl_texts_at(&texts, 1, &text, &size, &error), FLETCH_EINVAL);
-    cr_assert_eq(error.where, 1);
+    offsets[2] = 1; /* the second runs backwards, and the first ends beyond the last offset */
+    for (size_t i = 0; i < 2; i++) {
+        cr_assert_eq(fl_texts_at(&texts, i, &text, &size, &error), FLETCH_EINVAL);
+        cr_assert_eq(error.where, i);
+    }
 }

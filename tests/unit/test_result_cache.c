@@ -23,7 +23,7 @@ static uint64_t counted(fletch_counter counter) {
     return atomic_load(&stats.counter[counter]);
 }
 
-static const uint32_t form[FL_CACHE_FORM] = {1, 384, 0, 0};
+static const fl_plan plan = {.columns = 384, .kind = FLETCH_KIND_DENSE};
 
 /* Text n: its key, and a value that no other has. */
 static fl_cache_key key_of(uint32_t n, int32_t ids[IDS]) {
@@ -31,7 +31,7 @@ static fl_cache_key key_of(uint32_t n, int32_t ids[IDS]) {
     for (uint32_t i = 0; i < count; i++)
         ids[i] = (int32_t)(n >> (i % 3 * 8));
     return (fl_cache_key){
-        .form = form, .segment = count, .keys = count, .count = count, .ids = ids};
+        .plan = &plan, .segment = count, .keys = count, .count = count, .ids = ids};
 }
 
 static void value_of(uint32_t n, uint32_t value[VALUE]) {
@@ -84,25 +84,38 @@ static bool never(void *arg, const void *value, size_t size) {
 Test(result_cache, every_part_of_the_key_tells) {
     fl_cache    *cache = open_cache(1 << 20);
     int32_t      ids[IDS], others[IDS];
-    uint32_t     forms[FL_CACHE_FORM], value = 7;
-    fl_cache_key key = key_of(5, ids);
+    uint32_t     value = 7;
+    fl_cache_key key   = key_of(5, ids);
     fl_cache_put(cache, &key, &value, sizeof value);
     cr_assert(fl_cache_find(cache, &key, never, NULL));
-    for (int part = 0; part < 9; part++) {
+    for (int part = 0; part < 5; part++) {
         fl_cache_key other = key;
-        memcpy(forms, form, sizeof forms);
         memcpy(others, ids, sizeof ids);
-        other.form = forms;
-        other.ids  = others;
+        other.ids = others;
         switch (part) {
         case 0: other.skip++; break;
         case 1: other.segment--; break;
         case 2: other.keys--; break;
         case 3: other.count--; break;
-        case 4: others[other.count - 1]++; break;
-        default: forms[part - 5] ^= 1;
+        default: others[other.count - 1]++;
         }
         cr_assert_not(fl_cache_find(cache, &other, never, NULL), "part %d", part);
+    }
+    fl_cache_close(cache);
+}
+
+/* A field that is added to the plan is part of the key by being there: each of its bytes is. */
+Test(result_cache, every_byte_of_the_plan_tells) {
+    fl_cache    *cache = open_cache(1 << 20);
+    int32_t      ids[IDS];
+    uint32_t     value = 7;
+    fl_cache_key key   = key_of(5, ids);
+    fl_cache_put(cache, &key, &value, sizeof value);
+    for (size_t i = 0; i < sizeof plan; i++) {
+        fl_plan other = plan;
+        ((unsigned char *)&other)[i] ^= 1;
+        key.plan = &other;
+        cr_assert_not(fl_cache_find(cache, &key, never, NULL), "byte %zu", i);
     }
     fl_cache_close(cache);
 }

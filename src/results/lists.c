@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lists.c - blocks of entries, one a text; lists.h says who has them when. */
-#include "runtime/lists.h"
+#include "results/lists.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -37,6 +38,8 @@ size_t fl_list_bytes(const fletch_list *list) {
 void fl_lists_drop(fl_lists *lists, size_t index) {
     fletch_list *list  = &lists->list[index];
     bool         draft = lists->draft && lists->draft[index];
+    assert(index < lists->shown.count);
+    assert(draft || atomic_load(&lists->bytes) >= fl_list_bytes(list));
     atomic_fetch_sub(&lists->bytes, draft ? 0 : fl_list_bytes(list));
     fl_free((void *)(uintptr_t)list->values);
     *list = (fletch_list){0};
@@ -91,6 +94,7 @@ int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t coun
 }
 
 int fl_lists_put(fl_lists *lists, size_t index, const void *block, size_t bytes) {
+    assert(bytes % ((lists->shown.columns + 1) * sizeof(float)) == 0);
     size_t   columns = lists->shown.columns, count = bytes / ((columns + 1) * sizeof(float));
     float   *values = NULL;
     int32_t *ids    = NULL;

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* answer.c - results of an open model, and the answer of one call: what all kinds have in common.
+ *
+ * Role    result.h says it. The ids of tokens that a folder names by their text are looked up when it opens.
+ * Memory  see result.h. Threads: see result.h. Proof: tests/unit/test_results.c, tests/golden. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "results/kinds.h"
+
+static fl_side side_named(const char *prompt) {
+    return strcmp(prompt, "query") == 0      ? FL_SIDE_QUERY
+           : strcmp(prompt, "document") == 0 ? FL_SIDE_DOCUMENT
+                                             : FL_SIDE_NONE;
+}
+
+int fl_results_open(fl_results *r, const fl_model *model, const fl_tokenizer *tokenizer,
+                    const fl_config *config, fletch_error *error) {
+    const char *normalize = fl_config_text(config, FL_KEY_MODEL_NORMALIZE);
+    int64_t     asked     = fl_config_int(config, FL_KEY_MODEL_DIMENSIONS);
+    r->model              = model;
+    r->terms              = model->head == FL_HEAD_SPARSE;
+    r->unit_tokens        = strcmp(normalize, "true") == 0;
+    r->normalize          = strcmp(normalize, "auto") == 0 ? model->normalize : r->unit_tokens;
+    r->renormalize        = asked > 0 || r->unit_tokens;
+    r->zero_copy          = fl_config_bool(config, FL_KEY_IO_ZERO_COPY);
+    r->own_length         = fl_config_int(config, FL_KEY_MODEL_MAX_LENGTH) > 0;
+    r->side               = fl_config_is_set(config, FL_KEY_MODEL_PROMPT)
+                                ? FL_SIDE_NONE
+                                : side_named(fl_config_text(config, FL_KEY_MODEL_PROMPT_NAME));
+    r->dimensions         = model->dimensions;
+    if (asked > 0)
+        r->dimensions = (uint32_t)asked;
+    else if (model->head == FL_HEAD_EMBEDDING && model->truncate_dim > 0 &&
+             model->truncate_dim < model->dimensions)
+        r->dimensions = model->truncate_dim;
+    r->row_width = fl_encoder_width(&model->encoder);
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        if (model->stages[i].out > r->row_width)
+            r->row_width = model->stages[i].out;
+    if (model->head == FL_HEAD_LATE)
+        FL_TRY(fl_late_open(r, tokenizer, error));
+    if (model->weigher.weight)
+        FL_TRY(fl_token_weights_open(r, tokenizer, error));
+    return model->lookup.there ? fl_lookup_open(r, tokenizer, error) : FLETCH_OK;
+}
+
+void fl_results_close(fl_results *r) {
+    fl_free(r->skipped);
+    fl_free(r->lookup);
+    *r = (fl_results){0};
+}
+
+fl_side fl_side_of(const fl_results *results, const fletch_embed_options *options) {
+    if (options->prompt_name)
+        return side_named(options->prompt_name);
+    return options->prompt ? FL_SIDE_NONE : results->side;
+}
+
+int fl_answer_resolve(fl_answer *answer, const fl_results *of, const fletch_request *asked,
+                      fletch_error *error) {
+    answer->of         = of;
+    answer->out        = asked->out;
+    answer->plan       = (fl_plan){.kind = (uint8_t)asked->kind, .side = FL_SIDE_NONE};
+    answer->no_special = answer->may_be_empty = of->model->is_static;
+    answer->ops                               = fl_result_of(of->model, asked->kind);
+    return answer->ops->resolve(answer, asked, error);
+}
+
+int fl_answer_make_lists(fl_answer *answer, const fletch_request *asked, size_t columns,
+                         bool drafts, fletch_error *error) {
+    answer->lists =
+        fl_lists_new(asked->texts.count, columns, asked->options->list_bytes, drafts, error);
+    return answer->lists ? FLETCH_OK : FLETCH_ENOMEM;
+}
+
+void fl_answer_drop(fl_answer *answer) {
+    fl_lists_free(answer->lists);
+    fl_lists_free(answer->query);
+    answer->lists = answer->query = NULL;
+}
+
+fletch_lists *fl_answer_give(fl_answer *answer) {
+    if (!answer->ops->lists)
+        return NULL;
+    assert(answer->lists);
+    fletch_lists *shown = &answer->lists->shown;
+    answer->lists       = NULL;
+    return shown;
+}
+
+const void *fl_answer_bytes(const fl_answer *answer, size_t text, size_t *size) {
+    if (!answer->ops->lists) {
+        *size = fletch_row_bytes(answer->out.cols, answer->out.dtype);
+        return fl_answer_row(answer, text);
+    }
+    const fletch_list *list = &answer->lists->list[text];
+    *size                   = fl_list_bytes(list);
+    return list->values;
+}
+
+int fl_answer_take(fl_answer *answer, size_t text, const void *bytes, size_t size) {
+    if (answer->ops->lists)
+        return fl_lists_put(answer->lists, text, bytes, size);
+    assert(size == fletch_row_bytes(answer->out.cols, answer->out.dtype));
+    memcpy(fl_answer_row(answer, text), bytes, size);
+    return FLETCH_OK;
+}
+
+void fl_answer_fail(fl_answer *answer, size_t text) {
+    if (answer->lists)
+        fl_lists_drop(answer->lists, text);
+}
+
+int fl_place_in_list(fl_answer *answer, size_t text, const int32_t *ids, size_t count,
+                     float **rows) {
+    return fl_lists_take(answer->lists, text, ids, count, answer->of->model->encoder.desc.hidden,
+                         rows);
+}
+
+int fl_result_fail(int status, fletch_error *error) {
+    if (status != FLETCH_EMODEL)
+        return fl_lists_refuse(status, FLETCH_NOWHERE, error);
+    return fl_fail(
+        error, status, FLETCH_NOWHERE,
+        "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "
+        "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
+        "model again");
+}
