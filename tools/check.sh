@@ -3,8 +3,8 @@
 # check.sh [san|full] - all set-up, then every test of the release build; the last line sums them up and the
 # exit status is 0 only when all passed. A stage that breaks before it could count its tests counts as one failure.
 # san: the sanitizers and the fuzz targets instead.
-# full: both, the large model, a second run with the instruction set capped to the plain reference, and the kernels
-# of other processors under emulators.
+# full: both, the large model, a second run with the instruction set capped to the plain reference, the kernels
+# of other processors under emulators, and those of the GPU as nvcc's PTX.
 . "$(dirname "$0")/say.sh"
 
 mode=${1:-}
@@ -13,6 +13,7 @@ tools/venv.sh
 [ "$mode" = san ] || tools/build.sh release
 [ "$mode" = san ] || tools/python.sh build
 tools/get_model.sh medium >/dev/null
+tools/onnxruntime.sh openvino || note "no OpenVINO: its tests are skipped and say so"
 tools/onnxruntime.sh || note "no ONNX Runtime library: its tests are skipped and say so"
 test_environment
 [ "$mode" != full ] || FLETCH_MODEL_HIGH=$(tools/get_model.sh high)
@@ -26,12 +27,14 @@ rm -rf build/tally
 mkdir -p build/tally
 stages=()
 
-run_ctest() { # STAGE: unit tests and kernel conformance of the release build
+run_ctest() { # STAGE [ARGUMENTS]: unit tests and kernel conformance of the release build
     say "ctest: unit tests and kernels${FLETCH_CPU_ISA:+ with FLETCH_CPU_ISA=$FLETCH_CPU_ISA}"
-    stages+=("$1")
-    rm -f build/"$1".xml
-    ctest --test-dir build -j "$(nproc)" --output-on-failure --output-junit "$1".xml --no-tests=error || true
-    python3 tools/tally.py build/"$1".xml >build/tally/"$1"
+    local stage=$1
+    shift
+    stages+=("$stage")
+    rm -f build/"$stage".xml
+    ctest --test-dir build -j "$(nproc)" --output-on-failure --output-junit "$stage".xml --no-tests=error "$@" || true
+    python3 tools/tally.py build/"$stage".xml >build/tally/"$stage"
 }
 
 run_pytest() { # STAGE FOLDERS [ARGUMENTS]: Python tests against the real program, model and clients
@@ -52,6 +55,26 @@ run_python() { # SUFFIX: two tests to a core, for half of their time they wait; 
     PYTHONDEVMODE=1 run_pytest python"$1" python/tests -n $jobs -W error
 }
 
+# What a processor with fewer instructions would run, as far as this one can: the quick tests that compare with the
+# reference implementations. Where only the narrow formats are a set's own, those alone.
+run_narrower() {
+    local sets set isa own
+    local quick="not stsb and not same and not lone and not change"
+    mapfile -t sets < <(build/fl-kernels list | tail -n +2)
+    for set in "${sets[@]}"; do
+        read -r isa own <<<"$set"
+        [ "$isa" != ref ] || continue # a hundred times as slow: check-full
+        export FLETCH_CPU_ISA=$isa
+        if [ "$own" = float32 ]; then
+            run_ctest ctest-"$isa" -R '^test_(engine_bytes|prediction)$'
+            run_pytest golden-"$isa" "$(echo tests/golden/test_{vectors,families,lists,scores,late,language,long}.py)" \
+                -n $((2 * $(nproc))) -k "$quick"
+        fi
+        run_pytest precision-"$isa" tests/golden/test_precision.py -k "$quick"
+    done
+    unset FLETCH_CPU_ISA
+}
+
 run_sanitizers() {
     local preset
     for preset in asan tsan fuzz; do
@@ -63,6 +86,7 @@ run_sanitizers() {
 if [ "$mode" != san ]; then
     run_ctest ctest
     run_python ''
+    run_narrower
 fi
 [ -z "$mode" ] || run_sanitizers
 if [ "$mode" = full ]; then
@@ -70,6 +94,8 @@ if [ "$mode" = full ]; then
     run_ctest ctest-ref
     run_python -ref
     unset FLETCH_CPU_ISA
+    stages+=(ptx)
+    tools/ptx.sh || true
     for machine in aarch64 plain; do
         stages+=(emulate-$machine)
         tools/emulate.sh $machine || true
@@ -80,7 +106,7 @@ passed=0 failed=0 skipped=0
 say "summary (passed failed skipped)"
 for stage in "${stages[@]}"; do
     read -r p f s <build/tally/"$stage" || p=0 f=1 s=0
-    printf '   %-12s %5d %5d %5d\n' "$stage" "$p" "$f" "$s" >&2
+    printf '   %-20s %5d %5d %5d\n' "$stage" "$p" "$f" "$s" >&2
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
 [ $failed -eq 0 ] || note "one test alone: make test T=part-of-its-name"

@@ -37,7 +37,7 @@ test_environment
 FLETCH_MODEL_HIGH=$(tools/get_model.sh high)
 export FLETCH_MODEL_HIGH PYTHONPATH=$ROOT/build/python
 say "types: mypy, stubtest, pyright"
-"$VENV"/bin/python -m mypy --strict python/src/fletch
+"$VENV"/bin/python -m mypy --strict python/src/fletch python/tests/typed.py
 "$VENV"/bin/python -m mypy.stubtest fletch._fletch
 "$VENV"/bin/python -m pyright --pythonpath "$VENV/bin/python" python/src/fletch
 say "pytest: python/tests, all of it"

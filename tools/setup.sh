@@ -54,7 +54,22 @@ else
 fi
 mkdir -p build
 log=$ROOT/build/setup.log
-run_apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >>"$log" 2>&1; }
+# apt-get, when who else holds its locks is done: unattended-upgrades does for minutes after a machine's start.
+run_apt() {
+    local status tries=360 part=$log.part told=''
+    while true; do
+        status=0
+        "${as_root[@]}" env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >"$part" 2>&1 || status=$?
+        cat "$part" >>"$log"
+        if [ $status -eq 0 ] || ! grep -q 'Could not get lock' "$part" || [ $((tries -= 1)) -eq 0 ]; then
+            rm -f "$part"
+            return $status
+        fi
+        [ -n "$told" ] || note "another program installs packages; waiting for it: $(grep -m 1 'Could not get lock' "$part")"
+        told=1
+        sleep 5
+    done
+}
 : >"$log"
 run_apt update || note "apt-get update failed (see build/setup.log); trying with the lists at hand"
 if ! run_apt install -y --no-install-recommends "${missing[@]}"; then
