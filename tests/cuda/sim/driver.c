@@ -45,10 +45,12 @@ static struct {
     bool            started;
 } sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .faulty = NO_DEVICE, .came = PTHREAD_COND_INITIALIZER};
 
-static atomic_int   lost[DEVICES_MOST]; /* CUresult that every call gives */
-static atomic_bool  gone[DEVICES_MOST]; /* for good: no new context helps */
-static atomic_bool  hangs[DEVICES_MOST];
-static atomic_ulong calls[SIM_KINDS], objects;
+static atomic_int      lost[DEVICES_MOST]; /* CUresult that every call gives */
+static pthread_mutex_t copying[DEVICES_MOST] = {[0 ... DEVICES_MOST - 1] =
+                                                    PTHREAD_MUTEX_INITIALIZER};
+static atomic_bool     gone[DEVICES_MOST]; /* for good: no new context helps */
+static atomic_bool     hangs[DEVICES_MOST];
+static atomic_ulong    calls[SIM_KINDS], objects;
 
 static _Thread_local CUcontext stack[CONTEXTS_MOST];
 static _Thread_local unsigned  depth;
@@ -94,9 +96,11 @@ CUresult sim_gate(sim_kind kind) {
     if (here && sim.due[kind] > 0 && --sim.due[kind] == 0)
         r = sim.fault[kind];
     pthread_mutex_unlock(&sim.lock);
-    if (is_fatal(r) && device != NO_DEVICE) {
+    if (is_fatal(r) && device != NO_DEVICE) { /* from then on it neither computes nor copies */
+        pthread_mutex_lock(&copying[device]);
         atomic_store(&lost[device], (int)r);
         atomic_store(&gone[device], sim.stays);
+        pthread_mutex_unlock(&copying[device]);
     }
     return r;
 }
@@ -676,11 +680,16 @@ typedef struct copy {
     void       *to;
     const void *from;
     size_t      bytes;
+    int         device;
 } copy;
 
+/* Whoever hears that the device is lost may free what a copy of it read. */
 static int run_copy(void *arg) {
     const copy *c = arg;
-    memcpy(c->to, c->from, c->bytes);
+    pthread_mutex_lock(&copying[c->device]);
+    if (atomic_load(&lost[c->device]) == CUDA_SUCCESS)
+        memcpy(c->to, c->from, c->bytes);
+    pthread_mutex_unlock(&copying[c->device]);
     return 0;
 }
 
@@ -690,16 +699,17 @@ static CUresult enqueue_copy(copy c, const void *on_device, CUstream s) {
         return r;
     if (!sim_is_device(on_device, c.bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    c.device = sim_current()->device;
     return sim_enqueue(s, run_copy, &c, sizeof c);
 }
 
 VISIBLE CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s) {
-    copy c = {(void *)(uintptr_t)to, from, bytes};
+    copy c = {(void *)(uintptr_t)to, from, bytes, NO_DEVICE};
     return enqueue_copy(c, c.to, s);
 }
 
 VISIBLE CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s) {
-    copy c = {to, (const void *)(uintptr_t)from, bytes};
+    copy c = {to, (const void *)(uintptr_t)from, bytes, NO_DEVICE};
     return enqueue_copy(c, c.from, s);
 }
 
