@@ -732,7 +732,7 @@ typedef struct fletch_model_info {
     const char *pooling;   /* "mean"; several joined by ',' */
     const char *similarity;
     const char *prompt;         /* put in front of every text by default */
-    const char *weights_format; /* "safetensors", "onnx" */
+    const char *weights_format; /* "safetensors", "pytorch", "gguf", "onnx" */
     const char *weights_dtype;  /* on the disk: "F32" */
     uint64_t    weights_bytes;  /* of its files */
     uint64_t    parameters;

@@ -133,8 +133,9 @@ typedef enum fl_hub_state {
 fl_hub_state fl_hub_snapshot_state(const fl_hub_repo *repo, const char *commit,
                                    char missing[FL_HUB_ID_MAX]);
 
-/* The files a safetensors index names, each checked to stay inside the folder. */
-int fl_hub_shards_read(const char *index_path, fl_hub_names *shards, fletch_error *error);
+/* The files that an index names, each checked to stay inside the folder and to end in `ending`. */
+int fl_hub_shards_read(const char *index_path, const char *ending, fl_hub_names *shards,
+                       fletch_error *error);
 
 /* Whether fletch reads a file of this name: a configuration, tokenizer or module file. Weights of
  * the root are chosen apart, since the index or the single file will do. */

@@ -14,7 +14,6 @@
  * Proof   tests/golden/test_hub.py: faults, kill -9, two at once, wrong hash, full disk. */
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,6 +26,7 @@
 #include "model/download.h"
 #include "model/hub_cache.h"
 #include "model/model.h"
+#include "model/safetensors.h"
 
 enum { WEIGHTS_UNSAID_MAX = 1 << 30 }; /* bytes of weights whose size nobody has said */
 
@@ -180,75 +180,71 @@ static int ask_listing(pull_work *pull, fletch_error *error) {
 /* ---- which files ---- */
 
 static bool is_weights(const char *name) {
-    size_t size = strlen(name);
-    return size > 12 && strcmp(name + size - 12, ".safetensors") == 0;
-}
-
-/* Old pickled weights of the root or a module folder, for the message. */
-static const char *find_pickle(const fl_hub_names *listed, const char *folder) {
-    size_t prefix = strlen(folder);
-    for (size_t i = 0; i < listed->count; i++) {
-        const char *name = listed->name[i];
-        const char *tail = name + prefix;
-        if (strncmp(name, folder, prefix) == 0 && fnmatch("pytorch_model*.bin", tail, 0) == 0 &&
-            strchr(tail, '/') == NULL) {
-            return name;
+    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++) {
+        if (fl_path_ends_with(name, fl_weight_forms[i].ending)) {
+            return true;
         }
     }
-    return NULL;
+    return false;
 }
 
-static int refuse_pickle(const pull_work *pull, const char *pickle, fletch_error *error) {
-    return fl_fail(
-        error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-        "%s has no safetensors weights%s%.80s%s. Convert once, then use ./DIR: python -c \"from "
-        "sentence_transformers import SentenceTransformer as S; S('%s').save('DIR')\"",
-        pull->repo->id, pickle != NULL ? ", only " : "", pickle != NULL ? pickle : "",
-        pickle != NULL ? " (a pickle, which can run code)" : "", pull->repo->id);
+/* The file of `folder` ("" or "2_Dense/") that holds its weights, or the index that names them, to `out`; false: it
+ * has none. */
+static bool find_weights(const fl_hub_names *listed, const char *folder, char *out, size_t room) {
+    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++) {
+        const char *const names[] = {fl_weight_forms[i].single, fl_weight_forms[i].index};
+        for (size_t k = 0; k < 2; k++) {
+            const int length = snprintf(out, room, "%s%s", folder, names[k]);
+            if ((size_t)length < room && fl_hub_names_has(listed, out)) {
+                return true;
+            }
+        }
+    }
+    out[0] = '\0';
+    return false;
 }
 
-/* A module folder (2_Dense) whose weights are a pickle only would be half a model. */
-static int check_modules(const pull_work *pull, fletch_error *error) {
+/* Weights of module folders (2_Dense) that are not safetensors. */
+static int choose_modules(pull_work *pull, bool *weights, fletch_error *error) {
     for (size_t i = 0; i < pull->chosen.count; i++) {
         const char *name  = pull->chosen.name[i];
         const char *slash = strchr(name, '/');
         char        folder[FL_HUB_ID_MAX];
-        char        weights[FL_HUB_ID_MAX + 32];
+        char        found[FL_HUB_ID_MAX + 32];
         if (slash == NULL || (size_t)(slash - name) + 2 > sizeof folder) {
             continue;
         }
         snprintf(folder, sizeof folder, "%.*s", (int)(slash - name) + 1, name);
-        snprintf(weights, sizeof weights, "%smodel.safetensors", folder);
-        const char *pickle = find_pickle(&pull->listed, folder);
-        if (pickle != NULL && !fl_hub_names_has(&pull->listed, weights)) {
-            return refuse_pickle(pull, pickle, error);
+        if (find_weights(&pull->listed, folder, found, sizeof found)) {
+            *weights = true;
+            if (!fl_hub_names_has(&pull->chosen, found)) {
+                FL_TRY(fl_hub_names_add(&pull->chosen, found, error));
+            }
         }
     }
     return 0;
 }
 
 static int choose(pull_work *pull, fletch_error *error) {
-    static const char single[] = "model.safetensors";
-    static const char index[]  = "model.safetensors.index.json";
-    const char       *root     = fl_hub_names_has(&pull->listed, single)  ? single
-                                 : fl_hub_names_has(&pull->listed, index) ? index
-                                                                          : NULL;
-    bool              weights  = root != NULL;
+    char root[64];
+    bool weights = find_weights(&pull->listed, "", root, sizeof root);
     /* Two rounds, small files first: a model that lacks something is noticed before 400 MB came. */
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < pull->listed.count; i++) {
             const char *name = pull->listed.name[i];
             if (fl_hub_file_is_needed(name) && is_weights(name) == (round == 1)) {
-                weights = weights || (is_weights(name) && strchr(name, '/') != NULL);
                 FL_TRY(fl_hub_names_add(&pull->chosen, name, error));
             }
         }
     }
-    if (root != NULL) {
-        FL_TRY(fl_hub_names_add(&pull->chosen, root, error));
+    FL_TRY(choose_modules(pull, &weights, error));
+    if (!weights) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s has no weights that fletch reads: neither model.safetensors nor "
+                       "pytorch_model.bin, nor the index of either in several files",
+                       pull->repo->id);
     }
-    return weights ? check_modules(pull, error)
-                   : refuse_pickle(pull, find_pickle(&pull->listed, ""), error);
+    return root[0] != '\0' ? fl_hub_names_add(&pull->chosen, root, error) : 0;
 }
 
 /* ---- one file ---- */
@@ -447,22 +443,18 @@ static int fetch_named(pull_work *pull, const char *name, fletch_error *error) {
     return status;
 }
 
-/* The shards that the index, now here, names. */
-static int fetch_shards(pull_work *pull, fletch_error *error) {
-    static const char index[] = "model.safetensors.index.json";
-    char              path[FL_HUB_PATH_MAX];
-    fl_hub_names      shards;
-    if (!fl_hub_names_has(&pull->chosen, index)) {
-        return 0;
-    }
-    FL_TRY(fl_hub_repo_path(pull->repo, "snapshots", pull->commit, index, path, error));
-    int status = fl_hub_shards_read(path, &shards, error);
+/* The files that the index of `form`, now here, names. */
+static int fetch_shards(pull_work *pull, const fl_weight_form *form, fletch_error *error) {
+    char         path[FL_HUB_PATH_MAX];
+    fl_hub_names shards;
+    FL_TRY(fl_hub_repo_path(pull->repo, "snapshots", pull->commit, form->index, path, error));
+    int status = fl_hub_shards_read(path, form->ending, &shards, error);
     for (size_t i = 0; status == 0 && i < shards.count; i++) {
         status = fl_hub_names_has(&pull->listed, shards.name[i])
                      ? fetch_named(pull, shards.name[i], error)
                      : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                                "%s: %s names %.100s, which the hub does not have", pull->repo->id,
-                               index, shards.name[i]);
+                               form->index, shards.name[i]);
     }
     fl_hub_names_free(&shards);
     return status;
@@ -505,7 +497,11 @@ static int run(pull_work *pull, fletch_error *error) {
     for (size_t i = 0; i < pull->chosen.count; i++) {
         FL_TRY(fetch_named(pull, pull->chosen.name[i], error));
     }
-    FL_TRY(fetch_shards(pull, error));
+    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++) {
+        if (fl_hub_names_has(&pull->chosen, fl_weight_forms[i].index)) {
+            FL_TRY(fetch_shards(pull, &fl_weight_forms[i], error));
+        }
+    }
     FL_TRY(mark_absent(pull, error));
     return strcmp(pull->revision, pull->commit) == 0
                ? 0

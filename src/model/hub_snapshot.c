@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/hub_cache.h"
+#include "model/safetensors.h"
 
 enum { SHARDS_MAX = 1024 }; /* as safetensors.c takes */
 
@@ -77,7 +78,8 @@ bool fl_hub_file_is_needed(const char *relative) {
     return false;
 }
 
-int fl_hub_shards_read(const char *index_path, fl_hub_names *shards, fletch_error *error) {
+int fl_hub_shards_read(const char *index_path, const char *ending, fl_hub_names *shards,
+                       fletch_error *error) {
     *shards         = (fl_hub_names){0};
     fl_json *index  = NULL;
     int      status = 0;
@@ -89,12 +91,12 @@ int fl_hub_shards_read(const char *index_path, fl_hub_names *shards, fletch_erro
     }
     FL_JSON_EACH(weights, tensor, file) {
         const char *name = fl_json_is(file, FL_JSON_STRING) ? fl_json_text(file) : "";
-        if (!fl_path_is_safe(name) || !fl_path_ends_with(name, ".safetensors")) {
+        if (!fl_path_is_safe(name) || !fl_path_ends_with(name, ending)) {
             status =
                 fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                        "%s: weight_map of \"%.80s\" names \"%.80s\", which is not a safetensors "
-                        "file of this folder",
-                        index_path, tensor, name);
+                        "%s: weight_map of \"%.80s\" names \"%.80s\", which is not a %s file of "
+                        "this folder",
+                        index_path, tensor, name, ending);
         } else if (shards->count > 0 && strcmp(shards->name[shards->count - 1], name) == 0) {
             continue; /* tensors of a file mostly follow each other */
         } else if (shards->count == SHARDS_MAX) {
@@ -134,19 +136,13 @@ static bool has_file(const folder_look *look, const char *prefix, const char *na
     return there;
 }
 
-static bool has_weights(const folder_look *look, const char *prefix) {
-    if (has_file(look, prefix, "model.safetensors", true)) {
-        return true;
-    }
-    char relative[FL_HUB_PATH_MAX];
-    char path[FL_HUB_PATH_MAX];
-    if (!has_file(look, prefix, "model.safetensors.index.json", false)) {
-        return false;
-    }
-    snprintf(relative, sizeof relative, "%.1024s%s", prefix, "model.safetensors.index.json");
+/* All files that the index names, if it is there. */
+static bool has_shards(const folder_look *look, const char *prefix, const fl_weight_form *form) {
+    char         relative[FL_HUB_PATH_MAX], path[FL_HUB_PATH_MAX];
     fl_hub_names shards = {0};
+    snprintf(relative, sizeof relative, "%.1024s%s", prefix, form->index);
     if (fl_hub_repo_path(look->repo, "snapshots", look->commit, relative, path, NULL) != 0 ||
-        fl_hub_shards_read(path, &shards, NULL) != 0) {
+        fl_hub_shards_read(path, form->ending, &shards, NULL) != 0) {
         return true; /* a damaged index is for the loader to name, not to download again */
     }
     bool all = true;
@@ -155,6 +151,19 @@ static bool has_weights(const folder_look *look, const char *prefix) {
     }
     fl_hub_names_free(&shards);
     return all;
+}
+
+static bool has_weights(const folder_look *look, const char *prefix) {
+    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++) {
+        const fl_weight_form *form = &fl_weight_forms[i];
+        if (has_file(look, prefix, form->single, i == 0)) {
+            return true;
+        }
+        if (has_file(look, prefix, form->index, false)) {
+            return has_shards(look, prefix, form);
+        }
+    }
+    return false;
 }
 
 static bool has_tokenizer(const folder_look *look, const char *prefix) {

@@ -49,7 +49,7 @@ typedef struct fl_stage {
 
 /* The weights as files. */
 typedef struct fl_weight_files {
-    const char *format;     /* "safetensors", "onnx"; static */
+    const char *format;     /* "safetensors", "pytorch", "gguf", "onnx"; static */
     uint64_t    bytes;      /* of all of them */
     uint64_t    parameters; /* elements of floating point tensors; 0: cannot be told */
     int64_t     modified;   /* the newest, Unix seconds */

@@ -61,8 +61,10 @@ bool fl_onnx_only(const fl_model *model) {
     const char *weights = model->own->transformer;
     if (model->onnx_file != NULL)
         return true;
-    if (has_file(weights, "model.safetensors") || has_file(weights, "model.safetensors.index.json"))
-        return false;
+    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++)
+        if (has_file(weights, fl_weight_forms[i].single) ||
+            has_file(weights, fl_weight_forms[i].index))
+            return false;
     return find_file(model, path);
 }
 

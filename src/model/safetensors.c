@@ -3,10 +3,11 @@
  *
  * Role    weights.c and modules.c open folders with it. What a header must satisfy is in
  *         safetensors_header.c; this file knows files, shards and names.
- * Method  A single file is one map and its table (a .pt file and GGUF too: torch_file.c, gguf.c). A sharded
- *         model has an index, {"weight_map": {tensor: file}}: every shard is mapped once, and the tensors
+ * Method  A single file is one map and its table (torch.save's files and GGUF too: torch_file.c, gguf.c). A
+ *         sharded model has an index, {"weight_map": {tensor: file}}: every shard is mapped once, and the tensors
  *         that the index promises are gathered in one merged table; the parts of a GGUF are named by their
- *         number. Nothing is copied: a tensor is a view of its map.
+ *         number. Nothing is copied: a tensor is a view of its map (but for those of torch's that are not
+ *         row-major).
  * Memory  the maps and tables, until close. An engine gives pages back
  *         by fl_map_release once it has packed them.
  * Threads immutable after opening.
@@ -43,7 +44,12 @@ struct fl_safetensors {
     size_t          count, room;
     fl_tensor_table merged; /* sharded models only */
     bool            sharded;
+    const char     *index; /* the file that says so; NULL: names of the parts */
 };
+
+const fl_weight_form fl_weight_forms[FL_WEIGHT_FORMS] = {
+    {"model.safetensors", "model.safetensors.index.json", ".safetensors"},
+    {"pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"}};
 
 static const fl_tensor_table *table_of(const fl_safetensors *file) {
     return file->sharded ? &file->merged : &file->shards[0].table;
@@ -68,13 +74,15 @@ static int read_gguf(shard *s, fletch_error *error) {
     return 0;
 }
 
-/* What a file is, it says itself: to safetensors GGUF's first letters are a header of 1 GiB. */
+/* What a file is, it says itself: to safetensors the first letters of the others are a header of 1 GiB. */
 static int read_table(shard *s, fletch_error *error) {
     const fl_map *map = s->map;
     if (fl_gguf_begins(map->data, map->size))
         return read_gguf(s, error);
-    return (fl_path_ends_with(s->path, ".pt") ? fl_torch_read : fl_header_read)(
-        &s->table, map->data, map->size, s->path, error);
+    bool torch = fl_torch_begins(map->data, map->size) || fl_path_ends_with(s->path, ".pt") ||
+                 fl_path_ends_with(s->path, ".bin");
+    return (torch ? fl_torch_read : fl_header_read)(&s->table, map->data, map->size, s->path,
+                                                    error);
 }
 
 /* Map and check one file and append it to file->shards. */
@@ -96,8 +104,12 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
         close_shard(added);
         return status;
     }
-    for (size_t i = 0; i < added->table.count; i++)
-        added->table.tensors[i].map = added->map;
+    for (size_t i = 0; i < added->table.count; i++) {
+        fl_tensor           *tensor = &added->table.tensors[i];
+        const unsigned char *begin = added->map->data, *at = tensor->data;
+        if (at >= begin && at < begin + added->map->size) /* not a copy */
+            tensor->map = added->map;
+    }
     added->name = added->path + strlen(path) - strlen(name);
     file->count++;
     return 0;
@@ -192,17 +204,15 @@ static int shard_of(fl_safetensors *file, const char *folder, const char *name, 
             return 0;
     if (!fl_path_is_safe(name))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s/model.safetensors.index.json: shard name \"%.80s\" leaves the folder.",
-                       folder, name);
+                       "%s/%s: shard name \"%.80s\" leaves the folder.", folder, file->index, name);
     if (file->count == SHARDS_MAX)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s/model.safetensors.index.json names more than %d files.", folder,
-                       SHARDS_MAX);
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s/%s names more than %d files.",
+                       folder, file->index, SHARDS_MAX);
     char path[PATH_MAX];
     int  there = fl_file_find(path, sizeof path, folder, name, error);
     if (there == 0)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is missing, but model.safetensors.index.json names it.", path);
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is missing, but %s names it.",
+                       path, file->index);
     return there < 0 ? there : add_shard(file, name, path, error);
 }
 
@@ -213,8 +223,7 @@ static int gather(fl_safetensors *file, const char *folder, fl_json *weight_map,
     FL_JSON_EACH(weight_map, key, value) {
         if (!fl_json_is(value, FL_JSON_STRING))
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s/model.safetensors.index.json: weight_map of %.80s is not a string.",
-                           folder, key);
+                           "%s/%s: weight_map of %.80s is not a string.", folder, file->index, key);
         const char *name = fl_json_text(value);
         FL_TRY(shard_of(file, folder, name, &at, error));
         const fl_tensor *tensor = fl_table_find(&file->shards[at].table, key);
@@ -229,8 +238,8 @@ static int gather(fl_safetensors *file, const char *folder, fl_json *weight_map,
     return 0;
 }
 
-static int open_sharded(fl_safetensors **out, const char *folder, const char *index_path,
-                        fletch_error *error) {
+static int open_sharded(fl_safetensors **out, const char *folder, const char *index,
+                        const char *index_path, fletch_error *error) {
     fl_json *root   = NULL;
     int      status = 0;
     FL_TRY(fl_json_read(&root, index_path, INDEX_BYTES_MAX, error));
@@ -245,6 +254,7 @@ static int open_sharded(fl_safetensors **out, const char *folder, const char *in
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no weight_map.", index_path);
     } else {
         file->sharded = true;
+        file->index   = index;
         fl_table_init(&file->merged);
         status = gather(file, folder, map, error);
     }
@@ -258,24 +268,21 @@ static int open_sharded(fl_safetensors **out, const char *folder, const char *in
 }
 
 int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error) {
-    char path[PATH_MAX];
-    *out      = NULL;
-    int there = fl_file_find(path, sizeof path, folder, "model.safetensors", error);
-    if (there != 0)
-        return there < 0 ? there : fl_safetensors_open(out, path, error);
-    there = fl_file_find(path, sizeof path, folder, "model.safetensors.index.json", error);
-    if (there != 0)
-        return there < 0 ? there : open_sharded(out, folder, path, error);
-    FL_TRY(fl_path_join(path, sizeof path, folder, "pytorch_model.bin", error));
-    if (fl_file_exists(path)) /* a pickle is a program; reading it would run it */
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "%s holds only pytorch_model.bin, which fletch does not read. Convert the model "
-            "once: python -c \"from sentence_transformers import SentenceTransformer as S; "
-            "S('MODEL').save('NEW')\"",
-            folder);
+    *out = NULL;
+    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++) {
+        char path[PATH_MAX];
+        int  single = fl_file_find(path, sizeof path, folder, fl_weight_forms[i].single, error);
+        if (single != 0)
+            return single < 0 ? single : fl_safetensors_open(out, path, error);
+        const char *index   = fl_weight_forms[i].index;
+        int         sharded = fl_file_find(path, sizeof path, folder, index, error);
+        if (sharded != 0)
+            return sharded < 0 ? sharded : open_sharded(out, folder, index, path, error);
+    }
     return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                   "%s has neither model.safetensors nor model.safetensors.index.json.", folder);
+                   "%s has no weights: neither model.safetensors nor pytorch_model.bin, nor the "
+                   "index of either in several files.",
+                   folder);
 }
 
 const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *name) {

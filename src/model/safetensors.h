@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.h - open model.safetensors, or all shards of model.safetensors.index.json, by mmap.
+/* safetensors.h - open the weights of a folder by mmap: model.safetensors or all shards of its index, else
+ * pytorch_model.bin likewise.
  *
  * Every check of the format's reference reader is made before a byte of data is used: header
  * length against the file, JSON without duplicate names, dtype and shape product against the byte
@@ -13,9 +14,17 @@
 
 typedef struct fl_safetensors fl_safetensors;
 
-/* One file; one that is called .pt is torch.save's, and what begins as GGUF is that, with its further parts. */
+/* How a folder may have its weights, the first that is there counting. */
+enum { FL_WEIGHT_FORMS = 2 };
+typedef struct fl_weight_form {
+    const char *single, *index; /* one file; the index of several */
+    const char *ending;         /* of those */
+} fl_weight_form;
+extern const fl_weight_form fl_weight_forms[FL_WEIGHT_FORMS];
+
+/* One file; what begins as GGUF or as torch.save's is that, a GGUF with its further parts. */
 int fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error);
-/* The weights of a folder: model.safetensors, else the index and its shards. */
+/* The weights of a folder. */
 int  fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error);
 void fl_safetensors_close(fl_safetensors *file); /* NULL is a no-op */
 

@@ -18,6 +18,7 @@ typedef struct fl_tensor_table {
     char     **names; /* owned array; the strings are in `text` or borrowed from a shard's table */
     uint32_t  *buckets; /* owned [mask + 1]: index + 1 of a tensor, 0 empty */
     char      *text;    /* owned: all names of one file, NUL-terminated, end to end */
+    void      *copies;  /* owned: tensors that do not lie in the file as they are needed; or NULL */
     size_t     count, capacity;
     size_t     mask;
     uint64_t   seed; /* random, so that no file can be made of names that collide */

@@ -75,5 +75,6 @@ void fl_table_free(fl_tensor_table *table) {
     fl_free(table->names);
     fl_free(table->buckets);
     fl_free(table->text);
+    fl_free(table->copies);
     memset(table, 0, sizeof *table);
 }

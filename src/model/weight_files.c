@@ -34,18 +34,29 @@ static void add_file(fl_weight_files *files, const char *path) {
     files->modified = about.st_mtime > files->modified ? about.st_mtime : files->modified;
 }
 
+/* Of several forms a folder may have, those that count. */
+static bool is_weights(const fl_model *model, const char *name) {
+    const char *first = fl_model_file_at(model, 0);
+    if (first != NULL && fl_path_ends_with(first, ".bin"))
+        return fl_path_ends_with(name, ".bin");
+    return fl_path_ends_with(name, ".safetensors") || fl_path_ends_with(name, ".onnx");
+}
+
 void fl_weight_files_read(fl_model *model) {
     fl_weight_files *files  = &model->files;
     const char      *folder = model->own->transformer, *part;
     DIR             *opened = model->gguf ? NULL : opendir(folder);
     struct dirent   *entry;
-    files->format = model->gguf ? "gguf" : model->own->weights != NULL ? "safetensors" : "onnx";
+    const char      *first = fl_model_file_at(model, 0);
+    files->format          = model->gguf                                           ? "gguf"
+                             : first == NULL                                       ? "onnx"
+                             : fl_path_ends_with(first, fl_weight_forms[1].ending) ? "pytorch"
+                                                                                   : "safetensors";
     for (size_t i = 0; model->gguf && (part = fl_model_file_at(model, i)) != NULL; i++)
         add_file(files, part);
     while (opened != NULL && (entry = readdir(opened)) != NULL) {
         char path[FL_MODEL_PATH_MAX];
-        if ((fl_path_ends_with(entry->d_name, ".safetensors") ||
-             fl_path_ends_with(entry->d_name, ".onnx")) &&
+        if (is_weights(model, entry->d_name) &&
             fl_path_join(path, sizeof path, folder, entry->d_name, NULL) == 0)
             add_file(files, path);
     }

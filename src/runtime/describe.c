@@ -126,8 +126,8 @@ static void tell_encoder(teller *t, const fletch_model *m) {
          "%" PRIu32, m->max_length);
     tell(t, "positions", config, "%" PRIu32, m->length_limit);
     tell(t, "similarity", "folder", "%s", m->model->similarity ? m->model->similarity : "cosine");
-    tell(t, "weights", m->model->gguf ? "file" : "model.safetensors", "%s, %.1f MB",
-         m->model->weights_dtype, (double)m->model->weights_bytes / 1e6);
+    tell(t, "weights", m->model->files.format, "%s, %.1f MB", m->model->weights_dtype,
+         (double)m->model->weights_bytes / 1e6);
 }
 
 /* The first replica that is open speaks for all. */

@@ -2,9 +2,9 @@
 /* fuzz_torch_file.c - any bytes as a file of torch.save.
  *
  * Whatever comes in, the reader gives a table or an error that says something, runs nothing and leaks nothing.
- * In a table that passed every tensor lies inside the file, its shape makes up its bytes, and it is found under its
- * name. A libFuzzer that knows nothing of zip makes few archives, so what does not begin as one is taken for
- * the pickle of an archive with one storage of 8 bytes. */
+ * In a table that passed every tensor lies inside the file or was copied, its shape makes up its bytes, and it is
+ * found under its name. A libFuzzer that knows nothing of zip makes few archives, so what does not begin as a file of
+ * torch is taken for the pickle of an archive with one storage of 8 bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,10 +67,12 @@ static void check(const uint8_t *data, size_t size) {
     for (size_t i = 0; i < table.count; i++) {
         const fl_tensor *tensor = &table.tensors[i];
         const uint8_t   *begin  = tensor->data;
-        uint64_t         bytes  = tensor->dtype == FL_DTYPE_F32 ? 4 : 2;
+        uint64_t         bytes  = fl_dtypes[tensor->dtype].bits / 8;
+        bool             copied = begin < data || begin >= data + size;
         for (uint32_t k = 0; k < tensor->rank; k++)
             bytes *= tensor->shape[k];
-        if (begin < data || tensor->bytes > size || begin > data + size - tensor->bytes ||
+        if (tensor->bytes > size ||
+            (copied ? table.copies == NULL : begin > data + size - tensor->bytes) ||
             bytes != tensor->bytes || tensor->rank > FL_RANK_MAX ||
             fl_table_find(&table, table.names[i]) != tensor)
             abort();
@@ -79,7 +81,7 @@ static void check(const uint8_t *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (size >= 4 && memcmp(data, "PK\3\4", 4) == 0) {
+    if (fl_torch_begins(data, size)) {
         check(data, size);
     } else if (size <= ROOM) {
         uint8_t *file = malloc(size + 1024);

@@ -23,6 +23,7 @@ os.environ.update(HF_HUB_DISABLE_XET="1", HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_D
 for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_HOME", "HF_TOKEN"):
     os.environ.pop(key, None)
 huggingface_hub = pytest.importorskip("huggingface_hub")
+import huggingface_hub.errors  # noqa: E402 (its attributes come when they are imported)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from hub_stand_in import Fault, StandIn, etag_of, git_sha1  # noqa: E402
@@ -741,12 +742,35 @@ def test_shards_come_with_their_index(bench):
 
 
 @pytest.mark.parametrize("lost, pickle", [(WEIGHTS, "pytorch_model.bin"), ("", "2_Dense/pytorch_model.bin")])
-def test_pickles_are_named_and_left_alone(bench, lost, pickle):
+def test_weights_of_torch_come_where_there_are_no_others(bench, lost, pickle):
     files = model() | {"2_Dense/config.json": b"{}", pickle: b"cos\nsystem"}
     files.pop(lost, None)
+    bench.hub.add(ID, files | {"tf_model.h5": b"no", "unused.bin": b"no"})
+    assert snapshot_files(bench.fletch("pull", ID).fine()) == set(files)
+    python_reads(bench, files)
+
+
+def test_shards_of_torch_come_with_their_index(bench):
+    files = model()
+    shards = {f"pytorch_model-0000{i}-of-00002.bin": random.Random(i).randbytes(5000) for i in (1, 2)}
+    del files[WEIGHTS]
+    files |= shards | {"pytorch_model.bin.index.json": json.dumps({"weight_map": dict(zip("ab", shards))}).encode()}
     bench.hub.add(ID, files)
-    bench.fletch("pull", ID).expect("EUNSUPPORTED", pickle, "safetensors", "python -c")
-    assert not bench.hub.seen(part="resolve"), "noticed before the first byte"
+    assert snapshot_files(bench.fletch("pull", ID).fine()) == set(files)
+    name = list(shards)[1]
+    (bench.repo / "blobs" / etag_of(name, shards[name])).unlink()
+    (bench.repo / "snapshots" / bench.hub.repos[ID].refs["main"] / name).unlink()
+    bench.fletch("path", ID).expect("ENOTFOUND", name)
+    bench.fletch("resolve", ID).fine()
+    python_reads(bench, files)
+
+
+def test_a_repository_without_weights_is_refused_before_the_first_byte(bench):
+    files = model()
+    del files[WEIGHTS]
+    bench.hub.add(ID, files | {"tf_model.h5": b"no"})
+    bench.fletch("pull", ID).expect("EUNSUPPORTED", "model.safetensors", "pytorch_model.bin")
+    assert not bench.hub.seen(part="resolve")
 
 
 def test_verify_finds_what_changed_on_disk(bench):

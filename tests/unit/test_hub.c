@@ -418,7 +418,8 @@ Test(hub, an_index_cannot_name_files_elsewhere) {
         fl_hub_names shards;
         snprintf(text, sizeof text, "{\"weight_map\":{\"a\":\"%s\"}}", names[i]);
         write_file(path, text);
-        cr_assert_eq(fl_hub_shards_read(path, &shards, NULL), FLETCH_EMODEL, "%s", names[i]);
+        cr_assert_eq(fl_hub_shards_read(path, ".safetensors", &shards, NULL), FLETCH_EMODEL, "%s",
+                     names[i]);
         cr_assert_eq(shards.count, 0);
     }
 }

@@ -422,7 +422,7 @@ Test(model, a_dense_layer_that_does_not_fit_is_refused) {
     cr_assert_eq(
         rename(folder_path("2_Dense/model.safetensors"), folder_path("2_Dense/pytorch_model.bin")),
         0);
-    fails(FLETCH_EUNSUPPORTED, "python -c");
+    fails(FLETCH_EUNSUPPORTED, "torch.save");
 }
 
 Test(model, modules_that_are_not_known_are_refused_by_name) {
