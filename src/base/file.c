@@ -26,6 +26,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -351,7 +352,7 @@ static bool hold(int fd) {
 }
 
 int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) {
-    enum { TRIES = 16 };
+    enum { TRIES = 13 };
     size_t folder   = folder_length(path);
     size_t capacity = strlen(path) + TEMPORARY_MORE;
     *file           = (fl_atomic_file){.fd = -1};
@@ -366,6 +367,10 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
         return fl_fail_nomem(error, capacity, "a file name");
     }
     for (int i = 0; i < TRIES && file->fd < 0; i++) {
+        if (i >
+            0) { /* whoever lost its turn between the two calls below begins the next one with a fresh one */
+            (void)nanosleep(&(struct timespec){.tv_nsec = 100000L << i}, NULL);
+        }
         (void)snprintf(file->temporary, capacity, "%.*s.%.*s.fletch-%08" PRIx32 "%08" PRIx32 ".tmp",
                        (int)folder, path, TEMPORARY_NAME, path + folder, host_name(),
                        random_name());
