@@ -214,6 +214,23 @@ static void read_feed_forward(fl_encoder_desc *desc, fl_json_reader *config, con
         read_activation(desc, config, key, "", &desc->activation);
 }
 
+static void read_gated_word(fl_encoder_desc *desc, fl_json_reader *config, const char *key,
+                            const char *fallback) {
+    static const char gated[] = "gated-";
+    const char       *word    = fl_json_string(config, key, fallback);
+    if (strncmp(word, gated, sizeof gated - 1) == 0) {
+        desc->mlp = FL_MLP_GLU;
+        word += sizeof gated - 1;
+        word = strcmp(word, "gelu") == 0 ? "gelu_new" : word;
+    }
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (strcmp(activations[i].name, word) == 0 && !activations[i].gated) {
+            desc->activation = activations[i].activation;
+            return;
+        }
+    fl_family_refuse(config, key, word);
+}
+
 static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
                        const fl_family_field *field) {
     char        spelt[KEY_MAX];
@@ -232,6 +249,7 @@ static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
         read_activation(desc, config, key, field->word, (fl_activation *)(void *)at);
         return;
     case FL_FIELD_FEED_FORWARD: read_feed_forward(desc, config, key); return;
+    case FL_FIELD_GATED_WORD: read_gated_word(desc, config, key, field->word); return;
     case FL_FIELD_REAL:
     case FL_FIELD_INVERSE_ROOT: break;
     }

@@ -29,6 +29,7 @@ typedef enum fl_field_kind {
     FL_FIELD_BOOL,
     FL_FIELD_ACTIVATION,   /* also "swiglu", "geglu": only where mlp is FL_MLP_GLU */
     FL_FIELD_FEED_FORWARD, /* JinaBERT's word for activation and GLU: must be there */
+    FL_FIELD_GATED_WORD,   /* T5's: "relu", or "gated-gelu" for a GLU of gelu_new */
     FL_FIELD_INVERSE_ROOT  /* 1 / √value */
 } fl_field_kind;
 typedef struct fl_family_field {
@@ -67,6 +68,8 @@ typedef struct fl_family_field {
 
 #define FL_FEED_FORWARD(keys)                                                                      \
     { keys, offsetof(fl_encoder_desc, activation), FL_FIELD_FEED_FORWARD, 0, 0, 0, NULL }
+#define FL_GATED_WORD(keys, word)                                                                  \
+    { keys, offsetof(fl_encoder_desc, activation), FL_FIELD_GATED_WORD, 0, 0, 0, word }
 #define FL_INVERSE_ROOT(member, keys, fallback)                                                    \
     { keys, offsetof(fl_encoder_desc, member), FL_FIELD_INVERSE_ROOT, fallback, 1e-9, 1e9, NULL }
 
@@ -76,8 +79,8 @@ typedef struct fl_only {
     const char *key, *values;
 } fl_only;
 
-/* The tensors: '*' stands for the layer's number. A name that ends in '.' is a module, whose
- * "weight" goes to the slots and whose "bias" to those that follow them. Several slots share the
+/* The tensors: '*' stands for the layer's number, '?' for a 0 in what all layers share. A name that ends in '.' is a
+ * module, whose "weight" goes to the slots and whose "bias" to those that follow them. Several slots share the
  * rows, in order; several names of a slot are dialects: the first that is there counts. */
 typedef struct fl_name {
     const char *name;
@@ -172,6 +175,8 @@ typedef struct fl_family {
     X(roberta)                                                                                     \
     X(distilbert)                                                                                  \
     X(electra)                                                                                     \
+    X(albert)                                                                                      \
+    X(t5)                                                                                          \
     X(nomic_moe)                                                                                   \
     X(nomic)                                                                                       \
     X(gte)                                                                                         \

@@ -313,6 +313,15 @@ static bool is_unbounded(const fl_model *model) {
     return plain;
 }
 
+/* What says how long a text may be beyond the usual positions: sentence-transformers' file; of T5, whose config.json
+ * knows no length, the tokenizer's too. */
+static int64_t asked_length(const fl_model *model, const wishes *wish) {
+    const fl_encoder_desc *desc = &model->encoder.desc;
+    bool buckets = desc->position == FL_POSITION_NONE && fl_t5_rows(desc) > 0;
+    return wish->sentence != 0 || !buckets || wish->tokenizer > TOKENS_MAX ? wish->sentence
+                                                                           : wish->tokenizer;
+}
+
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {
     wishes  wish  = {0};
     int64_t limit = positions == 0 ? UINT32_MAX : positions;
@@ -321,8 +330,9 @@ int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {
     FL_TRY(read_tokenizer_config(model, &wish, error));
     if (model->own->has_modules)
         FL_TRY(read_sentence_config(model, &wish, error));
-    if (positions > 0 && wish.sentence > limit && is_unbounded(model)) {
-        limit                         = wish.sentence < TOKENS_MAX ? wish.sentence : TOKENS_MAX;
+    const int64_t asked = asked_length(model, &wish);
+    if (positions > 0 && asked > limit && is_unbounded(model)) {
+        limit                         = asked < TOKENS_MAX ? asked : TOKENS_MAX;
         model->encoder.desc.positions = (uint32_t)limit;
     }
     int64_t     wanted = wish.sentence != 0 ? wish.sentence : wish.tokenizer;

@@ -37,16 +37,20 @@ static bool is_module(const fl_name *row) {
     return row->name[strlen(row->name) - 1] == '.';
 }
 
+static bool is_of_layers(const fl_name *row) {
+    return strpbrk(row->name, "*?") != NULL;
+}
+
 /* "encoder.layer.*.output." -> "encoder.layer.7.output.bias". */
 static void spell(char out[NAME_MAX_BYTES], const fl_name *row, bool bias, uint32_t layer) {
-    const char *star = strchr(row->name, '*'), *last = is_module(row) ? "weight" : "";
+    const char *star = strpbrk(row->name, "*?"), *last = is_module(row) ? "weight" : "";
     if (bias)
         last = "bias";
     if (star == NULL)
         snprintf(out, NAME_MAX_BYTES, "%s%s", row->name, last);
     else
-        snprintf(out, NAME_MAX_BYTES, "%.*s%u%s%s", (int)(star - row->name), row->name, layer,
-                 star + 1, last);
+        snprintf(out, NAME_MAX_BYTES, "%.*s%u%s%s", (int)(star - row->name), row->name,
+                 *star == '*' ? layer : 0, star + 1, last);
 }
 
 static const fl_tensor *find_spelled(const resolver *r, const char *prefix, const char *name) {
@@ -148,7 +152,7 @@ static int resolve(resolver *r, int slot, uint32_t number, const fl_layer_desc *
     char        name[NAME_MAX_BYTES];
     for (size_t i = 0; i < FL_NAMES_MAX && r->names[i].name != NULL; i++) {
         const fl_name *row = &r->names[i];
-        if ((strchr(row->name, '*') != NULL) != (layer != NULL))
+        if (is_of_layers(row) != (layer != NULL))
             continue;
         for (unsigned part = 0; part < row->count; part++) {
             bool bias = is_module(row) && row->slot[part] + 1 == slot;
@@ -172,7 +176,7 @@ static const char *find_prefix(const resolver *r) {
         for (size_t k = 0; k < FL_NAMES_MAX && r->names[k].name != NULL; k++) {
             const fl_name *row    = &r->names[k];
             const char    *prefix = r->family->prefixes[i];
-            if (strchr(row->name, '*') == NULL && row->slot[0] == FL_SLOT_WORD &&
+            if (!is_of_layers(row) && row->slot[0] == FL_SLOT_WORD &&
                 find_under(r, prefix, row->name) != NULL)
                 return prefix;
         }
@@ -252,8 +256,7 @@ static int check_mlm(const resolver *r) {
     const fl_encoder_desc *d   = &r->model->encoder.desc;
     bool                   has = false;
     for (size_t i = 0; i < FL_NAMES_MAX && r->names[i].name != NULL; i++)
-        has = has ||
-              (r->names[i].slot[0] == FL_SLOT_MLM_BIAS && strchr(r->names[i].name, '*') == NULL);
+        has = has || (r->names[i].slot[0] == FL_SLOT_MLM_BIAS && !is_of_layers(&r->names[i]));
     if (d->mlm && has && d->embedding > d->hidden)
         return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a vocabulary head that is wider (%u) than the layers (%u) is not "
@@ -267,6 +270,23 @@ static int check_mlm(const resolver *r) {
         "bert, distilbert, roberta, mpnet, electra, modernbert, gte, nomic_bert, eurobert "
         "and jina_embeddings_v3.",
         r->model->own->transformer, d->architecture);
+}
+
+/* ALBERT projects its embeddings though they be as wide as the layers; no engine does. */
+static int check_projection(const resolver *r) {
+    const fl_encoder_desc *d = &r->model->encoder.desc;
+    for (size_t i = 0; d->embedding == d->hidden && i < FL_NAMES_MAX && r->names[i].name != NULL;
+         i++) {
+        char name[NAME_MAX_BYTES];
+        spell(name, &r->names[i], false, 0);
+        if (!is_of_layers(&r->names[i]) && r->names[i].slot[0] == FL_SLOT_PROJECT_W &&
+            find(r, name) != NULL)
+            return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                           "%s: embeddings as wide as the layers (%u) with a projection (%s) are "
+                           "not supported.",
+                           r->model->own->transformer, d->hidden, name);
+    }
+    return 0;
 }
 
 /* What a file of one network alone holds besides may change the vectors. The vocabulary of a language model's output
@@ -300,6 +320,7 @@ int fl_weights_read(fl_model *model, const fl_family *family, const fl_name *nam
     r.prefix = find_prefix(&r);
     FL_TRY(check_mlm(&r));
     FL_TRY(resolve_all(&r));
+    FL_TRY(check_projection(&r));
     if (names != NULL)
         FL_TRY(refuse_unused(&r));
     model->weights_dtype = fl_dtype_name(encoder->global[FL_SLOT_WORD].dtype);

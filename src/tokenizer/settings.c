@@ -326,6 +326,22 @@ static int check_lost(const fl_token_settings *settings, fl_json *added, fl_json
     return status;
 }
 
+/* T5's tokens for gaps are those of tokenizer_config.json; what another file lists beside them transformers 4 adds,
+ * and transformers 5 takes in their place. */
+static int check_gaps(const fl_token_settings *settings, fl_json_reader *root) {
+    static const char gap[] = "<extra_id_";
+    fl_json          *list  = fl_json_get(settings->map, lists[0]);
+    for (size_t i = 0; i < fl_json_count(list); i++) {
+        const char *text = content_of(element(list, i));
+        if (text == NULL || strncmp(text, gap, sizeof gap - 1) != 0) {
+            return fl_token_settings_differ(settings, root,
+                                            "additional_special_tokens of "
+                                            "special_tokens_map.json");
+        }
+    }
+    return 0;
+}
+
 /* ---- The class -------------------------------------------------------------------------------- */
 
 static int refuse_class(const fl_token_settings *settings, const char *name,
@@ -381,6 +397,9 @@ int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_optio
     }
     if (root->status == 0 && settings->class->steps == FL_BERT) {
         root->status = check_lost(settings, added, root);
+    }
+    if (root->status == 0 && fl_token_class_has_gaps(settings->class)) {
+        root->status = check_gaps(settings, root);
     }
     return root->status;
 }

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "tokenizer/settings.h"
 
-enum { CHARS_PER_WORD = 100, XLM_UNK = 3 };
+enum { CHARS_PER_WORD = 100 };
 
 #define BERT_TOKENS                                                                                \
     { NULL, NULL, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]" }
@@ -18,22 +18,28 @@ enum { CHARS_PER_WORD = 100, XLM_UNK = 3 };
     { "<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>" }
 #define MPNET_TOKENS                                                                               \
     { "<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>" }
+#define T5_TOKENS                                                                                  \
+    { NULL, "</s>", "<unk>", NULL, "<pad>" }
+#define ALBERT_TOKENS                                                                              \
+    { "[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]" }
 #define NO_TOKENS                                                                                  \
     { 0 }
 static const fl_token_class classes[] = {
-    {"PreTrainedTokenizerFast", NULL, FL_AS_IN_FILE, false, NO_TOKENS},
-    {"TokenizersBackend", NULL, FL_AS_IN_FILE, false, NO_TOKENS},
-    {"BertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS},
-    {"DistilBertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS},
-    {"ElectraTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS},
-    {"MPNetTokenizer", "WordPiece", FL_BERT, false, MPNET_TOKENS},
-    {"RobertaTokenizer", "BPE", FL_BYTE_LEVEL, false, ROBERTA_TOKENS},
-    {"GPT2Tokenizer", "BPE", FL_BYTE_LEVEL, false, NO_TOKENS},
-    {"Qwen2Tokenizer", "BPE", FL_QWEN, false, NO_TOKENS},
-    {"XLMRobertaTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS},
-    {"CamembertTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS},
-    {"LlamaTokenizer", "BPE", FL_LLAMA, false, {"<s>", "</s>", "<unk>"}},
-    {"GemmaTokenizer", "BPE", FL_GEMMA, false, {"<bos>", "<eos>", "<unk>", NULL, "<pad>"}},
+    {"PreTrainedTokenizerFast", NULL, FL_AS_IN_FILE, false, NO_TOKENS, 0},
+    {"TokenizersBackend", NULL, FL_AS_IN_FILE, false, NO_TOKENS, 0},
+    {"BertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0},
+    {"DistilBertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0},
+    {"ElectraTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0},
+    {"MPNetTokenizer", "WordPiece", FL_BERT, false, MPNET_TOKENS, 0},
+    {"RobertaTokenizer", "BPE", FL_BYTE_LEVEL, false, ROBERTA_TOKENS, 0},
+    {"GPT2Tokenizer", "BPE", FL_BYTE_LEVEL, false, NO_TOKENS, 0},
+    {"Qwen2Tokenizer", "BPE", FL_QWEN, false, NO_TOKENS, 0},
+    {"XLMRobertaTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 3},
+    {"CamembertTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 0},
+    {"T5Tokenizer", "Unigram", FL_PIECES, false, T5_TOKENS, 2},
+    {"AlbertTokenizer", "Unigram", FL_ALBERT, false, ALBERT_TOKENS, 1},
+    {"LlamaTokenizer", "BPE", FL_LLAMA, false, {"<s>", "</s>", "<unk>"}, 0},
+    {"GemmaTokenizer", "BPE", FL_GEMMA, false, {"<bos>", "<eos>", "<unk>", NULL, "<pad>"}, 0},
 };
 
 /* "BertTokenizerFast" is "BertTokenizer". */
@@ -179,6 +185,34 @@ static bool is_precompiled(fl_json *normalizer) {
     return good;
 }
 
+static bool is_quote(fl_json *step, const char *two) {
+    return is_kind(step, "Replace") && has_text(step, "content", "\"") &&
+           has_text(fl_json_get(step, "pattern"), "String", two);
+}
+
+/* ALBERT's steps: two quotes, accents unless kept, case unless kept, a map; runs of spaces may follow. */
+static bool is_albert(fl_json *normalizer, fl_json *config) {
+    static const char *const steps[] = {"NFKD", "StripAccents", "Lowercase", "Precompiled",
+                                        "Replace"};
+    const bool               accents = fl_json_flag(config, "keep_accents", false);
+    const bool wanted[] = {!accents, !accents, fl_json_flag(config, "do_lower_case", true), true};
+    fl_json   *items    = fl_json_get(normalizer, "normalizers");
+    size_t     at = 2, count = fl_json_count(items);
+    if (count < 2 || !is_quote(fl_json_item(items, 0), "``") ||
+        !is_quote(fl_json_item(items, 1), "''")) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        if (wanted[i] && (at == count || !is_kind(fl_json_item(items, at++), steps[i]))) {
+            return false;
+        }
+    }
+    fl_json *last = at < count ? fl_json_item(items, at++) : NULL;
+    return at == count &&
+           (last == NULL || (is_kind(last, "Replace") && has_text(last, "content", " ") &&
+                             has_text(fl_json_get(last, "pattern"), "Regex", " {2,}")));
+}
+
 static const char qwen_pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{"
                                    "N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
                                    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
@@ -192,7 +226,7 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
     fl_json *split              = fl_json_get(root->object, "pre_tokenizer");
     fl_json *first              = step_of(split, "pretokenizers", 2, 0);
     fl_json *second             = step_of(split, "pretokenizers", 2, 1);
-    bool     spaces             = class->steps == FL_PIECES || class->steps == FL_LLAMA;
+    bool     spaces             = class->steps >= FL_PIECES && class->steps <= FL_LLAMA;
     bool     prefix             = fl_json_flag(settings->config, "add_prefix_space", spaces);
     bool     legacy             = fl_json_flag(settings->config, "legacy", false);
     bool     good_normal = true, good_split = true;
@@ -217,7 +251,9 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
                      !fl_json_flag(second, "add_prefix_space", true) && !prefix;
         break;
     case FL_PIECES:
-        good_normal = is_precompiled(normal);
+    case FL_ALBERT:
+        good_normal = class->steps == FL_ALBERT ? is_albert(normal, settings->config)
+                                                : is_precompiled(normal);
         good_split =
             is_kind(first, "WhitespaceSplit") && is_metaspace(second, true, "always") && prefix;
         break;
@@ -268,9 +304,10 @@ static const char *other_option(const fl_token_class *class, const fl_tokenizer 
                : most != CHARS_PER_WORD                              ? "max_input_chars_per_word"
                                                                      : NULL;
     }
-    if (class->steps == FL_PIECES) {
-        bool    xlm  = strcmp(class->name, "XLMRobertaTokenizer") == 0;
-        int64_t want = xlm ? XLM_UNK : unk != NULL ? fl_tokenizer_id(tokenizer, unk) : -1;
+    if (class->steps == FL_PIECES || class->steps == FL_ALBERT) {
+        int64_t want = class->unk_id > 0 ? class->unk_id
+                       : unk != NULL     ? fl_tokenizer_id(tokenizer, unk)
+                                         : -1;
         return bytes ? "byte_fallback" : unk_id != want ? "unk_id" : NULL;
     }
     if (is_text(model, "end_of_word_suffix")) {
@@ -326,7 +363,7 @@ static bool is_pair_of_class(const fl_token_class *class, const fl_tokenizer *to
                              const bool has[2]) {
     const fl_template *pair = &tokenizer->pair, *single = &tokenizer->single;
     const bool         bert  = class->steps == FL_BERT && class->defaults[FL_BOS] == NULL;
-    const bool         twice = class->steps == FL_LLAMA || class->steps == FL_GEMMA;
+    const bool         twice = class->steps == FL_LLAMA || class->steps == FL_GEMMA || !has[0];
     fl_template        want  = {.count = 0};
     for (unsigned text = 0; text < 2; text++) {
         if (text == 0 || twice ? has[0] : !bert) {
@@ -388,9 +425,12 @@ int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *
     if (class == NULL || class->defaults[FL_UNK] == NULL) {
         return 0;
     }
-    if (class->steps != FL_BERT && class->steps != FL_BYTE_LEVEL) {
+    if (class->steps != FL_BERT && class->steps != FL_BYTE_LEVEL && class->steps != FL_ALBERT) {
         around[0] = FL_BOS;
         around[1] = FL_EOS;
+    }
+    if (fl_token_class_has_gaps(class)) {
+        has[0] = false;
     }
     if (class->steps == FL_LLAMA || class->steps == FL_GEMMA) {
         has[0] = fl_json_flag(settings->config, "add_bos_token", true);
@@ -405,7 +445,8 @@ int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *
         }
     }
     good = good && single->count == count && single->place[0] == (has[0] ? 1U : 0U);
-    if (good && !is_pair_of_class(class, tokenizer, has)) {
+    /* ALBERT's pair is the file's in both */
+    if (good && class->steps != FL_ALBERT && !is_pair_of_class(class, tokenizer, has)) {
         tokenizer->pair_class = class->name;
     }
     return good ? 0 : fl_token_settings_differ(settings, root, "post_processor");

@@ -20,6 +20,7 @@ typedef enum fl_class_steps {
     FL_BYTE_LEVEL, /* no normaliser, ByteLevel; add_prefix_space by argument, else false */
     FL_QWEN,       /* NFC, Split by Qwen's pattern, ByteLevel */
     FL_PIECES,     /* Precompiled, WhitespaceSplit, Metaspace always */
+    FL_ALBERT,     /* quotes, accents and case by arguments, then as FL_PIECES */
     FL_LLAMA,      /* no normaliser, Metaspace of the whole text; bytes for what is unknown */
     FL_GEMMA       /* " " becomes U+2581, Split at " "; bytes for what is unknown */
 } fl_class_steps;
@@ -30,7 +31,13 @@ typedef struct fl_token_class {
     fl_class_steps steps;
     bool           chinese; /* transformers 4 patches the switch for Chinese characters too */
     const char    *defaults[FL_NAMED];
+    int64_t        unk_id; /* of a Unigram that it makes; 0: unk's */
 } fl_token_class;
+
+/* T5: a text only has an end, and there are tokens for gaps in it. */
+static inline bool fl_token_class_has_gaps(const fl_token_class *class) {
+    return class->steps == FL_PIECES && class->defaults[FL_BOS] == NULL;
+}
 
 /* The class that a folder names (NULL: it names none), or that of the options' family. NULL: not one that
  * fletch can vouch for. */

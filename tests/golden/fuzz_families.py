@@ -121,6 +121,19 @@ def electra(d: Draw):
                                       type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
 
 
+def albert(d: Draw):
+    s = d.sizes()
+    return transformers.AlbertConfig(**s, embedding_size=d.choice([n for n in (5, 20, 47, 130) if n != s["hidden_size"]]), max_position_embeddings=d.positions(),
+                                     hidden_act=d.activation(), type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
+
+
+def t5(d: Draw):
+    return d.choice([transformers.T5Config, transformers.MT5Config])(
+        d_model=d.randint(8, 90), d_kv=d.head(), num_heads=d.randint(1, 7), num_layers=d.randint(1, 4), d_ff=d.choice([3, 30, 48, 384, 400]),
+        feed_forward_proj=d.choice(["relu", "gelu", "silu", "gated-gelu", "gated-silu", "gated-relu"]), layer_norm_epsilon=d.eps(),
+        relative_attention_num_buckets=d.choice([4, 10, 32, 64]), relative_attention_max_distance=d.choice([17, 40, 128, 200]))
+
+
 def nomic(d: Draw):
     return transformers.NomicBertConfig(**d.sizes(even=True), max_position_embeddings=d.positions(),
                                         hidden_act=d.choice(["silu", "gelu", "relu"]), layer_norm_eps=d.eps(),
@@ -220,7 +233,7 @@ def nomic_moe(d: Draw):
     return config, reference.moe_shapes, reference.moe_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, roberta, mpnet, distilbert, electra, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+FAMILIES = {f.__name__: f for f in (bert, roberta, mpnet, distilbert, electra, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, qwen2, llama, eurobert, mistral, gemma3)}
 
 
@@ -253,7 +266,8 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
     for key in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
         if getattr(config, key, None) is not None:
             setattr(config, key, 2)
-    model = transformers.AutoModel.from_config(config).eval()
+    encoder = {"t5": transformers.T5EncoderModel, "mt5": transformers.MT5EncoderModel}.get(config.model_type)
+    model = (encoder(config) if encoder else transformers.AutoModel.from_config(config)).eval()
     base.randomise(model, seed)
     model.save_pretrained(path, save_original_format=d.flag())
 
@@ -261,7 +275,7 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
         return model.to(dtype)(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)
                                ).last_hidden_state[0]
     skipped = config.pad_token_id + 1 if config.model_type in ROBERTA else 0
-    return rows, config.max_position_embeddings - skipped, getattr(config, "dim", None) or config.hidden_size
+    return rows, getattr(config, "max_position_embeddings", LONGEST + 9) - skipped, getattr(config, "dim", None) or config.hidden_size
 
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert", "mpnet")

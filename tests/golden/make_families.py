@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 import family_references as reference
 import make_folders as base
+import odd_classes
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
          "max_position_embeddings": 256}
@@ -236,6 +237,36 @@ def make_gte_qwen() -> None:
         "auto_map": {"AutoTokenizer": ["tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"]}})
 
 
+def with_pieces(path: pathlib.Path, base_name: str, config: transformers.PretrainedConfig, model, pooling: str, after) -> None:
+    """A folder as `save` makes it, with one of odd_classes.py's tokenizers."""
+    _, tokenizer, settings = odd_classes.BASES[base_name]
+    base.write_json(path / "tokenizer.json", tokenizer)
+    base.write_json(path / "tokenizer_config.json", settings | {"model_max_length": 200})
+    base.randomise(model, sum(path.name.encode()))
+    model.save_pretrained(path)
+    base.save_modules(path, {"embedding_dimension": config.hidden_size, "pooling_mode": pooling, "include_prompt": True}, after,
+                      old=False, sentence={"max_seq_length": 150})
+    base.finish(path)
+
+
+def make_pieces() -> None:
+    """T5's encoder, whose heads need not be as wide as the model, and ALBERT, whose layers are one."""
+    size = len(odd_classes.BASES["t5"][1]["model"]["vocab"])
+    small = {"vocab_size": size, "d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 3, "num_heads": 4, "pad_token_id": 0, "eos_token_id": 1,
+             "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
+    config = transformers.T5Config(**small)
+    with_pieces(base.new_folder("family-t5"), "t5", config, transformers.T5EncoderModel(config), MEAN,
+                [base.dense(32, 24, "linear.Identity", bias=False), base.NORMALIZE])
+    config = transformers.T5Config(**small | {"feed_forward_proj": "gated-gelu", "num_heads": 3, "relative_attention_num_buckets": 10,
+                                              "relative_attention_max_distance": 20})
+    with_pieces(base.new_folder("family-t5-gated"), "t5", config, transformers.T5ForConditionalGeneration(config), CLS, [base.NORMALIZE])
+    config = transformers.MT5Config(**small | {"feed_forward_proj": "gated-silu", "d_kv": 6})
+    with_pieces(base.new_folder("family-mt5"), "t5", config, transformers.MT5EncoderModel(config), MEAN, [base.NORMALIZE])
+    size = len(odd_classes.BASES["albert"][1]["model"]["vocab"])
+    config = transformers.AlbertConfig(**SMALL | {"vocab_size": size, "embedding_size": 12, "num_hidden_groups": 1, "hidden_act": "gelu_new"})
+    with_pieces(base.new_folder("family-albert"), "albert", config, transformers.AlbertModel(config), MEAN, [base.NORMALIZE])
+
+
 def by_hand(name: str, config: dict, shapes, rows, prefix: str = "") -> pathlib.Path:
     """A folder of a family that transformers lacks; its vectors are mean and unit length of `rows`."""
     path = base.new_folder(name)
@@ -368,6 +399,7 @@ def make_all() -> None:
     make_absolute()
     make_rotary()
     make_decoders()
+    make_pieces()
     make_by_hand()
     make_native_names()
     make_tasks()

@@ -220,8 +220,8 @@ def ids_of_pairs(folder: pathlib.Path):
 
 def pair_cases():
     vocabularies = {base: table[1]["model"]["vocab"] for base, table in (BASES | odd_classes.BASES).items()}
-    vocabularies["xlm-roberta"] = {piece: index for index, (piece, _) in enumerate(vocabularies["xlm-roberta"])}
-    return odd_classes.pair_cases(vocabularies)
+    return odd_classes.pair_cases({base: {piece[0]: index for index, piece in enumerate(vocab)} if isinstance(vocab, list) else vocab
+                                   for base, vocab in vocabularies.items()})
 
 
 def bert_cases():

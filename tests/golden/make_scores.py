@@ -93,6 +93,7 @@ def make_families() -> None:
     finish(save("distilbert", transformers.DistilBertConfig(
         dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=72), labels=4))
     finish(save("electra", transformers.ElectraConfig(**SMALL | {"embedding_size": 12})))
+    finish(save("albert", transformers.AlbertConfig(**SMALL | {"embedding_size": 12}), labels=3))
     rope = {kind: {"rope_type": "default", "rope_theta": 900.0} for kind in ("full_attention", "sliding_attention")}
     modern = {"num_hidden_layers": 3, "local_attention": 16}
     finish(save("modernbert", transformers.ModernBertConfig(**SMALL | modern, rope_parameters=rope)))

@@ -134,6 +134,37 @@ def xlm_roberta():
                  template(vocab, "<s>", "A", "</s>"), metaspace())
 
 
+EXTRA = [f"<extra_id_{n}>" for n in range(100)]
+
+
+def side(first, last, letter, kind):
+    return [*([{"SpecialToken": {"id": first, "type_id": kind}}] if first else []), {"Sequence": {"id": letter, "type_id": kind}},
+            *([{"SpecialToken": {"id": last, "type_id": kind}}] if last else [])]
+
+
+def t5():
+    names = ["<pad>", "</s>", "<unk>"]
+    vocab, model = unigram(names, EXTRA[::-1], 2)
+    out = whole(vocab, [*names, *EXTRA], model, charsmap(), splits({"type": "WhitespaceSplit"}, metaspace()), template(vocab, "A", "</s>"), metaspace())
+    out["post_processor"]["pair"] = side(None, "</s>", "A", 0) + side(None, "</s>", "B", 0)
+    return out
+
+
+def quotes(*steps):
+    return {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": two}, "content": '"'} for two in ("``", "''")] + list(steps)}
+
+
+BARE = [{"type": "NFKD"}, {"type": "StripAccents"}]
+SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+
+
+def albert():
+    names = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    vocab, model = unigram(names, ['"'], 1)
+    normalizer = quotes(*BARE, {"type": "Lowercase"}, charsmap(), SPACES)
+    return whole(vocab, names, model, normalizer, splits({"type": "WhitespaceSplit"}, metaspace()), template(vocab, "[CLS]", "A", "[SEP]"), metaspace())
+
+
 def settings(name, **tokens):
     return {"tokenizer_class": name, "model_max_length": 24, **tokens}
 
@@ -156,6 +187,9 @@ BASES = {
     "gemma3": ("gemma3_text", gemma(), settings("GemmaTokenizer", bos_token="<bos>", eos_token="<eos>", unk_token="<unk>", pad_token="<pad>",
                                                 add_bos_token=True, add_eos_token=True)),
     "xlm-roberta": ("xlm-roberta", xlm_roberta(), settings("XLMRobertaTokenizer", **ROBERTA)),
+    "t5": ("t5", t5(), settings("T5Tokenizer", eos_token="</s>", unk_token="<unk>", pad_token="<pad>", extra_ids=100, additional_special_tokens=EXTRA)),
+    "albert": ("albert", albert(), settings("AlbertTokenizer", bos_token="[CLS]", eos_token="[SEP]", unk_token="<unk>", sep_token="[SEP]",
+                                            pad_token="<pad>", cls_token="[CLS]", mask_token="[MASK]", do_lower_case=True, keep_accents=False)),
 }
 
 NEW = {"content": "<new>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
@@ -164,11 +198,11 @@ EDITS = [
         DELETE, "PreTrainedTokenizerFast", "TokenizersBackend", "RobertaTokenizer", "RobertaTokenizerFast", "GPT2TokenizerFast", "GPT2Tokenizer",
         "Qwen2TokenizerFast", "Qwen2Tokenizer", "LlamaTokenizerFast", "LlamaTokenizer", "GemmaTokenizerFast", "GemmaTokenizer",
         "XLMRobertaTokenizerFast", "XLMRobertaTokenizer", "CamembertTokenizer", "T5TokenizerFast", "T5Tokenizer", "BertTokenizer",
-        "BartTokenizer", "DebertaV2Tokenizer", "MBartTokenizer")),
+        "AlbertTokenizer", "BartTokenizer", "DebertaV2Tokenizer", "MBartTokenizer")),
     *((C, "add_prefix_space", value) for value in (True, False, DELETE)),
     *((C, key, value) for key in ("add_bos_token", "add_eos_token", "legacy", "split_special_tokens") for value in (True, False, DELETE)),
     (C, "truncation_side", "left"), (C, "trim_offsets", False), (C, "errors", "ignore"), (C, "clean_up_tokenization_spaces", True),
-    (C, "do_lower_case", True), (C, "model_max_length", 6), (C, "extra_ids", 0), (C, "keep_accents", True), (C, "use_fast", False),
+    (C, "do_lower_case", True), (C, "do_lower_case", False), (C, "model_max_length", 6), (C, "extra_ids", 0), (C, "keep_accents", True), (C, "extra_ids", 3), (C, "additional_special_tokens", DELETE), (C, "use_fast", False),
     *((C, f"{key}_token", value) for key in ("cls", "sep", "bos", "eos", "unk") for value in ("the", "<new>", None, DELETE)),
     (C, "mask_token", "at"), (C, "pad_token", "<new>"),
     (C, "added_tokens_decoder", {"3": {**NEW, "content": "<unk>", "special": True}}), (C, "added_tokens_decoder", {"400": NEW}),
@@ -181,6 +215,7 @@ EDITS = [
     (T, "normalizer", {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
                                                            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}),
     (T, "normalizer", {"type": "Sequence", "normalizers": [charsmap(), {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]}),
+    (T, "normalizer", quotes(*BARE, charsmap())), (T, "normalizer", quotes({"type": "Lowercase"}, charsmap())), (T, "normalizer", quotes(*BARE, SPACES)),
     (T, "pre_tokenizer", None), (T, "pre_tokenizer", {"type": "Whitespace"}), (T, "pre_tokenizer", byte_level(True)), (T, "pre_tokenizer", byte_level()),
     (T, "pre_tokenizer", metaspace()), (T, "pre_tokenizer", metaspace("first")), (T, "pre_tokenizer", metaspace("never")),
     (T, "pre_tokenizer", metaspace("first", False)), (T, "pre_tokenizer", metaspace("always", False)), (T, "pre_tokenizer", metaspace("never", False)),
@@ -194,17 +229,12 @@ EDITS = [
 ]
 PAIRED = [(C, "tokenizer_class", DELETE), (C, "tokenizer_class", "PreTrainedTokenizerFast"), (C, "add_prefix_space", True), (C, "add_eos_token", True),
           (C, "eos_token", "the"), (C, "cls_token", "the"), (C, "legacy", True), (T, "normalizer", None), (T, "pre_tokenizer", None),
-          (T, "post_processor", None), (T, "model.byte_fallback", False), (T, "added_tokens", [])]
+          (C, "do_lower_case", False), (C, "keep_accents", True), (T, "post_processor", None), (T, "model.byte_fallback", False), (T, "added_tokens", [])]
 
 
 # config.json's class, with and without one in tokenizer_config.json
 CONFIG_CLASSES = ("PreTrainedTokenizerFast", "RobertaTokenizer", "GPT2TokenizerFast", "Qwen2Tokenizer", "LlamaTokenizer", "GemmaTokenizer",
-                  "XLMRobertaTokenizer", "BertTokenizer", "T5Tokenizer")
-
-
-def side(first, last, letter, kind):
-    return [*([{"SpecialToken": {"id": first, "type_id": kind}}] if first else []), {"Sequence": {"id": letter, "type_id": kind}},
-            *([{"SpecialToken": {"id": last, "type_id": kind}}] if last else [])]
+                  "XLMRobertaTokenizer", "BertTokenizer", "T5Tokenizer", "AlbertTokenizer")
 
 
 def pair_processors(vocab, first, last):
@@ -218,7 +248,7 @@ def pair_processors(vocab, first, last):
 
 PAIRS = [("the cat", "sat"), ("one", "the cat sat at one two"), ("a b c d e f g h", "the one a b c d"), ("", "the")]
 AROUND = {"roberta": ("<s>", "</s>"), "llama": ("<s>", None), "mistral": ("<s>", None), "gemma3": ("<bos>", "<eos>"), "xlm-roberta": ("<s>", "</s>"),
-          "modernbert": ("[CLS]", "[SEP]"), "qwen2": (None, "<|endoftext|>"), "gpt2": (None, None), "bert": ("[CLS]", "[SEP]"), "mpnet": ("<s>", "</s>")}
+          "modernbert": ("[CLS]", "[SEP]"), "qwen2": (None, "<|endoftext|>"), "gpt2": (None, None), "t5": (None, "</s>"), "albert": ("[CLS]", "[SEP]"), "bert": ("[CLS]", "[SEP]"), "mpnet": ("<s>", "</s>")}
 
 
 def pair_cases(vocabularies):

@@ -106,6 +106,10 @@ ONLY = [
     ("family-nomic", "rotary_emb_fraction", 0.5, "0.5"),
     ("family-nomic", "rotary_scaling_factor", 2, "2"),
     ("family-llama", "partial_rotary_factor", 0.5, "0.5"),
+    ("family-t5", "feed_forward_proj", "gated-tanh", "tanh"),
+    ("family-t5", "model_type", "umt5", "umt5"),
+    ("family-albert", "num_hidden_groups", 2, "2"),
+    ("family-albert", "inner_group_num", 3, "3"),
     ("family-jina", "feed_forward_type", None, "absent"),
     ("family-jina-qk", "feed_forward_type", None, "absent"),
 ]
@@ -261,6 +265,16 @@ def test_gte_qwen2_ends_a_text_only_where_its_code_does(tmp_path):
     ended, plain = ids(FOLDERS / "family-qwen2-gte-hub"), ids(hub_qwen2(tmp_path, settings={"add_eos_token": False}))
     assert ended[:-1] == plain and ended == ids(FOLDERS / "family-qwen2-gte")
     assert plain == ids(hub_qwen2(tmp_path, settings={"auto_map": None}))
+
+
+def test_a_projection_between_equal_widths_is_refused(tmp_path):
+    path = changed("family-albert", tmp_path, embedding_size=32)
+    tensors = load_file(path / "model.safetensors")
+    for name in [name for name in tensors if name.startswith("embeddings.") or name.endswith("hidden_mapping_in.weight")]:
+        shape = (32,) if tensors[name].ndim == 1 else (len(tensors[name]), 32)
+        tensors[name] = numpy.zeros(shape, numpy.float32)
+    save_file(tensors, path / "model.safetensors")
+    assert "encoder.embedding_hidden_mapping_in" in refusal(path)
 
 
 def test_an_adapter_is_refused(tmp_path):

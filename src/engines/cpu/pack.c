@@ -90,6 +90,17 @@ static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *laye
     }
 }
 
+/* A layer with the weights of the one before (ALBERT) is packed once; not int8's, which is measured for each. */
+static bool is_repeated(const fl_engine *e, const fl_encoder *encoder, size_t index) {
+    bool same =
+        e->format != FL_CPU_INT8 && index > 0 &&
+        memcmp(&e->desc.layer[index], &e->desc.layer[index - 1], sizeof *e->desc.layer) == 0;
+    for (size_t i = 0; same && i < FL_LAYER_SLOT_COUNT; i++) {
+        same = encoder->layer[index][i].data == encoder->layer[index - 1][i].data;
+    }
+    return same;
+}
+
 static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
     cursor at = {.base = base, .used = fl_cpu_lay_out_tables(e, encoder, base)};
     if (encoder->global[FL_SLOT_EMBED_NORM_W].data) {
@@ -112,7 +123,11 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
         e->decoder_bias = take(&at, fl_cpu_pad(e->desc.vocab));
     }
     for (uint32_t i = 0; i < e->desc.layers; i++) {
-        lay_out_layer(e, i, &e->layers[i], &at);
+        if (is_repeated(e, encoder, i)) {
+            e->layers[i] = e->layers[i - 1];
+        } else {
+            lay_out_layer(e, i, &e->layers[i], &at);
+        }
     }
     return at.used;
 }
@@ -539,6 +554,9 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
          i        = atomic_fetch_add(&work->next, 1)) {
         size_t           l    = i / per;
         const fl_tensor *slot = work->encoder->layer[l];
+        if (is_repeated(e, work->encoder, l)) {
+            continue;
+        }
         if (i % per == 0) {
             pack_attention_piece(e, slot, &e->layers[l], columns, work->again);
         } else {
