@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every family of encoders through the server: its vectors are sentence-transformers', and /info names family and switches.
 
-One server has all the small folders of tests/golden that end in no dialect; the vectors expected are those of the golden tests.
+The small folders of tests/golden that end in no dialect, as many to a server as one holds; the vectors expected are those of the golden tests.
 """
 import json
 
@@ -18,19 +18,28 @@ SWITCHES = {"family-nomic-moe": "mixtures of experts", "family-modernbert": "att
             "family-gemma3": "further norms", "family-jina-qk": "over all heads", "family-gte": "rotary", "family-jina": "ALiBi"}
 
 
+SHARE = 24  # a server holds 32
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    words = [word for name in FAMILIES for word in ("--model", f"{name}={FOLDERS / name}")]
-    running = serving.Server(tmp_path_factory.mktemp("families"), *words, model=False)
-    yield running
-    assert running.process.poll() is None, running.log()
-    assert running.end() == 0, running.log()
+def servers(tmp_path_factory):
+    """The server of each family."""
+    out, started = {}, []
+    for first in range(0, len(FAMILIES), SHARE):
+        names = FAMILIES[first:first + SHARE]
+        words = [word for name in names for word in ("--model", f"{name}={FOLDERS / name}")]
+        started.append(serving.Server(tmp_path_factory.mktemp("families"), *words, model=False))
+        out |= dict.fromkeys(names, started[-1])
+    yield out
+    for running in started:
+        assert running.process.poll() is None, running.log()
+        assert running.end() == 0, running.log()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_vectors(server, name):
+def test_vectors(servers, name):
     body = json.dumps({"model": name, "input": [TEXTS[index] for index in KEPT]}).encode()
-    reply = server.ask("POST", "/v1/embeddings", body)
+    reply = servers[name].ask("POST", "/v1/embeddings", body)
     assert reply.status == 200, reply
     rows = numpy.array([row["embedding"] for row in reply.json()["data"]], numpy.float32)
     expected = numpy.load(FOLDERS / name / json.loads((FOLDERS / name / "expected.json").read_text())[0]["vectors"])[KEPT]
