@@ -14,6 +14,7 @@ tools/venv.sh
 [ "$mode" = san ] || tools/python.sh build
 tools/get_model.sh medium >/dev/null
 tools/onnxruntime.sh openvino || note "no OpenVINO: its tests are skipped and say so"
+{ tools/onnxruntime.sh webgpu && tools/vulkan.sh; } || note "no WebGPU or no Vulkan device in software: its tests are skipped and say so"
 tools/onnxruntime.sh || note "no ONNX Runtime library: its tests are skipped and say so"
 test_environment
 [ "$mode" != full ] || FLETCH_MODEL_HIGH=$(tools/get_model.sh high)

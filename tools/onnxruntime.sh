@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# onnxruntime.sh [openvino] - the ONNX Runtime library for the processor, out of its Python wheel, into
-# .cache/onnxruntime, where build/fletch and the tests find it; or the one with OpenVINO, which the tests use, into
-# .cache/onnxruntime-openvino. Nothing of Python is needed to use them.
+# onnxruntime.sh [openvino|webgpu] - the ONNX Runtime library for the processor, out of its Python wheel, into
+# .cache/onnxruntime, where build/fletch and the tests find it; or the one with OpenVINO or WebGPU, which the tests use,
+# into .cache/onnxruntime-openvino or -webgpu. Nothing of Python is needed to use them.
 . "$(dirname "$0")/say.sh"
 
 package=onnxruntime${1:+-$1}
 case $package in
 onnxruntime) version=1.31.1 ;;
 onnxruntime-openvino) version=1.24.1 ;;
-*) stop "unknown library '$1'" "tools/onnxruntime.sh, or tools/onnxruntime.sh openvino" ;;
+onnxruntime-webgpu) version=1.27.0 ;;
+*) stop "unknown library '$1'" "tools/onnxruntime.sh, or with the word openvino or webgpu" ;;
 esac
 target=.cache/$package
 stamp=$target/.version

@@ -2,9 +2,9 @@
 """Execution providers of ONNX Runtime that are none of its own processor's: OpenVINO on its CPU device, and WebGPU.
 
 OpenVINO's library (tools/onnxruntime.sh openvino) runs on any x86-64 processor: it compiles the graph itself, so that
-what fletch hands to a device is judged by another program than the one that runs the provider cpu. WebGPU runs where
-FLETCH_TEST_WEBGPU names a folder of onnxruntime-webgpu's library, or the file of its plug-in, and Vulkan finds an
-adapter; Mesa's lavapipe 25 is one in software (VK_ICD_FILENAMES), and slow: make check-full has all folders, else two.
+what fletch hands to a device is judged by another program than the one that runs the provider cpu. WebGPU's library
+(tools/onnxruntime.sh webgpu) runs on Mesa's lavapipe, a Vulkan device in software (tools/vulkan.sh): memory that is not
+the processor's. FLETCH_TEST_WEBGPU names another library, or the file of the plug-in, for a GPU that the machine has.
 tests/faults/failing_provider.c is a plug-in of our own that ONNX Runtime loads like any other and that fails where it is
 told to: when it is registered, when it lists devices, when a session is made, at any run.
 """
@@ -25,12 +25,29 @@ RUNS = [(path.parent.name, index) for path in sorted(FOLDERS.glob("*/expected.js
         if not path.parent.name.startswith(UNKNOWN) for index in range(len(json.loads(path.read_text())))]
 PLAIN = pathlib.Path(os.environ.get("FLETCH_ONNXRUNTIME_LIBRARY") or golden.ROOT / ".cache/onnxruntime")
 OPENVINO = pathlib.Path(os.environ.get("FLETCH_TEST_OPENVINO", golden.ROOT / ".cache/onnxruntime-openvino"))
-WEBGPU = os.environ.get("FLETCH_TEST_WEBGPU", "")
-FEW = ("family-modernbert", "mpnet")
+VULKAN = golden.ROOT / ".cache/vulkan"
+SOFTWARE = {"VK_ICD_FILENAMES": str(VULKAN / "lavapipe.json"), "LD_LIBRARY_PATH": str(VULKAN / "lib")}
+WEBGPU = os.environ.get("FLETCH_TEST_WEBGPU") or (
+    str(golden.ROOT / ".cache/onnxruntime-webgpu") if (VULKAN / "lavapipe.json").exists() else "")
 
 openvino = pytest.mark.skipif(not list(OPENVINO.glob("libonnxruntime.*")), reason="no OpenVINO: tools/onnxruntime.sh openvino")
 plain = pytest.mark.skipif(not PLAIN.exists(), reason="no ONNX Runtime library: make onnxruntime")
-webgpu = pytest.mark.skipif(not WEBGPU, reason="FLETCH_TEST_WEBGPU names no library")
+
+
+@pytest.fixture
+def adapter(monkeypatch):
+    """The device in software, where no other is named."""
+    if "FLETCH_TEST_WEBGPU" not in os.environ:
+        for name, value in SOFTWARE.items():
+            monkeypatch.setenv(name, value)
+
+
+def webgpu(test):
+    missing = not WEBGPU or not pathlib.Path(WEBGPU).exists()
+    test = pytest.mark.skipif(missing, reason="no WebGPU: tools/onnxruntime.sh webgpu, tools/vulkan.sh")(test)
+    return pytest.mark.usefixtures("adapter")(test)
+
+
 BY_OPENVINO = ("--provider-order", "openvino", "--onnxruntime-library", OPENVINO, "--openvino-device", "cpu")
 BY_WEBGPU = (("--provider-order", "plugin", "--onnxruntime-provider-library", WEBGPU) if pathlib.Path(WEBGPU).is_file() else
              ("--provider-order", "webgpu", "--onnxruntime-library", WEBGPU))
@@ -87,9 +104,29 @@ def test_a_provider_that_makes_no_session_leaves_the_model_to_the_next(device):
 
 
 @webgpu
-@pytest.mark.parametrize("name, index", [run for run in RUNS if "FLETCH_TEST_FULL" in os.environ or run[0] in FEW])
+@pytest.mark.parametrize("name, index", RUNS)
 def test_folder_by_webgpu(name, index, tmp_path):
     check(name, index, tmp_path, *BY_WEBGPU)
+
+
+@webgpu
+def test_mixed_lengths_and_plain_runs_by_webgpu(tmp_path):
+    """Texts of 1 to 60 words in batches of several lengths, bound to the device's memory and copied for each run."""
+    texts = [" ".join(["the", "cat", "sat", "at", "sea"] * 12)[:5 * n] for n in range(1, 60, 3)]
+    want = golden.embed(FOLDERS / "mpnet", texts, work=tmp_path)
+    for binding in ("true", "false"):
+        stats = tmp_path / f"{binding}.json"
+        rows = golden.embed(FOLDERS / "mpnet", texts, *BY_WEBGPU, "--io-binding", binding, "--batch-max-texts", "7", "--stats-json", stats, work=tmp_path)
+        assert golden.difference(rows, want) <= 1e-5
+        said = json.loads(stats.read_text())
+        assert said["devices"][0]["provider"] == "webgpu" and (said["bound_runs"] > 0) == (binding == "true")
+
+
+@webgpu
+def test_half_precision_by_webgpu(tmp_path):
+    half, full = (golden.embed(FOLDERS / "mpnet", TEXTS, *BY_WEBGPU, "--precision", name, work=tmp_path) for name in ("fp16", "fp32"))
+    cosine = (half * full).sum(1) / numpy.linalg.norm(half, axis=1) / numpy.linalg.norm(full, axis=1)
+    assert cosine.min() >= 0.9995
 
 
 @webgpu

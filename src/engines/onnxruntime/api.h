@@ -167,6 +167,8 @@ typedef struct OrtApiBase {
     /* sessions and what they say of their inputs and outputs */                                   \
     X(7, OrtStatus *, CreateSession, (const OrtEnv *env, const void *path,                         \
         const OrtSessionOptions *options, OrtSession **out))                                       \
+    X(8, OrtStatus *, CreateSessionFromArray, (const OrtEnv *env, const void *data, size_t size,   \
+        const OrtSessionOptions *options, OrtSession **out))                                       \
     X(95, void, ReleaseSession, (OrtSession *session))                                             \
     X(30, OrtStatus *, SessionGetInputCount, (const OrtSession *session, size_t *out))             \
     X(31, OrtStatus *, SessionGetOutputCount, (const OrtSession *session, size_t *out))            \

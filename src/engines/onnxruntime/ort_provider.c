@@ -346,6 +346,33 @@ int fl_ort_provider_append(const fl_ort *ort, const fl_engine_options *o,
     return code;
 }
 
+/* A model that does nothing: IR 7, opset 13, y = Identity(x) of one float. */
+static const unsigned char nothing[] = {
+    0x08, 0x07, 0x12, 0x00, 0x3a, 0x37, 0x0a, 0x10, 0x0a, 0x01, 'x',  0x12, 0x01, 'y',
+    0x22, 0x08, 'I',  'd',  'e',  'n',  't',  'i',  't',  'y',  0x12, 0x01, 'g',  0x5a,
+    0x0f, 0x0a, 0x01, 'x',  0x12, 0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12, 0x04, 0x0a, 0x02,
+    0x08, 0x01, 0x62, 0x0f, 0x0a, 0x01, 'y',  0x12, 0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12,
+    0x04, 0x0a, 0x02, 0x08, 0x01, 0x42, 0x04, 0x0a, 0x00, 0x10, 0x0d};
+
+/* WebGPU makes its device when it is appended and gives it up with a session alone: without one the device stays,
+ * and with it the weights of every model that was closed (ONNX Runtime 1.27). */
+static int spend(const fl_ort *ort, const fl_engine_options *options, const OrtSessionOptions *made,
+                 fletch_error *error) {
+    OrtSession *session = NULL;
+    if (!is(options->provider, "webgpu"))
+        return FLETCH_OK;
+    OrtStatus *refused =
+        ort->api.CreateSessionFromArray(ort->env, nothing, sizeof nothing, made, &session);
+    if (refused == NULL) {
+        ort->api.ReleaseSession(session);
+        return FLETCH_OK;
+    }
+    int code = fl_ort_refuse(ort, "WebGpuExecutionProvider makes no session",
+                             ort->api.GetErrorMessage(refused), "", error);
+    ort->api.ReleaseStatus(refused);
+    return code;
+}
+
 /* Only appending says whether it can be used. */
 int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options,
                           fletch_error *error) {
@@ -354,7 +381,9 @@ int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options,
     fl_ort_names       inputs = {.count = 2, .names = {"input_ids", "attention_mask"}};
     quiet.trace               = NULL;
     int status                = fl_ort_options_make(ort, &quiet, &inputs, 1, &made, error);
-    if (status == FLETCH_OK)
+    if (status == FLETCH_OK) {
+        status = spend(ort, options, made, error);
         ort->api.ReleaseSessionOptions(made);
+    }
     return status;
 }

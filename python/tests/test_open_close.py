@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that are opened and closed again leave nothing behind, whatever provider runs them (FLETCH_TEST_FULL: 1,000 rounds)."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VULKAN, LIBRARIES = ROOT / ".cache/vulkan", ROOT / ".cache"
+SOFTWARE = {"VK_ICD_FILENAMES": str(VULKAN / "lavapipe.json"), "LD_LIBRARY_PATH": str(VULKAN / "lib")}
+PROVIDERS = {
+    "cpu": ({"provider.order": "cpu"}, {}),
+    "onnxruntime": ({"provider.order": "cpu", "provider.engine": "onnxruntime", "onnxruntime.library": str(LIBRARIES / "onnxruntime")}, {}),
+    "openvino": ({"provider.order": "openvino", "openvino.device": "cpu", "onnxruntime.library": str(LIBRARIES / "onnxruntime-openvino")}, {}),
+    "webgpu": ({"provider.order": "webgpu", "onnxruntime.library": str(LIBRARIES / "onnxruntime-webgpu")}, SOFTWARE),
+}
+ROUNDS = 1000 if "FLETCH_TEST_FULL" in os.environ else 60
+CODE = f"""
+import os, sys
+import fletch
+def bytes_now():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+config, folder = eval(sys.argv[1]), sys.argv[2]
+for n in range({ROUNDS}):
+    with fletch.Model(folder, config=config) as model:
+        row = model.embed(["a b"]).tobytes()
+    if n == {ROUNDS // 3}:
+        before, first = bytes_now(), row
+    assert n < {ROUNDS // 3} or row == first
+print(bytes_now() - before, len(os.listdir("/proc/self/fd")))
+"""
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/statm").exists(), reason="memory is read as Linux tells it")
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_nothing_is_left(name):
+    config, environment = PROVIDERS[name]
+    for needed in [config.get("onnxruntime.library"), *environment.values()]:
+        if needed and not pathlib.Path(needed).exists():
+            pytest.skip(f"no {needed}")
+    done = subprocess.run([sys.executable, "-c", CODE, repr(config), str(ROOT / "tests/golden/folders/mpnet")],
+                          env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    grown, files = map(int, done.stdout.split())
+    assert grown < (4 << 20) and files < 20, (grown, files)
