@@ -5,6 +5,7 @@
  * are right; ONNX Runtime and everything of ours take it for a device.
  *
  * FAIL_PROVIDER=register  the library cannot be registered
+ * FAIL_PROVIDER=hang      its registration never ends
  * FAIL_PROVIDER=devices   it lists no device
  * FAIL_PROVIDER=session   no session can be made with it
  * FAIL_PROVIDER=N         run N of the process (from 1, the one at opening counted) and all behind it fail
@@ -17,6 +18,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { API = 23, CREATE_STATUS = 0, GET_EP_API = 317, FAIL = 1 };
 
@@ -167,6 +169,8 @@ __attribute__((visibility("default"))) status *ReleaseEpFactory(factory *given);
 status *CreateEpFactories(const char *registered, const api_base *base, const void *logger,
                           factory **out, size_t room, size_t *count) {
     (void)registered, (void)logger;
+    while (fails_at("hang"))
+        pause();
     void *const *api   = base->get_api(API);
     void *const *other = NULL;
     void *const *(*ep_api)(void);

@@ -324,7 +324,7 @@ def test_each_promise_of_the_providers_names_tests_that_are_there():
     """docs/providers.md: promise, key, test, how far."""
     text = (house.ROOT / "docs/providers.md").read_text()
     rows = text.partition("| promise |")[2].partition("\n\n")[0].splitlines()[2:]
-    there = {path.name for path in (house.ROOT / "tests").rglob("test_*")}
+    there = {path.name for folder in ("tests", "python/tests") for path in (house.ROOT / folder).rglob("test_*")}
     for row in rows:
         named = set(re.findall(r"\btest_\w+\.(?:py|c)\b", row.split("|")[3]))
         assert named and named <= there, f"docs/providers.md: {row.split('|')[1].strip()}: {sorted(named - there)}"

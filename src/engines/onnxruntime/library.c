@@ -22,20 +22,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/thread.h"
 #include "engines/onnxruntime/locate.h"
 #include "engines/onnxruntime/ort.h"
 
-enum { PLUGINS_MAX = 8 };
+enum { PLUGINS_MAX = 8, REGISTERING_SECONDS = 30 };
 
 static struct {
     pthread_mutex_t lock;
     fl_ort         *ort; /* owned by the process; NULL: none opened yet */
     fl_ort_plugin   plugins[PLUGINS_MAX];
     unsigned        plugin_count;
+    bool            stuck; /* a plug-in does not come back, and holds ONNX Runtime's lock */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char base_door[] = "OrtGetApiBase", factories[] = "CreateEpFactories";
@@ -224,7 +227,11 @@ int fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log,
                    fletch_error *error) {
     int status = FLETCH_OK;
     pthread_mutex_lock(&process.lock);
-    if (process.ort == NULL)
+    if (process.stuck)
+        status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                         "ONNX Runtime still registers the plug-in that was opened before; start "
+                         "the program again without onnxruntime.provider_library");
+    else if (process.ort == NULL)
         status = open_first(&process.ort, library, log, error);
     *out = process.ort;
     pthread_mutex_unlock(&process.lock);
@@ -233,22 +240,85 @@ int fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log,
 
 /* ---- Plug-ins --------------------------------------------------------------------------------- */
 
+/* One registration, which may never end. */
+typedef struct registration {
+    const fl_ort   *ort;
+    char            name[32], path[FL_OS_PATH], native[FL_OS_PATH];
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+    OrtStatus      *status;
+    bool            over, left; /* by who waits: the thread frees it */
+} registration;
+
+static void free_registration(registration *r) {
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->changed);
+    fl_free(r);
+}
+
+static void *run_registration(void *arg) {
+    registration *r      = arg;
+    OrtStatus    *status = r->ort->api.RegisterExecutionProviderLibrary(
+           r->ort->env, r->name, fl_os_native_path(r->path, r->native, sizeof r->native));
+    pthread_mutex_lock(&r->lock);
+    r->status = status;
+    r->over   = true;
+    bool left = r->left;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    if (left)
+        free_registration(r);
+    return NULL;
+}
+
+/* It runs code of the file: in a thread of its own, which is left when it takes too long. */
+static int run_bounded(const char *path, OrtStatus **refused, fletch_error *error) {
+    registration *r = fl_alloc_zero(1, sizeof *r);
+    pthread_t     thread;
+    if (r == NULL)
+        return fl_fail_nomem(error, sizeof *r, "a plug-in's registration");
+    r->ort = process.ort;
+    snprintf(r->name, sizeof r->name, "fletch%u", process.plugin_count);
+    snprintf(r->path, sizeof r->path, "%s", path);
+    pthread_mutex_init(&r->lock, NULL);
+    fl_cond_init(&r->changed);
+    int status = fl_thread_start(&thread, "fl-plugin", run_registration, r, error);
+    if (status != FLETCH_OK) {
+        free_registration(r);
+        return status;
+    }
+    pthread_detach(thread);
+    const uint64_t until = fl_clock_ns() + REGISTERING_SECONDS * UINT64_C(1000000000);
+    pthread_mutex_lock(&r->lock);
+    while (!r->over && fl_clock_ns() < until)
+        fl_cond_wait_until(&r->changed, &r->lock, until);
+    r->left       = !r->over;
+    bool over     = r->over;
+    *refused      = r->status;
+    process.stuck = r->left;
+    pthread_mutex_unlock(&r->lock);
+    if (over)
+        free_registration(r);
+    return over ? FLETCH_OK
+                : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                          "onnxruntime.provider_library: %.250s has not registered itself in %d "
+                          "seconds; it hangs, or waits for a device",
+                          path, REGISTERING_SECONDS);
+}
+
 /* Make the library's file known to ONNX Runtime; the devices that its list has gained are the plug-in's. */
 static int register_plugin(fl_ort_plugin *out, const char *path, fletch_error *error) {
     const fl_ort             *ort    = process.ort;
     const OrtEpDevice *const *all    = NULL;
     size_t                    before = 0, after = 0;
-    char                      name[32], native[FL_OS_PATH];
     const char               *why = refusal(path, factories);
     if (why != NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "onnxruntime.provider_library: %.250s is not an execution provider: %s",
                        path, why);
-    snprintf(name, sizeof name, "fletch%u", process.plugin_count);
     OrtStatus *status = ort->api.GetEpDevices(ort->env, &all, &before);
     if (status == NULL)
-        status = ort->api.RegisterExecutionProviderLibrary(
-            ort->env, name, fl_os_native_path(path, native, sizeof native));
+        FL_TRY(run_bounded(path, &status, error));
     if (status == NULL)
         status = ort->api.GetEpDevices(ort->env, &all, &after);
     if (status != NULL) {
