@@ -69,6 +69,17 @@ def test_a_name_becomes_a_model(ask, tmp_path):
     assert ask()[1] is True, "from the cache, without a hub"
 
 
+def test_weights_of_torch_come_where_there_are_no_others(ask, tmp_path):
+    bare = {name: data for name, data in files().items() if not name.endswith(".safetensors")}
+    pickles = {"pytorch_model.bin": (ROOT / "tests/golden/torch_files/zip.bin").read_bytes(), "2_Dense/config.json": b"{}",
+               "2_Dense/pytorch_model.bin": b"w"}
+    with StandIn() as hub:
+        hub.add(ID, bare | pickles | {"optimizer.bin": b"no", "rust_model.ot": b"no"})
+        path, _ = ask(endpoint=hub.url)
+    here = {str(one.relative_to(path)) for one in (tmp_path / "cache").rglob("*") if str(one).startswith(path) and one.is_file()}
+    assert here >= set(pickles) and "optimizer.bin" not in here
+
+
 def test_no_network(ask):
     kind, code, words = ask()
     assert (kind, code) == ("NetworkError", "ENETWORK") and ID in words

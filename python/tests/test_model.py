@@ -7,12 +7,13 @@ import hashlib
 import io
 import json
 import pathlib
+import shutil
 import subprocess
 import threading
 
 import numpy as np
 import pytest
-from conftest import MODEL, PROGRAM, TEXTS
+from conftest import MODEL, PROGRAM, ROOT, TEXTS
 
 import fletch
 from fletch import _similarity
@@ -337,7 +338,6 @@ def test_errors_have_no_words_of_c_or_of_the_command_line(model):
     """Every message of the library, as its sources have it: what names a call or a command is said for Python."""
     import re
 
-    from conftest import ROOT
     from fletch.errors import _WORDS, _in_python
     foreign = re.compile(r"\bfletch_[a-z_]+\b(?!\.)|`fletch |(?<![\w-])--[a-z]|\bmake (?:cuda|onnxruntime)\b")
     literal = r'"(?:[^"\\\n]|\\.)*"'
@@ -387,3 +387,23 @@ def test_float16_is_the_nearest(model, vectors, tmp_path):
 
 def test_the_module_shows_what_it_has():
     assert set(fletch.__all__) <= set(dir(fletch)) and all(getattr(fletch, name) is not None for name in fletch.__all__)
+
+
+def test_weights_of_torch_count_for_the_fingerprint(tmp_path):
+    folders = ROOT / "tests/golden/folders/weights-f16", ROOT / "tests/golden/torch_files/zip.bin"
+    path = shutil.copytree(folders[0], tmp_path / "model")
+    weights, pickle = path / "model.safetensors", path / "pytorch_model.bin"
+
+    def fingerprint():
+        with fletch.Model(path) as model:
+            return model.fingerprint
+    plain, kept = fingerprint(), weights.read_bytes()
+    shutil.copy(folders[1], pickle)
+    assert fingerprint() == plain, "not read, not counted"
+    weights.unlink()
+    torch, data = fingerprint(), bytearray(pickle.read_bytes())
+    data[data.index(b"data/0") + 200] ^= 1
+    pickle.write_bytes(data)
+    assert len({plain, torch, fingerprint()}) == 3
+    weights.write_bytes(kept)
+    assert fingerprint() == plain

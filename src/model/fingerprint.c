@@ -22,6 +22,12 @@
 
 enum { FILES_MAX = 256 };
 
+/* The name of weights of torch counts where the folder has no safetensors, which are read before them. */
+static bool is_torch(const char *name) {
+    return strncmp(name, "pytorch_model", strlen("pytorch_model")) == 0 &&
+           fl_path_ends_with(name, ".bin");
+}
+
 static bool is_model_file(const char *name) {
     static const char *const endings[] = {".json", ".txt", ".safetensors", ".onnx", ".model"};
     size_t                   size      = strlen(name);
@@ -31,7 +37,7 @@ static bool is_model_file(const char *name) {
             return true;
         }
     }
-    return false;
+    return is_torch(name);
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -85,9 +91,15 @@ int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error) 
         }
     }
     (void)closedir(opened);
+    bool safetensors = false;
+    for (size_t i = 0; i < count; i++) {
+        safetensors = safetensors || fl_path_ends_with(names[i], ".safetensors");
+    }
     qsort(names, count, sizeof names[0], compare_names);
     for (size_t i = 0; i < count; i++) {
-        add_file(&list, folder, names[i]);
+        if (!safetensors || !is_torch(names[i])) {
+            add_file(&list, folder, names[i]);
+        }
         fl_free(names[i]);
     }
     add_file(&list, folder, "1_Pooling/config.json");

@@ -5,7 +5,9 @@ Where huggingface_hub is installed it downloads (logins, mirrors and progress ba
 else the library does, if libcurl is there. Both write the same cache."""
 from __future__ import annotations
 
+import functools
 import os
+import pathlib
 
 from . import _fletch
 from .errors import ConfigError, Denied, NetworkError, NotFound, Unsupported
@@ -47,6 +49,15 @@ def resolve(name: str, options: Options, token: str | bool | None = None) -> str
                        f"pip install huggingface_hub, or install libcurl ({error})") from None
 
 
+def _missing_weights(folder: str) -> list[str]:
+    """pytorch_model.bin of the root and of modules, where there is nothing better."""
+    root = pathlib.Path(folder)
+    places = ["", *(f"{path.parent.name}/" for path in root.glob("[0-9]*_*/config.json")
+                     if not path.parent.name.endswith(("_Pooling", "_Normalize")))]
+    return [f"{place}{name}" for place in places if not list((root / place).glob("model*.safetensors"))
+            for name in ("pytorch_model*.bin", "pytorch_model.bin.index.json")]
+
+
 def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bool:
     try:
         import huggingface_hub
@@ -57,9 +68,11 @@ def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bo
     if "/" not in repository:
         repository = "sentence-transformers/" + repository
     try:
-        huggingface_hub.snapshot_download(
-            repository, revision=revision or chosen.get("model.revision"), allow_patterns=_FILES, token=token,
-            cache_dir=chosen.get("model.cache_dir"))
+        fetch = functools.partial(huggingface_hub.snapshot_download, repository, revision=revision or chosen.get("model.revision"),
+                                  token=token, cache_dir=chosen.get("model.cache_dir"))
+        pickles = _missing_weights(fetch(allow_patterns=_FILES))
+        if pickles:
+            fetch(allow_patterns=pickles)
     except errors.GatedRepoError as error:
         raise Denied(f"{repository} is not for this token: {error}") from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
