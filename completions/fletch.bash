@@ -93,6 +93,8 @@ _fletch() {
     classify:--threads) return ;;
     classify:--pair) return ;;
     classify:--pair-field) return ;;
+    classify:--labels) return ;;
+    classify:--hypothesis) return ;;
     classify:--activation) COMPREPLY=($(compgen -W "auto none sigmoid softmax" -- "$word")); return ;;
     classify:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
     classify:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
@@ -389,7 +391,7 @@ _fletch() {
   case $command in
     embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
-    classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --labels --hypothesis --multi-label --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --app-config --quiet --verbose --help $options" words="" ;;

@@ -17,10 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "cli/run.h"
+#include "cli/zero_shot.h"
 
 enum { SHOWN_LABELS = 5, LEAST_KEPT = 4096 };
 
@@ -38,13 +40,18 @@ typedef struct score_run {
     const char       *pair;       /* the second text of every one, or NULL */
     bool              pair_field; /* each brings its own */
     fletch_activation activation;
-    size_t            top; /* 0: all */
-    size_t            labels;
+    size_t            top;          /* 0: all */
+    size_t            labels;       /* that are told */
+    size_t            model_labels; /* that the model scores */
+    fl_zero_shot      zero_shot;
     /* of a window */
-    float       *scores;  /* owned [capacity, labels] */
-    uint32_t    *tokens;  /* owned [capacity] */
-    uint8_t     *cut;     /* owned [capacity] */
-    int32_t     *status;  /* owned [capacity] */
+    float    *scores; /* owned [capacity, labels]; with labels of one's own [capacity, 2, labels] */
+    float    *logits; /* owned [capacity, model_labels]: of one of those */
+    uint8_t  *cut_now; /* owned [capacity]: likewise */
+    int32_t  *status_now;
+    uint32_t *tokens;     /* owned [capacity] */
+    uint8_t  *cut;        /* owned [capacity] */
+    int32_t  *status;     /* owned [capacity] */
     const char **seconds; /* owned [capacity] */
     size_t      *sizes;   /* owned [2][capacity]: of first texts, of second */
     size_t       capacity;
@@ -85,7 +92,13 @@ static fl_exit read_flags(const fl_cli *cli, score_run *scores) {
     if (scores->pair != NULL && scores->pair_field) {
         return fl_cli_usage(cli, "--pair and --pair-field exclude each other");
     }
-    return FL_EXIT_DONE;
+    if (cli->args.value[FL_FLAG_LABELS] != NULL &&
+        (scores->pair != NULL || scores->pair_field ||
+         scores->activation != FLETCH_ACTIVATION_DEFAULT)) {
+        return fl_cli_usage(cli, "--labels makes the pairs and probabilities itself: leave out "
+                                 "--pair, --pair-field and --activation");
+    }
+    return fl_zero_shot_read(cli, &scores->zero_shot);
 }
 
 /* "--field A --pair-field B" reads the fields "A,B" into *fields. */
@@ -123,6 +136,9 @@ static fl_exit check_run(const fl_run *run, const score_run *scores) {
 
 static void free_window(score_run *s) {
     fl_free(s->scores);
+    fl_free(s->logits);
+    fl_free(s->cut_now);
+    fl_free(s->status_now);
     fl_free(s->tokens);
     fl_free(s->cut);
     fl_free(s->status);
@@ -135,15 +151,20 @@ static bool reserve(score_run *s, size_t count) {
         return true;
     }
     free_window(s);
-    s->scores   = fl_alloc_array(count, s->labels * sizeof *s->scores);
-    s->tokens   = fl_alloc_array(count, sizeof *s->tokens);
-    s->cut      = fl_alloc_array(count, sizeof *s->cut);
-    s->status   = fl_alloc_array(count, sizeof *s->status);
-    s->seconds  = fl_alloc_array(count, sizeof *s->seconds);
-    s->sizes    = fl_alloc_array(2 * count, sizeof *s->sizes);
-    s->capacity = count;
-    return s->scores != NULL && s->tokens != NULL && s->cut != NULL && s->status != NULL &&
-           s->seconds != NULL && s->sizes != NULL;
+    const size_t width = s->zero_shot.count > 0 ? 2 * s->labels : s->labels;
+    s->scores          = fl_alloc_array(count, width * sizeof *s->scores);
+    s->logits          = fl_alloc_array(count, s->model_labels * sizeof *s->logits);
+    s->cut_now         = fl_alloc_array(count, sizeof *s->cut_now);
+    s->status_now      = fl_alloc_array(count, sizeof *s->status_now);
+    s->tokens          = fl_alloc_array(count, sizeof *s->tokens);
+    s->cut             = fl_alloc_array(count, sizeof *s->cut);
+    s->status          = fl_alloc_array(count, sizeof *s->status);
+    s->seconds         = fl_alloc_array(count, sizeof *s->seconds);
+    s->sizes           = fl_alloc_array(2 * count, sizeof *s->sizes);
+    s->capacity        = count;
+    return s->scores != NULL && s->logits != NULL && s->cut_now != NULL && s->status_now != NULL &&
+           s->tokens != NULL && s->cut != NULL && s->status != NULL && s->seconds != NULL &&
+           s->sizes != NULL;
 }
 
 /* Where the texts of the window's pairs lie; a record that is one text is refused later. */
@@ -161,6 +182,42 @@ static void split_pairs(const fl_run *run, score_run *s) {
             s->sizes[s->capacity + i] = size - s->sizes[i] - 1;
         }
     }
+}
+
+/* Each text beside what each label says of it. */
+static int score_own_labels(fl_run *run, score_run *s, fletch_error *error) {
+    const fl_zero_shot  *z       = &s->zero_shot;
+    const size_t         count   = run->window.count;
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    fletch_matrix        out     = fletch_matrix_f32(s->logits, count, s->model_labels);
+    fletch_texts         texts   = fletch_texts_from_strings(run->window.texts, count);
+    fletch_texts         second  = fletch_texts_from_strings(s->seconds, count);
+    memcpy(s->sizes, run->window.sizes, count * sizeof *s->sizes);
+    texts.lengths      = s->sizes;
+    options.tokens     = s->tokens;
+    options.truncated  = s->cut_now;
+    options.status     = s->status_now;
+    options.activation = FLETCH_ACTIVATION_NONE;
+    memset(s->cut, 0, count);
+    memset(s->status, 0, count * sizeof *s->status);
+    for (size_t label = 0; label < z->count; label++) {
+        for (size_t i = 0; i < count; i++) {
+            s->seconds[i] = z->hypotheses[label];
+        }
+        FL_TRY(fletch_classify(run->cli->model, &texts, &second, &options, &out, error));
+        for (size_t i = 0; i < count; i++) {
+            s->cut[i]    = s->cut[i] != 0 || s->cut_now[i] != 0;
+            s->status[i] = s->status[i] != 0 ? s->status[i] : s->status_now[i];
+            fl_zero_shot_take(z, label, s->logits + i * s->model_labels,
+                              s->scores + i * 2 * s->labels);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        fl_zero_shot_settle(z, s->scores + i * 2 * s->labels);
+        memmove(s->scores + i * s->labels, s->scores + i * 2 * s->labels,
+                s->labels * sizeof *s->scores);
+    }
+    return FLETCH_OK;
 }
 
 static int score_window(fl_run *run, score_run *s, fletch_error *error) {
@@ -192,8 +249,13 @@ static void put_tail(fl_run *run, const fl_row *row) {
     fl_output_end_object(&run->output, row);
 }
 
-static void put_label(fl_buf *out, const fletch_model *model, size_t label) {
-    const char *name = fletch_label_at(model, label);
+static const char *label_of(const fl_run *run, const score_run *s, size_t label) {
+    return s->zero_shot.count > 0 ? s->zero_shot.labels[label]
+                                  : fletch_label_at(run->cli->model, label);
+}
+
+static void put_label(const fl_run *run, const score_run *s, fl_buf *out, size_t label) {
+    const char *name = label_of(run, s, label);
     fl_json_quote(out, name, strlen(name));
 }
 
@@ -208,8 +270,9 @@ static size_t best_of(const float *values, size_t count, const bool *taken) {
 }
 
 /* For a person: the text, and the labels that score best. */
-static void put_table(fl_run *run, const fl_row *row, const float *values, size_t labels) {
-    fl_buf *out = &run->output.sink.buf;
+static void put_table(fl_run *run, const score_run *s, const fl_row *row, const float *values) {
+    const size_t labels = s->labels;
+    fl_buf      *out    = &run->output.sink.buf;
     fl_output_put_preview(&run->output, row);
     fl_buf_printf(out, "\n   %u token%s%s", row->tokens, row->tokens == 1 ? "" : "s",
                   row->truncated ? " (cut)" : "");
@@ -217,8 +280,8 @@ static void put_table(fl_run *run, const fl_row *row, const float *values, size_
     for (size_t i = 0; taken != NULL && i < labels && i < SHOWN_LABELS; i++) {
         size_t best = best_of(values, labels, taken);
         taken[best] = true;
-        fl_buf_printf(out, "%s%s %.4f", i == 0 ? ": " : ", ",
-                      fletch_label_at(run->cli->model, best), (double)values[best]);
+        fl_buf_printf(out, "%s%s %.4f", i == 0 ? ": " : ", ", label_of(run, s, best),
+                      (double)values[best]);
     }
     fl_free(taken);
     fl_buf_puts(out, labels > SHOWN_LABELS ? ", ...\n" : "\n");
@@ -230,7 +293,7 @@ static void put_classes(fl_run *run, const score_run *s, const fl_row *row) {
     const float *values = row->vector;
     size_t       best   = best_of(values, s->labels, NULL);
     if (run->output.format == FL_OUTPUT_TEXT) {
-        put_table(run, row, values, s->labels);
+        put_table(run, s, row, values);
         return;
     }
     if (run->output.format == FL_OUTPUT_NPY || run->output.format == FL_OUTPUT_RAW) {
@@ -241,13 +304,13 @@ static void put_classes(fl_run *run, const score_run *s, const fl_row *row) {
     fl_buf_puts(out, "{\"index\":");
     fl_output_put_u64(out, row->index);
     fl_buf_puts(out, ",\"label\":");
-    put_label(out, run->cli->model, best);
+    put_label(run, s, out, best);
     fl_buf_puts(out, ",\"score\":");
     fl_output_put_f32(out, values[best]);
     fl_buf_puts(out, ",\"scores\":{");
     for (size_t i = 0; i < s->labels; i++) {
         fl_buf_puts(out, i > 0 ? "," : "");
-        put_label(out, run->cli->model, i);
+        put_label(run, s, out, i);
         fl_buf_putc(out, ':');
         fl_output_put_f32(out, values[i]);
     }
@@ -382,7 +445,9 @@ static fl_exit do_window(fl_run *run, void *user) {
         fl_cli_message("out of memory for the scores of %zu texts", run->window.count);
         return FL_EXIT_FAILED;
     }
-    return score_window(run, s, &error) < 0 ? fl_cli_fail(&error, false) : write_window(run, s);
+    int status =
+        s->zero_shot.count > 0 ? score_own_labels(run, s, &error) : score_window(run, s, &error);
+    return status < 0 ? fl_cli_fail(&error, false) : write_window(run, s);
 }
 
 static fl_exit finish(fl_run *run, score_run *s) {
@@ -403,6 +468,7 @@ static void free_scores(score_run *s) {
     }
     fl_free(s->kept);
     free_window(s);
+    fl_zero_shot_free(&s->zero_shot);
 }
 
 /* The model must give scores; one, to rerank. One for late interaction gives that. */
@@ -411,7 +477,7 @@ static fl_exit open_model(fl_run *run, score_run *s) {
     fletch_model_info info = {.size = sizeof info};
     (void)fletch_model_info_get(run->cli->model, &info, NULL);
     bool late = s->query != NULL && strcmp(info.head, "late") == 0;
-    s->labels = late ? 1 : info.labels;
+    s->labels = s->model_labels = late ? 1 : info.labels;
     if (s->query == NULL && strcmp(info.head, "late") == 0) {
         fl_cli_message("this model works by late interaction (ColBERT), it is not a classifier");
         fl_cli_hint(
@@ -434,6 +500,10 @@ static fl_exit open_model(fl_run *run, score_run *s) {
         fl_cli_hint("fletch classify gives the scores of all labels.");
         return FL_EXIT_MODEL;
     }
+    if (s->zero_shot.count > 0) {
+        s->labels = s->zero_shot.count;
+        return fl_zero_shot_find(run->cli, s->model_labels, &s->zero_shot);
+    }
     return FL_EXIT_DONE;
 }
 
@@ -446,6 +516,7 @@ fl_exit fl_cmd_scores(fl_cli *cli) {
     code             = code == FL_EXIT_DONE ? name_fields(cli, &fields) : code;
     if (code != FL_EXIT_DONE) {
         fl_buf_free(&fields);
+        free_scores(&scores);
         return code;
     }
     code = fl_run_open(&run, cli,

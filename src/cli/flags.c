@@ -138,6 +138,12 @@ static const fl_flag flags[] = {
      "A second text after each text, as one sequence (what a reranker reads)."},
     {FL_FLAG_PAIR_FIELD, 0, "--pair-field", "NAME", NULL, ON(CLASSIFY),
      "Field of a JSON object, or column of a CSV file, that holds the second text of a pair."},
+    {FL_FLAG_LABELS, 0, "--labels", "LABEL[,LABEL]", NULL, ON(CLASSIFY),
+     "Labels of your own, scored by what the text entails (zero-shot); the model is one for NLI."},
+    {FL_FLAG_HYPOTHESIS, 0, "--hypothesis", "TEXT", NULL, ON(CLASSIFY),
+     "The sentence about a label, with {} in its place (default: This example is {}.)."},
+    {FL_FLAG_MULTI_LABEL, 0, "--multi-label", NULL, NULL, ON(CLASSIFY),
+     "Several of --labels may hold: each gets a probability of its own."},
     {FL_FLAG_QUERY, 0, "--query", "TEXT", NULL, ON(RERANK),
      "What the documents are scored against."},
     {FL_FLAG_TOP, 'k', "--top", "K", NULL, ON(RERANK), "Only the K best (default: all)."},
@@ -228,9 +234,13 @@ static const fl_command commands[] = {
      "Score texts, or pairs of texts, by the labels of a classifier.",
      "Needs a model with a classification head. There is one result per input, in input order: the "
      "best\n"
-     "label and the scores of all. Input is that of embed; --pair or --pair-field makes pairs.\n",
+     "label and the scores of all. Input is that of embed; --pair or --pair-field makes pairs. "
+     "--labels\n"
+     "takes labels of your own, with a model for inference (NLI).\n",
      "  fletch classify -m SamLowe/roberta-base-go_emotions \"What a day!\"\n"
      "  fletch classify -i reviews.jsonl --field body --activation softmax -o labels.jsonl\n"
+     "  fletch classify -m MoritzLaurer/ModernBERT-base-zeroshot-v2.0 --labels \"travel,food\" "
+     "-i posts.txt\n"
      "  fletch classify -i pairs.csv --field premise --pair-field hypothesis --format npy -o "
      "s.npy\n",
      fl_cmd_scores},

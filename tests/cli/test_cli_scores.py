@@ -141,3 +141,27 @@ def test_a_name_of_no_file_is_told(fletch):
     assert "note: there is no file no.txt: it is taken as a text" in line
     assert len(told("in/no.jsonl.gz", "NO.CSV")) == 2
     assert told("-q", "no.txt") == told("--", "no.txt") == []
+
+
+ZERO_SHOT = json.loads((FOLDERS / "zero-shot.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", ZERO_SHOT["cases"], ids=lambda case: f"{len(case['labels'])}-{case['multi']}")
+def test_labels_of_ones_own(fletch, case):
+    """As transformers' zero-shot-classification pipeline, also of a text that is cut."""
+    flags = ["--labels", " , ".join(case["labels"]), "--hypothesis", case["template"], *(["--multi-label"] if case["multi"] else [])]
+    rows = classify(fletch, *flags, *ZERO_SHOT["texts"])
+    for row, want in zip(rows, case["scores"], strict=True):
+        assert list(row["scores"]) == case["labels"]
+        assert numpy.abs(numpy.array([row["scores"][label] for label in case["labels"]]) - want).max() <= 1e-6
+        assert row["label"] == max(row["scores"], key=row["scores"].get) and row["score"] == max(row["scores"].values())
+    assert [row["truncated"] for row in rows] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("flags, folder, code, says", [
+    (["--labels", " , "], CLASSIFIER, 2, "--labels is empty"), (["--multi-label"], CLASSIFIER, 2, "go with --labels"),
+    (["--labels", "a", "--hypothesis", "b"], CLASSIFIER, 2, "no {}"), (["--labels", "a", "--pair", "b"], CLASSIFIER, 2, "leave out"),
+    (["--labels", "a"], RERANKER, 3, "called entailment")])
+def test_labels_that_cannot_be(fletch, flags, folder, code, says):
+    done = fletch("classify", "-m", folder, *flags, "x", model=False)
+    assert done.returncode == code and says in done.stderr.decode() and not done.stdout

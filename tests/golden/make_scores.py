@@ -182,6 +182,20 @@ def make_jina_v2() -> None:
                      "AutoModelForSequenceClassification": code + "ForSequenceClassification"}})
 
 
+def make_zero_shot() -> None:
+    """What transformers' pipeline makes of labels of one's own, by the classifier of three labels."""
+    ask = transformers.pipeline("zero-shot-classification", model=str(HERE / "bert-three"), device="cpu")
+    ask.model.config.label2id = {label: index for index, label in ask.model.config.id2label.items()}
+    texts = ["the cat sat on the mat", "the dog ran at sea and it rained", "x", LONG]
+    cases = []
+    for multi in (False, True):
+        for labels, template in ((["cat", "the sea", "road"], "This example is {}."), (["cat", "dog"], "It is {} at sea"), (["dog"], "{}")):
+            found = [ask(text, candidate_labels=labels, hypothesis_template=template, multi_label=multi) for text in texts]
+            cases.append({"labels": labels, "template": template, "multi": multi,
+                          "scores": [[one["scores"][one["labels"].index(label)] for label in labels] for one in found]})
+    base.write_json(HERE / "zero-shot.json", {"texts": texts, "cases": cases})
+
+
 def main() -> None:
     torch.set_num_threads(1)
     shutil.rmtree(HERE, ignore_errors=True)
@@ -190,6 +204,7 @@ def main() -> None:
     make_modular()
     make_jina_v1()
     make_jina_v2()
+    make_zero_shot()
     base.write_json(HERE / "pairs.json", PAIRS)
     base.link_duplicates()
 
