@@ -32,8 +32,8 @@ struct fl_server_log {
     pthread_mutex_t  lock;
     pthread_cond_t   more;
     fl_buf           waiting, writing;
-    bool             json;
-    _Atomic uint64_t end_ns; /* ending: when the writer gives up; 0: not ending */
+    bool             json, writes; /* the second: lines of `writing` are under way */
+    _Atomic uint64_t end_ns;       /* ending: when the writer gives up; 0: not ending */
     _Atomic int      level;
     _Atomic uint64_t dropped;
     uint64_t         told; /* of `dropped`, those that were logged; writer */
@@ -82,6 +82,7 @@ static void *write_lines(void *arg) {
         fl_buf full  = log->waiting;
         log->waiting = log->writing;
         log->writing = full;
+        log->writes  = true;
         pthread_mutex_unlock(&log->lock);
         write_some(log, log->writing.data, log->writing.size);
         fl_buf_clear(&log->writing);
@@ -92,6 +93,7 @@ static void *write_lines(void *arg) {
             log->told = dropped;
         }
         pthread_mutex_lock(&log->lock);
+        log->writes = false;
     }
     pthread_mutex_unlock(&log->lock);
     return NULL;
@@ -115,6 +117,18 @@ int fl_server_log_open(fl_server_log **out, const char *format, int level, fletc
     }
     *out = log;
     return FLETCH_OK;
+}
+
+void fl_server_log_flush(fl_server_log *log) {
+    static const struct timespec moment = {0, 1000000};
+    const uint64_t               end    = fl_clock_ns() + END_MS * 1000000ull;
+    pthread_mutex_lock(&log->lock);
+    while ((log->waiting.size > 0 || log->writes) && fl_clock_ns() < end) {
+        pthread_mutex_unlock(&log->lock);
+        (void)nanosleep(&moment, NULL);
+        pthread_mutex_lock(&log->lock);
+    }
+    pthread_mutex_unlock(&log->lock);
 }
 
 void fl_server_log_close(fl_server_log *log) {

@@ -24,6 +24,7 @@ enum { FL_LEVEL_ERROR, FL_LEVEL_WARNING, FL_LEVEL_INFO, FL_LEVEL_DEBUG, FL_LEVEL
 
 /* format: "json", "text" or "auto" (json unless standard error is a terminal). */
 int  fl_server_log_open(fl_server_log **out, const char *format, int level, fletch_error *error);
+void fl_server_log_flush(fl_server_log *log); /* what waits is written, or a second has passed */
 void fl_server_log_close(fl_server_log *log); /* writes what waits; NULL is a no-op */
 void fl_server_log_level(fl_server_log *log, int level);
 int  fl_server_log_level_of(const char *name); /* "info" -> FL_LEVEL_INFO */

@@ -40,6 +40,7 @@ static void bite(fl_server *server) {
     for (int i = 0; i < GRACE_MOMENTS && atomic_load(&server->inflight) > 0; i++) {
         (void)nanosleep(&moment, NULL);
     }
+    fl_server_log_flush(server->log); /* the last line says why */
     _exit(70);
 }
 
