@@ -29,7 +29,7 @@ static float half_at(const unsigned char *at) {
 static void small_values(const unsigned char *nibbles, const unsigned char *high, int8_t *q) {
     for (unsigned i = 0; i < SMALL; i++) {
         unsigned low = i < 16 ? nibbles[i] & 15U : nibbles[i - 16] >> 4U;
-        unsigned bit = high != NULL ? high[i / 8] >> i % 8 & 1U : 0;
+        unsigned bit = high != NULL ? (unsigned)high[i / 8] >> i % 8 & 1U : 0;
         q[i]         = (int8_t)(low | bit << 4U);
     }
 }
@@ -91,8 +91,8 @@ static void widen_large(const unsigned char *block, bool fifth, float *out) {
         scale *= d;
         minimum *= m;
         for (unsigned i = 0; i < 32; i++) {
-            unsigned q = nibbles[s / 2 * 32 + i] >> (s % 2 * 4) & 15U;
-            q |= fifth ? (high[i] >> s & 1U) << 4U : 0;
+            unsigned q = (unsigned)nibbles[s / 2 * 32 + i] >> (s % 2 * 4) & 15U;
+            q |= fifth ? ((unsigned)high[i] >> s & 1U) << 4U : 0;
             out[s * 32 + i] = scale * (float)q - minimum;
         }
     }

@@ -2,7 +2,6 @@
 /* fuzz_onnx.c - any bytes as the .onnx file of a folder that has nothing else.
  *
  * Whatever comes in, an output is found or none is, and its width is one that a model may have. */
-#define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
