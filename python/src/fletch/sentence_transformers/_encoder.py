@@ -249,6 +249,24 @@ class Encoder:
         return f"<fletch.{self.ORIGINAL} {self.model.id}: {self.model.dimensions} dimensions>"
 
 
+class RetrievalEncoder(Encoder):
+    """One that encodes queries and documents differently, by more than a prompt."""
+
+    encode: Callable[..., Any]
+
+    def encode_query(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *args: Any,
+                     **kwargs: Any) -> Any:
+        """As encode, as queries: the prompt "query", their length, the query's half of a model that has two."""
+        return self.encode(inputs, self._role(("query",), prompt_name, prompt), prompt, *args, task="query", **kwargs)
+
+    def encode_document(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *args: Any,
+                        **kwargs: Any) -> Any:
+        """As encode, as documents: the first prompt of "document", "passage", "corpus", the document's half, without
+        the tokens that the model skips."""
+        name = self._role(("document", "passage", "corpus"), prompt_name, prompt)
+        return self.encode(inputs, name, prompt, *args, task="document", **kwargs)
+
+
 def _restore(kind: type[Encoder], state: dict[str, Any]) -> Encoder:
     made = kind.__new__(kind)
     made.__dict__.update(state)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._encoder import Encoder
+from ._encoder import RetrievalEncoder
 from ._tensors import as_array, as_tensor
 
 _MEASURES = ("maxsim", "meanmaxsim")
 
 
-class MultiVectorEncoder(Encoder):
+class MultiVectorEncoder(RetrievalEncoder):
     """sentence_transformers.MultiVectorEncoder for inference. `model` is the fletch.Model under it."""
 
     ORIGINAL = "MultiVectorEncoder"
@@ -59,17 +59,6 @@ class MultiVectorEncoder(Encoder):
             rows = [row / np.maximum(np.linalg.norm(row, axis=1, keepdims=True), 1e-12) for row in rows]
         found = rows if convert_to_numpy else [as_tensor(row) for row in rows]
         return found[0] if single else found
-
-    def encode_query(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *args: Any,
-                     **kwargs: Any) -> Any:
-        """As encode, as queries: with their prompt and length, and filled up where the model does that."""
-        return self.encode(inputs, self._role(("query",), prompt_name, prompt), prompt, *args, task="query", **kwargs)
-
-    def encode_document(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *args: Any,
-                        **kwargs: Any) -> Any:
-        """As encode, as documents: without the tokens that the model skips."""
-        name = self._role(("document", "passage", "corpus"), prompt_name, prompt)
-        return self.encode(inputs, name, prompt, *args, task="document", **kwargs)
 
     # ---- scores -------------------------------------------------------------------------------------------------
 

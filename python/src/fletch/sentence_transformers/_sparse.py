@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _similarity
 from .._heads import Sparse
-from ._encoder import Encoder
+from ._encoder import RetrievalEncoder
 from ._tensors import as_array, as_tensor, find_torch
 
 
@@ -26,7 +26,7 @@ def _tensors(found: Sparse, sparse: bool) -> Any:
     return as_tensor(dense)
 
 
-class SparseEncoder(Encoder):
+class SparseEncoder(RetrievalEncoder):
     """sentence_transformers.SparseEncoder for inference. `model` is the fletch.Model under it."""
 
     ORIGINAL = "SparseEncoder"
@@ -73,17 +73,6 @@ class SparseEncoder(Encoder):
         if single:
             return rows[0]
         return rows if convert_to_tensor else list(rows)
-
-    def encode_query(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *args: Any,
-                     **kwargs: Any) -> Any:
-        """As encode, with the prompt "query", and by the query's half of a model that has two."""
-        return self.encode(inputs, self._role(("query",), prompt_name, prompt), prompt, *args, task="query", **kwargs)
-
-    def encode_document(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *args: Any,
-                        **kwargs: Any) -> Any:
-        """As encode, with the first prompt of "document", "passage", "corpus", and by the document's half."""
-        name = self._role(("document", "passage", "corpus"), prompt_name, prompt)
-        return self.encode(inputs, name, prompt, *args, task="document", **kwargs)
 
     # ---- what a vector says -------------------------------------------------------------------------------------
 
