@@ -226,10 +226,11 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
     fl_json *split              = fl_json_get(root->object, "pre_tokenizer");
     fl_json *first              = step_of(split, "pretokenizers", 2, 0);
     fl_json *second             = step_of(split, "pretokenizers", 2, 1);
-    bool     spaces             = class->steps >= FL_PIECES && class->steps <= FL_LLAMA;
-    bool     prefix             = fl_json_flag(settings->config, "add_prefix_space", spaces);
-    bool     legacy             = fl_json_flag(settings->config, "legacy", false);
-    bool     good_normal = true, good_split = true;
+    bool     spaces             = class->steps == FL_PIECES || class->steps == FL_ALBERT ||
+                  class->steps == FL_LLAMA; /* Metaspace */
+    bool prefix      = fl_json_flag(settings->config, "add_prefix_space", spaces);
+    bool legacy      = fl_json_flag(settings->config, "legacy", false);
+    bool good_normal = true, good_split = true;
     switch (class->steps) {
     case FL_BERT: break;
     case FL_AS_IN_FILE:
