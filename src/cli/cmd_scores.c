@@ -151,18 +151,21 @@ static bool reserve(score_run *s, size_t count) {
         return true;
     }
     free_window(s);
-    const size_t width = s->zero_shot.count > 0 ? 2 * s->labels : s->labels;
-    s->scores          = fl_alloc_array(count, width * sizeof *s->scores);
-    s->logits          = fl_alloc_array(count, s->model_labels * sizeof *s->logits);
-    s->cut_now         = fl_alloc_array(count, sizeof *s->cut_now);
-    s->status_now      = fl_alloc_array(count, sizeof *s->status_now);
-    s->tokens          = fl_alloc_array(count, sizeof *s->tokens);
-    s->cut             = fl_alloc_array(count, sizeof *s->cut);
-    s->status          = fl_alloc_array(count, sizeof *s->status);
-    s->seconds         = fl_alloc_array(count, sizeof *s->seconds);
-    s->sizes           = fl_alloc_array(2 * count, sizeof *s->sizes);
-    s->capacity        = count;
-    return s->scores != NULL && s->logits != NULL && s->cut_now != NULL && s->status_now != NULL &&
+    const bool own = s->zero_shot.count > 0; /* labels of the user's */
+    s->scores      = fl_alloc_array(count, (own ? 2 : 1) * s->labels * sizeof *s->scores);
+    if (own) {
+        s->logits     = fl_alloc_array(count, s->model_labels * sizeof *s->logits);
+        s->cut_now    = fl_alloc_array(count, sizeof *s->cut_now);
+        s->status_now = fl_alloc_array(count, sizeof *s->status_now);
+    }
+    s->tokens   = fl_alloc_array(count, sizeof *s->tokens);
+    s->cut      = fl_alloc_array(count, sizeof *s->cut);
+    s->status   = fl_alloc_array(count, sizeof *s->status);
+    s->seconds  = fl_alloc_array(count, sizeof *s->seconds);
+    s->sizes    = fl_alloc_array(2 * count, sizeof *s->sizes);
+    s->capacity = count;
+    return s->scores != NULL &&
+           (!own || (s->logits != NULL && s->cut_now != NULL && s->status_now != NULL)) &&
            s->tokens != NULL && s->cut != NULL && s->status != NULL && s->seconds != NULL &&
            s->sizes != NULL;
 }
