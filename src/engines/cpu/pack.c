@@ -554,8 +554,8 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
          i        = atomic_fetch_add(&work->next, 1)) {
         size_t           l    = i / per;
         const fl_tensor *slot = work->encoder->layer[l];
-        if (is_repeated(e, work->encoder, l)) {
-            continue;
+        if (l > 0 && e->layers[l].qkv == e->layers[l - 1].qkv) {
+            continue; /* is_repeated */
         }
         if (i % per == 0) {
             pack_attention_piece(e, slot, &e->layers[l], columns, work->again);
