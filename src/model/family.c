@@ -194,16 +194,21 @@ static void refuse_switches(const fl_family *family, fl_json_reader *config) {
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
+/* Whether `name` is an activation; `gated`: of those that name a gated MLP, too. */
+static bool find_activation(const char *name, bool gated, fl_activation *out) {
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (strcmp(activations[i].name, name) == 0 && (!activations[i].gated || gated)) {
+            *out = activations[i].activation;
+            return true;
+        }
+    return false;
+}
+
 static void read_activation(const fl_encoder_desc *desc, fl_json_reader *config, const char *key,
                             const char *fallback, fl_activation *out) {
     const char *name = fl_json_string(config, key, fallback);
-    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
-        if (strcmp(activations[i].name, name) == 0 &&
-            (!activations[i].gated || desc->mlp == FL_MLP_GLU)) {
-            *out = activations[i].activation;
-            return;
-        }
-    fl_family_refuse(config, key, name);
+    if (!find_activation(name, desc->mlp == FL_MLP_GLU, out))
+        fl_family_refuse(config, key, name);
 }
 
 /* JinaBERT: every word that a family lets pass is gated, and the absent one is "original". */
@@ -223,12 +228,8 @@ static void read_gated_word(fl_encoder_desc *desc, fl_json_reader *config, const
         word += sizeof gated - 1;
         word = strcmp(word, "gelu") == 0 ? "gelu_new" : word;
     }
-    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
-        if (strcmp(activations[i].name, word) == 0 && !activations[i].gated) {
-            desc->activation = activations[i].activation;
-            return;
-        }
-    fl_family_refuse(config, key, word);
+    if (!find_activation(word, false, &desc->activation))
+        fl_family_refuse(config, key, word);
 }
 
 static void read_field(fl_encoder_desc *desc, fl_json_reader *config,

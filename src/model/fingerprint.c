@@ -30,10 +30,8 @@ static bool is_torch(const char *name) {
 
 static bool is_model_file(const char *name) {
     static const char *const endings[] = {".json", ".txt", ".safetensors", ".onnx", ".model"};
-    size_t                   size      = strlen(name);
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        size_t ending = strlen(endings[i]);
-        if (size > ending && strcmp(name + size - ending, endings[i]) == 0) {
+        if (fl_path_ends_with(name, endings[i]) && strcmp(name, endings[i]) != 0) {
             return true;
         }
     }

@@ -199,7 +199,7 @@ static bool read_members(archive *a) {
     for (size_t i = 0; i < r->tensor_count; i++) {
         fl_torch_tensor *t      = &r->tensors[i];
         const fl_tensor *stored = find(a, "data/", t->key);
-        const uint64_t   width  = fl_dtypes[t->view.dtype].bits / 8;
+        const uint64_t   width  = fl_dtype_bytes(t->view.dtype, 1);
         if (stored == NULL || stored->bytes / width != t->elements || stored->bytes % width != 0)
             return fl_torch_damage(r, "a storage is missing, or not as large as its tensors say");
         t->storage = stored->data;
@@ -238,7 +238,7 @@ static bool take_storage(fl_torch_reading *r, fl_torch_tensor **sorted, bytes ke
     while (found > sorted && by_key(found - 1, found) == 0)
         found--;
     const fl_torch_tensor *first = *found;
-    const uint64_t         width = fl_dtypes[first->view.dtype].bits / 8;
+    const uint64_t         width = fl_dtype_bytes(first->view.dtype, 1);
     if (r->program.size < 8 || fl_torch_little(r->program.data, 8) != first->elements ||
         first->elements > (r->program.size - 8) / width || first->storage != NULL)
         return fl_torch_damage(r, "a storage is missing, or not as large as its tensors say");
@@ -285,7 +285,7 @@ static bool is_row_major(const fl_torch_tensor *t) {
 
 /* The elements in row-major order to `out`. */
 static void copy_in_order(const fl_torch_tensor *t, unsigned char *out) {
-    const size_t width           = fl_dtypes[t->view.dtype].bits / 8;
+    const size_t width           = fl_dtype_bytes(t->view.dtype, 1);
     uint64_t     at[FL_RANK_MAX] = {0}, place = t->offset;
     for (uint64_t left = t->view.bytes / width; left > 0; left--, out += width) {
         memcpy(out, t->storage + place * width, width);
@@ -306,7 +306,7 @@ static bool place_tensors(fl_torch_reading *r, fl_tensor_table *out, size_t size
         fl_torch_tensor *t = &r->tensors[i];
         if (t->storage == NULL)
             return fl_torch_damage(r, "a storage is missing, or not as large as its tensors say");
-        t->view.data = t->storage + t->offset * (fl_dtypes[t->view.dtype].bits / 8);
+        t->view.data = t->storage + fl_dtype_bytes(t->view.dtype, t->offset);
         if (is_row_major(t))
             continue;
         t->view.data = NULL;

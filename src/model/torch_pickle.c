@@ -249,8 +249,7 @@ static bool read_shape(machine *m, const value *sizes, const value *strides, fl_
             return fl_torch_damage(m->r, "a tensor is larger than its storage");
     }
     if (last >= out->elements ||
-        __builtin_mul_overflow(count, (uint64_t)(fl_dtypes[out->view.dtype].bits / 8),
-                               &out->view.bytes))
+        __builtin_mul_overflow(count, fl_dtype_bytes(out->view.dtype, 1), &out->view.bytes))
         return fl_torch_damage(m->r, "a tensor is larger than its storage");
     return true;
 }

@@ -36,9 +36,9 @@ static void add_file(fl_weight_files *files, const char *path) {
 
 /* Of several forms a folder may have, those that count. */
 static bool is_weights(const fl_model *model, const char *name) {
-    const char *first = fl_model_file_at(model, 0);
-    if (first != NULL && fl_path_ends_with(first, ".bin"))
-        return fl_path_ends_with(name, ".bin");
+    const char *first = fl_model_file_at(model, 0), *torch = fl_weight_forms[1].ending;
+    if (first != NULL && fl_path_ends_with(first, torch))
+        return fl_path_ends_with(name, torch);
     return fl_path_ends_with(name, ".safetensors") || fl_path_ends_with(name, ".onnx");
 }
 
