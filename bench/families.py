@@ -25,16 +25,17 @@ import run
 import shapes
 import texts as text_sets
 
-PEERS = ["onnxruntime", "fletch-onnxruntime", "openvino", "sentence-transformers"]
+PEERS = ["fletch-int16", "fletch-int8", "onnxruntime", "fletch-onnxruntime", "openvino", "sentence-transformers"]
 RAW = ["onnxruntime", "openvino"]
-LLAMA = ["fletch-bf16", "llama.cpp", "llama.cpp-bf16", "sentence-transformers"]
+LLAMA = ["fletch-int16", "fletch-int8", "fletch-bf16", "llama.cpp", "llama.cpp-bf16", "sentence-transformers"]
 ROWS = {name: PEERS for name in shapes.SHAPES} | {"qwen3-0.6b": LLAMA, "cls": ["fletch-mean"], "prompt": []}
 # Row -> (words, ours, the peers of whom the fastest counts, at least so much)
-GOALS = {name: [("fp32, against the best of onnxruntime and OpenVINO", "fletch", RAW, 1.3),
+NARROW = [("int16, against fp32", "fletch-int16", ["fletch"], 1.5), ("int8, against fp32", "fletch-int8", ["fletch"], 2.5)]
+GOALS = {name: [*NARROW, ("fp32, against the best of onnxruntime and OpenVINO", "fletch", RAW, 1.3),
                 ("fp32, against sentence-transformers", "fletch", ["sentence-transformers"], 2.0),
                 ("fp32, against our own graph on onnxruntime", "fletch", ["fletch-onnxruntime"], None)]
          for name in shapes.SHAPES} | {
-    "qwen3-0.6b": [("fp32, against sentence-transformers", "fletch", ["sentence-transformers"], 1.5),
+    "qwen3-0.6b": [*NARROW, ("fp32, against sentence-transformers", "fletch", ["sentence-transformers"], 1.5),
                    ("fp32, against llama.cpp in F32", "fletch", ["llama.cpp"], 1.0),
                    ("bf16, against llama.cpp in BF16", "fletch-bf16", ["llama.cpp-bf16"], 1.0)],
     "cls": [("pooling to the first token, against the mean", "fletch-cls", ["fletch-mean"], 1.1)],

@@ -81,7 +81,7 @@
     X(PROVIDER_PRECISION, "provider.precision", "--provider-precision", ENUM, "auto",              \
       FL_ONE_OF("auto|fast|fp32|fp16|bf16|int16|int8|fp8"),                                        \
       "Number format of the arithmetic; auto: what keeps quality on the device; fast: on the cpu " \
-      "int16 or bf16 where they gain, fp32 elsewhere.")                                            \
+      "int16 where it gains, fp32 elsewhere.")                                                     \
     X(PROVIDER_WARM_UP, "provider.warm_up", "--provider-warm-up", BOOL, "false", FL_ANY,           \
       "Let each engine compile and touch what it needs when it is opened.")                        \
     X(PROVIDER_DETERMINISTIC, "provider.deterministic", "--provider-deterministic", BOOL, "false", \

@@ -72,16 +72,17 @@ def test_every_instruction_set_passes(embed):
 
 @pytest.mark.parametrize("preset", ["throughput", "max"])
 def test_presets_take_what_gains_and_say_why(embed, fletch, preset):
-    """int16 where its kernels outrun float32 and the family may have it, else bf16 or fp32 (docs/precision.md)."""
+    """int16 where its kernels outrun float32 and the family may have it, else fp32 (docs/precision.md)."""
     told = report(embed("doctor", "--preset", preset, "--provider-order", "cpu", "--format", "json"))
     isa, (taken, why) = told["model"]["cpu.isa"][0], told["model"]["cpu.precision"]
     gains = isa == "amx" or "vnni" in isa or isa in ("avx2", "avx512bf16")
     assert taken == ("int16" if gains else "fp32") and why.startswith("fast: ") and isa in why
     assert told["model"]["precision"] == (taken, f"preset {preset}") and told["self-test"]["vectors"][0] == "ok"
-    folder = commandline.ROOT / "tests/golden/folders/family-modernbert"
-    told = report(fletch("doctor", "-m", folder, "--preset", preset, "--provider-order", "cpu", "--format", "json"))["model"]
-    multiplies = told["cpu.isa"][0] in ("amx", "avx512bf16")
-    assert told["cpu.precision"][0] == ("bf16" if multiplies else "fp32") and "modernbert" in told["cpu.precision"][1]
+    for name, fits in ("family-modernbert", True), ("family-nomic-moe", False):
+        folder = commandline.ROOT / "tests/golden/folders" / name
+        told = report(fletch("doctor", "-m", folder, "--preset", preset, "--provider-order", "cpu", "--format", "json"))["model"]
+        assert told["cpu.precision"][0] == ("int16" if gains and fits else "fp32")
+        assert fits or not gains or "in fp32 alone" in told["cpu.precision"][1]
 
 
 def test_what_a_preset_takes_gives_the_bytes_of_its_name(embed):

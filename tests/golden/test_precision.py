@@ -120,6 +120,31 @@ def test_short_queries(variable, tmp_path):
         assert cosine.min() >= MISSED_FLOOR, f"{precision}, text {cosine.argmin()}: {cosine.min()}"
 
 
+# Of the families' folders, whose random weights are harsher than trained ones (docs/precision.md): mean and worst.
+FOLDERS = golden.HERE / "folders"
+FAMILY_GATES = {"int8": (0.992, 0.95), "int16": (0.9995, 0.997), "bf16": (0.998, 0.99)}
+REFUSED = {"family-nomic-moe": ("other experts", FAMILY_GATES), "family-static": ("no layers", ["int8", "int16"])}
+FAMILIES = sorted(path.name for path in FOLDERS.glob("family-*")
+                  if not path.name.startswith((*REFUSED, "family-jina3-tasks")) and not path.name.endswith(("-hub", "-names")))
+TEXTS = [text for text in json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8")) if text.strip()]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family(name, tmp_path):
+    rows = in_all(FOLDERS / name, TEXTS, tmp_path)
+    for precision in FAMILY_GATES:
+        check_cosine(rows["fp32"], rows[precision], precision, gates=FAMILY_GATES)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_rounding_comes_near_to_is_refused(name):
+    reason, precisions = REFUSED[name]
+    for precision in precisions:
+        done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, "--provider-order", "cpu", "--precision", precision, "a"],
+                              capture_output=True, text=True)
+        assert done.returncode != 0 and reason in done.stderr, done.stderr
+
+
 def ndcg(documents: numpy.ndarray, queries: numpy.ndarray) -> float:
     """Mean nDCG@10 × 100; query ids are their order in the file."""
     ids = [document["id"] for document in lines(CRANFIELD)]

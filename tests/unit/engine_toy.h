@@ -40,6 +40,11 @@ typedef struct toy_spec {
     bool          alternate; /* every other layer sees all keys, and turns by another angle */
 } toy_spec;
 
+/* What Llama, Qwen and their like have in common, in a toy_spec. */
+#define TOY_DECODER                                                                                \
+    .norm = FL_NORM_RMS, .place = FL_NORM_PRE, .final_norm = true, .glu = FL_MLP_GLU,              \
+    .theta = 10000.0, .no_positions = true, .bare_embeddings = true
+
 typedef struct toy {
     fl_encoder encoder;
     uint64_t   state;

@@ -33,29 +33,23 @@ static const toy_spec spec = {.layers        = 2,
                               .pooling_count = 2};
 
 /* Pre-norm, grouped, gated, windows and angles; the last layer works on one row of each text alone. */
-static const toy_spec other = {.layers          = 2,
-                               .hidden          = 72,
-                               .heads           = 6,
-                               .kv_heads        = 2,
-                               .head_dim        = 24,
-                               .mlp             = 800,
-                               .vocab           = 90,
-                               .positions       = 512,
-                               .norm            = FL_NORM_RMS,
-                               .place           = FL_NORM_PRE,
-                               .final_norm      = true,
-                               .qk_norm         = FL_QK_NORM_HEAD,
-                               .glu             = FL_MLP_GLU,
-                               .activation      = FL_ACT_SILU,
-                               .rope_dims       = 24,
-                               .theta           = 10000.0,
-                               .causal          = true,
-                               .window          = 50,
-                               .alternate       = true,
-                               .no_positions    = true,
-                               .bare_embeddings = true,
-                               .pooling         = {FL_POOL_LAST_TOKEN},
-                               .pooling_count   = 1};
+static const toy_spec other = {.layers    = 2,
+                               .hidden    = 72,
+                               .heads     = 6,
+                               .kv_heads  = 2,
+                               .head_dim  = 24,
+                               .mlp       = 800,
+                               .vocab     = 90,
+                               .positions = 512,
+                               TOY_DECODER,
+                               .qk_norm       = FL_QK_NORM_HEAD,
+                               .activation    = FL_ACT_SILU,
+                               .rope_dims     = 24,
+                               .causal        = true,
+                               .window        = 50,
+                               .alternate     = true,
+                               .pooling       = {FL_POOL_LAST_TOKEN},
+                               .pooling_count = 1};
 
 /* Heads that are normed together, and experts of whom a batch sends each a few rows or more than they take
  * at a time. */
@@ -183,8 +177,12 @@ Test(engine_bytes, same_text_same_bytes_whatever_the_kind_of_layer) {
     const char *isa;
     rounded.experts = 0;
     check_isa(&other, "fp32", "auto", 5, ROUNDS);
+    check_isa(&other, "int8", "auto", 4, FEW);
+    check_isa(&other, "int16", "auto", 4, FEW);
     check_isa(&other, "bf16", "auto", 4, FEW);
     check_isa(&third, "fp32", "auto", 5, ROUNDS);
+    check_isa(&rounded, "int8", "auto", 4, FEW);
+    check_isa(&rounded, "int16", "auto", 4, FEW);
     check_isa(&rounded, "bf16", "auto", 4, FEW);
     for (size_t at = 0; toy_each_isa(&at, &isa);) {
         check_isa(&other, "fp32", isa, 2, FEW);
@@ -233,8 +231,11 @@ Test(engine_bytes, a_pooled_row_alone_has_the_bytes_it_has_among_all) {
     check_few(&spec, "int16", FL_POOL_LAST_TOKEN);
     check_few(&spec, "bf16", FL_POOL_CLS);
     check_few(&other, "fp32", FL_POOL_LAST_TOKEN);
+    check_few(&other, "int8", FL_POOL_LAST_TOKEN);
+    check_few(&other, "int16", FL_POOL_CLS);
     check_few(&other, "bf16", FL_POOL_CLS);
     check_few(&third, "fp32", FL_POOL_CLS);
+    check_few(&rounded, "int8", FL_POOL_LAST_TOKEN);
     check_few(&rounded, "bf16", FL_POOL_LAST_TOKEN);
 }
 

@@ -20,26 +20,20 @@ static const toy_spec post = {.layers        = 2,
                               .activation    = FL_ACT_GELU_ERF,
                               .pooling       = {FL_POOL_MEAN},
                               .pooling_count = 1};
-static const toy_spec pre  = {.layers          = 3,
-                              .hidden          = 72,
-                              .heads           = 10,
-                              .kv_heads        = 2,
-                              .head_dim        = 24,
-                              .mlp             = 400,
-                              .vocab           = 50,
-                              .positions       = LONGEST,
-                              .norm            = FL_NORM_RMS,
-                              .place           = FL_NORM_PRE,
-                              .final_norm      = true,
-                              .glu             = FL_MLP_GLU,
-                              .activation      = FL_ACT_SILU,
-                              .rope_dims       = 24,
-                              .theta           = 10000.0,
-                              .causal          = true,
-                              .no_positions    = true,
-                              .bare_embeddings = true,
-                              .pooling         = {FL_POOL_LAST_TOKEN},
-                              .pooling_count   = 1};
+static const toy_spec pre  = {.layers    = 3,
+                              .hidden    = 72,
+                              .heads     = 10,
+                              .kv_heads  = 2,
+                              .head_dim  = 24,
+                              .mlp       = 400,
+                              .vocab     = 50,
+                              .positions = LONGEST,
+                              TOY_DECODER,
+                              .activation    = FL_ACT_SILU,
+                              .rope_dims     = 24,
+                              .causal        = true,
+                              .pooling       = {FL_POOL_LAST_TOKEN},
+                              .pooling_count = 1};
 static const toy_spec wide = {.layers        = 2,
                               .hidden        = 96,
                               .heads         = 6,
@@ -104,6 +98,8 @@ Test(engine_long, bytes_do_not_depend_on_what_threads_have_room_for) {
     check(&post, "int8");
     check(&post, "int16");
     check(&pre, "fp32");
+    check(&pre, "int8");
+    check(&pre, "int16");
     check(&pre, "bf16");
     check(&wide, "fp32");
 }

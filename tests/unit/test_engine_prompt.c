@@ -12,27 +12,21 @@
 
 enum { TEXTS = 24, LONGEST = 700, REF_TEXTS = 10 };
 
-static const toy_spec qwen = {.layers          = 3,
-                              .hidden          = 72,
-                              .heads           = 10,
-                              .kv_heads        = 2, /* five heads a group: two runs of them */
-                              .head_dim        = 24,
-                              .mlp             = 400,
-                              .vocab           = 90,
-                              .positions       = 1024,
-                              .norm            = FL_NORM_RMS,
-                              .place           = FL_NORM_PRE,
-                              .final_norm      = true,
-                              .qk_norm         = FL_QK_NORM_HEAD,
-                              .glu             = FL_MLP_GLU,
-                              .activation      = FL_ACT_SILU,
-                              .rope_dims       = 24,
-                              .theta           = 10000.0,
-                              .causal          = true,
-                              .no_positions    = true,
-                              .bare_embeddings = true,
-                              .pooling         = {FL_POOL_LAST_TOKEN},
-                              .pooling_count   = 1};
+static const toy_spec qwen = {.layers    = 3,
+                              .hidden    = 72,
+                              .heads     = 10,
+                              .kv_heads  = 2, /* five heads a group: two runs of them */
+                              .head_dim  = 24,
+                              .mlp       = 400,
+                              .vocab     = 90,
+                              .positions = 1024,
+                              TOY_DECODER,
+                              .qk_norm       = FL_QK_NORM_HEAD,
+                              .activation    = FL_ACT_SILU,
+                              .rope_dims     = 24,
+                              .causal        = true,
+                              .pooling       = {FL_POOL_LAST_TOKEN},
+                              .pooling_count = 1};
 
 typedef struct corpus {
     uint32_t count, prompt;
@@ -162,6 +156,8 @@ Test(engine_prompt, no_byte_differs_whatever_the_kernels) {
     for (size_t at = 0; toy_each_isa(&at, &isa);) {
         cr_assert(check_prompts(&qwen, "fp32", isa, false, false, 1) > 0, "%s kept nothing", isa);
     }
+    cr_assert(check_prompts(&qwen, "int8", "auto", false, false, 2) > 0);
+    cr_assert(check_prompts(&qwen, "int16", "auto", false, false, 2) > 0);
     cr_assert(check_prompts(&qwen, "bf16", "auto", false, false, 2) > 0);
 }
 

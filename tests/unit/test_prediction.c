@@ -175,53 +175,43 @@ Test(prediction, toy_encoder) {
 
 /* Pre-norm, gated, grouped; texts of several blocks of keys, and rows that pooling reads alone. */
 Test(prediction, long_texts_of_other_layers) {
-    toy_spec    spec     = {.layers          = 2,
-                            .hidden          = 96,
-                            .heads           = 6,
-                            .kv_heads        = 1,
-                            .head_dim        = 32,
-                            .mlp             = 400,
-                            .vocab           = 50,
-                            .positions       = 4096,
-                            .norm            = FL_NORM_RMS,
-                            .place           = FL_NORM_PRE,
-                            .final_norm      = true,
-                            .glu             = FL_MLP_GLU,
-                            .rope_dims       = 32,
-                            .theta           = 10000.0,
-                            .window          = 200,
-                            .alternate       = true,
-                            .embedding       = 40,
-                            .no_positions    = true,
-                            .bare_embeddings = true,
-                            .pooling         = {FL_POOL_CLS},
-                            .pooling_count   = 1};
+    toy_spec    spec     = {.layers    = 2,
+                            .hidden    = 96,
+                            .heads     = 6,
+                            .kv_heads  = 1,
+                            .head_dim  = 32,
+                            .mlp       = 400,
+                            .vocab     = 50,
+                            .positions = 4096,
+                            TOY_DECODER,
+                            .rope_dims     = 32,
+                            .window        = 200,
+                            .alternate     = true,
+                            .embedding     = 40,
+                            .pooling       = {FL_POOL_CLS},
+                            .pooling_count = 1};
     const shape shapes[] = {{1, 4096, EQUAL}, {1, 700, EQUAL}, {2, 1500, EQUAL},
                             {8, 64, EQUAL},   {64, 12, EQUAL}, {6, 1200, MIXED}};
     check_all(&spec, "fp32", shapes, sizeof shapes / sizeof *shapes);
+    check_all(&spec, "int8", shapes, sizeof shapes / sizeof *shapes);
+    check_all(&spec, "int16", shapes, sizeof shapes / sizeof *shapes);
     check_all(&spec, "bf16", shapes, sizeof shapes / sizeof *shapes);
 }
 
 /* Texts that no thread alone has room for, with others and without. */
 Test(prediction, longer_than_usual) {
-    const toy_spec pre       = {.layers          = 2,
-                                .hidden          = 96,
-                                .heads           = 6,
-                                .kv_heads        = 2,
-                                .head_dim        = 32,
-                                .mlp             = 400,
-                                .vocab           = 50,
-                                .positions       = 4096,
-                                .norm            = FL_NORM_RMS,
-                                .place           = FL_NORM_PRE,
-                                .final_norm      = true,
-                                .glu             = FL_MLP_GLU,
-                                .rope_dims       = 32,
-                                .theta           = 10000.0,
-                                .no_positions    = true,
-                                .bare_embeddings = true,
-                                .pooling         = {FL_POOL_MEAN},
-                                .pooling_count   = 1};
+    const toy_spec pre       = {.layers    = 2,
+                                .hidden    = 96,
+                                .heads     = 6,
+                                .kv_heads  = 2,
+                                .head_dim  = 32,
+                                .mlp       = 400,
+                                .vocab     = 50,
+                                .positions = 4096,
+                                TOY_DECODER,
+                                .rope_dims     = 32,
+                                .pooling       = {FL_POOL_MEAN},
+                                .pooling_count = 1};
     const shape    longer[]  = {{1, 4096, EQUAL}, {1, 900, EQUAL}, {2, 1500, EQUAL}};
     const shape    between[] = {{1, 500, EQUAL}, {64, 12, EQUAL}, {64, 60, MIXED}};
     check_usual(&pre, "fp32", 128, longer, sizeof longer / sizeof *longer);
@@ -231,25 +221,19 @@ Test(prediction, longer_than_usual) {
 
 /* What is kept of prompts is taken when opening. */
 Test(prediction, causal_layers) {
-    const toy_spec spec     = {.layers          = 3,
-                               .hidden          = 96,
-                               .heads           = 6,
-                               .kv_heads        = 2,
-                               .head_dim        = 32,
-                               .mlp             = 400,
-                               .vocab           = 50,
-                               .positions       = 1024,
-                               .norm            = FL_NORM_RMS,
-                               .place           = FL_NORM_PRE,
-                               .final_norm      = true,
-                               .glu             = FL_MLP_GLU,
-                               .rope_dims       = 32,
-                               .theta           = 10000.0,
-                               .causal          = true,
-                               .no_positions    = true,
-                               .bare_embeddings = true,
-                               .pooling         = {FL_POOL_LAST_TOKEN},
-                               .pooling_count   = 1};
+    const toy_spec spec     = {.layers    = 3,
+                               .hidden    = 96,
+                               .heads     = 6,
+                               .kv_heads  = 2,
+                               .head_dim  = 32,
+                               .mlp       = 400,
+                               .vocab     = 50,
+                               .positions = 1024,
+                               TOY_DECODER,
+                               .rope_dims     = 32,
+                               .causal        = true,
+                               .pooling       = {FL_POOL_LAST_TOKEN},
+                               .pooling_count = 1};
     const shape    shapes[] = {{1, 1024, EQUAL}, {1, 20, EQUAL}, {2, 700, EQUAL}, {64, 100, MIXED}};
     check_all(&spec, "fp32", shapes, sizeof shapes / sizeof *shapes);
 }

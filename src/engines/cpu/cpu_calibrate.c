@@ -13,12 +13,11 @@
 #include "model/calibration.h"
 
 /* One text of `tokens` ids through all layers, alone. */
-static void run_text(fl_engine *e, uint32_t tokens, uint64_t *state, float *row) {
+static void run_text(fl_engine *e, uint32_t tokens, uint64_t *state) {
     int32_t      ids[FL_CALIBRATION_LONGEST];
-    uint32_t     cu[2]  = {0, tokens};
-    float *const rows[] = {row};
-    fl_batch     batch  = {.ids = ids, .cu = cu, .texts = 1, .tokens = tokens, .rows = rows};
-    fl_cpu_block block  = {.first = 0, .last = 1, .tokens = tokens};
+    uint32_t     cu[2] = {0, tokens};
+    fl_batch     batch = {.ids = ids, .cu = cu, .texts = 1, .tokens = tokens};
+    fl_cpu_block block = {.first = 0, .last = 1, .tokens = tokens};
     fl_calibration_ids(state, e->desc.vocab, ids, tokens);
     e->batch         = &batch;
     e->plan.order[0] = 0;
@@ -26,24 +25,22 @@ static void run_text(fl_engine *e, uint32_t tokens, uint64_t *state, float *row)
     e->batch = NULL;
 }
 
-static void run_texts(fl_engine *e, float *row) {
+static void run_texts(fl_engine *e) {
     uint64_t state = fl_calibration_seed;
-    atomic_store(&e->bad_text, UINT32_MAX);
     for (uint32_t tokens = FL_CALIBRATION_SHORTEST; tokens <= FL_CALIBRATION_LONGEST; tokens *= 2) {
-        run_text(e, tokens < e->max_length ? tokens : (uint32_t)e->max_length, &state, row);
+        run_text(e, tokens < e->max_length ? tokens : (uint32_t)e->max_length, &state);
     }
 }
 
 int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
     size_t  hidden16 = engine->hidden16, layers = engine->desc.layers;
-    float  *row    = fl_alloc_array(fl_encoder_width(encoder), sizeof *row);
     double *sorted = fl_alloc_array(hidden16, sizeof *sorted);
     engine->watch  = fl_alloc_zero(layers * 2 * hidden16, sizeof *engine->watch);
     int status     = FLETCH_OK;
-    if (row == NULL || sorted == NULL || engine->watch == NULL) {
+    if (sorted == NULL || engine->watch == NULL) {
         status = fl_fail_nomem(error, layers * 2 * hidden16 * sizeof(double), "choosing gains");
     } else {
-        run_texts(engine, row);
+        run_texts(engine);
         for (size_t i = 0; i < layers; i++) {
             const double *at = engine->watch + i * 2 * hidden16;
             fl_calibration_gains(at, engine->desc.hidden, sorted,
@@ -56,6 +53,5 @@ int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error 
     fl_free(engine->watch);
     engine->watch = NULL;
     fl_free(sorted);
-    fl_free(row);
     return status == FLETCH_OK ? fl_cpu_pack_again(engine, encoder, error) : status;
 }

@@ -234,13 +234,6 @@ static const char *const format_name[] = {[FL_CPU_FP32]  = "fp32",
                                           [FL_CPU_INT16] = "int16",
                                           [FL_CPU_BF16]  = "bf16"};
 
-/* Integers are offered where docs/precision.md has measured what they cost. */
-static bool beyond_bert(const fl_encoder_desc *d) {
-    return d->layers == 0 || d->mlm || d->norm != FL_NORM_LAYER || d->norm_place != FL_NORM_POST ||
-           d->mlp != FL_MLP_PLAIN || d->qk_norm != FL_QK_NORM_NONE ||
-           d->extra_norm != FL_EXTRA_NORM_NONE;
-}
-
 static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *error) {
     const char *precision = format_name[format];
     if (format != FL_CPU_FP32 && e->kernels->narrow[format].gemm == NULL) {
@@ -255,11 +248,10 @@ static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *
                        "use fp32",
                        precision, NARROW_LONGEST);
     }
-    if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && beyond_bert(&e->desc)) {
+    if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && e->desc.layers == 0) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider.precision %s: how near its vectors come is only known of BERT's "
-                       "kind of layer (plain MLP, norms after the blocks), and %s is of another; "
-                       "use fp32 or bf16",
+                       "provider.precision %s: %s has no layers whose products could be computed "
+                       "in it; use fp32",
                        precision, e->desc.architecture);
     }
     if (format != FL_CPU_FP32 && e->experts16 > 0) {
@@ -272,34 +264,22 @@ static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *
     return FLETCH_OK;
 }
 
-/* "fast": int16, which is nearer to fp32 than bf16 and on no table slower, then bf16, where the kernels gain by
- * it and the model may be computed so. By what table and model are alone, so bytes are the machine's
- * and not the moment's. */
+/* "fast": int16, which is nearer to fp32 than bf16 and on no table slower, where the kernels gain by it. By what
+ * table and model are alone, so bytes are the machine's and not the moment's. */
 static void choose_fast(fl_engine *e) {
-    static const fl_cpu_format order[] = {FL_CPU_INT16, FL_CPU_BF16};
-    const char                *refused = "";
-    if (e->desc.layers == 0) {
-        snprintf(e->why_format, sizeof e->why_format, "fast: there are no products to gain by");
-        return;
+    const char  *found = "gain by it";
+    fletch_error ignored;
+    if (!e->kernels->narrow[FL_CPU_INT16].pays) {
+        found = "gain by nothing narrower";
+    } else if (e->desc.layers == 0) {
+        found = "have no products to gain by in this model";
+    } else if (check_format(e, FL_CPU_INT16, &ignored) != FLETCH_OK) {
+        found = "come near enough to this model's vectors in fp32 alone";
+    } else {
+        e->format = FL_CPU_INT16;
     }
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        fletch_error ignored;
-        if (!e->kernels->narrow[order[i]].pays) {
-            continue;
-        }
-        if (check_format(e, order[i], &ignored) == FLETCH_OK) {
-            e->format = order[i];
-            snprintf(e->why_format, sizeof e->why_format, "fast: %s kernels gain by it%s%.60s",
-                     e->kernels->isa, refused[0] ? "; not int16: unknown how near it is for " : "",
-                     refused);
-            return;
-        }
-        refused = e->desc.architecture;
-    }
-    snprintf(e->why_format, sizeof e->why_format, "fast: %s%.60s",
-             refused[0] ? "nothing narrower is near enough for "
-                        : "nothing narrower gains with the kernels of ",
-             refused[0] ? refused : e->kernels->isa);
+    snprintf(e->why_format, sizeof e->why_format, "fast: the %s kernels %s", e->kernels->isa,
+             found);
 }
 
 /* "auto" is fp32: what a machine is asked without more words is exact. */

@@ -272,10 +272,11 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
     embed(&c, engine->scratch[thread].y);
     fl_cpu_wait(&c);
     fl_cpu_layers(&c);
-    if (engine->decoder) {
+    bool asked = !engine->prompt.keeping && engine->watch == NULL; /* for results */
+    if (asked && engine->decoder) {
         c.at.y = engine->scratch[thread].y; /* no member reads another's sums here */
         fl_cpu_vocabulary(&c);
-    } else if (!engine->prompt.keeping) {
+    } else if (asked) {
         pool_texts(&c);
     }
     fl_trace_end(engine->trace, "block", begin, "tokens", block->tokens);
