@@ -52,6 +52,9 @@ static void set_phase(fl_conn *conn, fl_phase phase) {
 
 static void give_buffer(fl_conn *conn) {
     fl_io *io = conn->io;
+    if (conn->lent) {
+        return;
+    }
     if (conn->in.capacity > 0 && conn->in.capacity <= 4 * FL_LIMIT_HEADER_BYTES &&
         io->spare_count < FL_IO_SPARE) {
         fl_buf_clear(&conn->in);
@@ -102,11 +105,12 @@ static void settle(fl_conn *conn, int status) {
         }
         (void)atomic_fetch_sub(&server->inflight, 1);
     }
+    if (atomic_load(&full->abandoned)) {
+        return; /* an engine may still write into it: its memory stays, and counts */
+    }
     (void)atomic_fetch_sub(&server->bodies, full->held);
     (void)atomic_fetch_sub(&server->replies, full->replied);
-    if (!atomic_load(&full->abandoned)) { /* else an engine may still write into it */
-        fl_request_retire(full);
-    }
+    fl_request_retire(full);
 }
 
 static void end_conn(fl_conn *conn) {
@@ -123,8 +127,10 @@ static void end_conn(fl_conn *conn) {
     give_buffer(conn);
     fl_transport_move(conn, NULL);
     conn->phase = FL_PHASE_DEAD;
-    conn->next  = io->dead;
-    io->dead    = conn;
+    if (!conn->lent) {
+        conn->next = io->dead;
+        io->dead   = conn;
+    }
 }
 
 static void linger(fl_conn *conn) {
@@ -340,6 +346,7 @@ void fl_conn_abandon(fl_conn *conn) {
     fl_request_full *full = conn->request;
     if (conn->phase == FL_PHASE_RUN && !atomic_exchange(&full->resumed, true)) {
         atomic_store(&full->abandoned, true);
+        conn->lent = true;
         start_reply(conn);
         fl_conn_advance(conn);
     }

@@ -273,7 +273,7 @@ static bool drain(fl_server *server) {
     fl_transport_abandon(
         server); /* an engine that does not come back: its memory cannot be freed */
     (void)wait_idle(server, second);
-    fl_server_log_close(server->log);
+    fl_server_log_flush(server->log); /* not closed: what does not come back may still speak */
     fl_sockets_close(server);
     _exit(1);
 }

@@ -117,9 +117,10 @@ struct fl_conn {
     bool             closing;  /* end after this reply */
     bool             promised; /* its first request is answered, even by a process that ends */
     bool             again;    /* waits in its thread's list for another turn */
-    uint32_t         turns;    /* its requests since another connection had one */
-    uint64_t         since_ns; /* when the phase began */
-    uint64_t         sent;     /* of the reply */
+    bool             lent;  /* an abandoned request may still read `in`: both stay until the end */
+    uint32_t         turns; /* its requests since another connection had one */
+    uint64_t         since_ns;          /* when the phase began */
+    uint64_t         sent;              /* of the reply */
     uint64_t         marked, marked_ns; /* so much of it had been taken then */
     fl_buf           in;   /* bytes that came; the head of the request under way is at the front */
     size_t           used; /* of `in`: they belong to that request */

@@ -364,8 +364,11 @@ static int start_one(fl_server *server, fletch_error *error) {
         epoll_ctl(io->epoll, EPOLL_CTL_ADD, io->wake, &event) != 0) {
         return fl_fail_errno(error, errno, "cannot watch", "the sockets");
     }
+    io->running = true; /* the thread's neighbours in memory are its own from here on */
     int status  = fl_thread_start(&io->thread, "io", serve, io, error);
-    io->running = status == FLETCH_OK;
+    if (status != FLETCH_OK) {
+        io->running = false;
+    }
     return status;
 }
 

@@ -50,7 +50,7 @@ RANK = {"query": "a", "texts": TEXTS, "documents": TEXTS, "text_1": "a", "text_2
 BODIES = {  # of every route that takes one: what makes its answer large, or None: it has no large ones
     "/start_profile": None, "/stop_profile": None, "/api/show": None, "/api/pull": None, "/api/embeddings": None,
     "/v1/embeddings": OPENAI, "/embeddings": OPENAI, "/embed": EMBED, "/": EMBED, "/embed_all": EMBED,
-    "/embed_sparse": EMBED, "/predict": EMBED, "/api/embed": {"model": "a", **OPENAI}, "/v2/embed": {"texts": TEXTS},
+    "/zero-shot-classification": EMBED | {"parameters": {"candidate_labels": TEXTS}}, "/embed_sparse": EMBED, "/predict": EMBED, "/api/embed": {"model": "a", **OPENAI}, "/v2/embed": {"texts": TEXTS},
     "/similarity": {"inputs": {"source_sentence": "a", "sentences": TEXTS * 40}}, "/tokenize": {"inputs": "a " * 2000},
     "/decode": {"ids": [[2000] * 200] * 64}, "/rerank": RANK, "/v1/rerank": RANK, "/v2/rerank": RANK, "/score": RANK,
     "/v1/score": RANK, "/add": {"texts": TEXTS * 20}, "/search": {"text": "a"}}
