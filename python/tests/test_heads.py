@@ -50,6 +50,24 @@ def test_scores():
             model.embed("a")
 
 
+def test_labels_of_ones_own():
+    told = json.loads((GOLDEN / "scores/zero-shot.json").read_text(encoding="utf-8"))
+    with fletch.Model(GOLDEN / "scores/bert-three") as model, warnings.catch_warnings():
+        warnings.simplefilter("ignore", fletch.TruncationWarning)
+        for case in told["cases"]:
+            arguments = {"labels": case["labels"], "hypothesis": case["template"], "multi_label": case["multi"]}
+            rows = model.zero_shot(told["texts"], **arguments)
+            assert rows.dtype == np.float32 and np.abs(rows - case["scores"]).max() <= 1e-6
+            assert model.zero_shot(told["texts"][0], **arguments).tolist() == rows[0].tolist()
+            assert asyncio.run(model.azero_shot(told["texts"], **arguments)).tolist() == rows.tolist()
+            assert model.zero_shot([], **arguments).shape == (0, len(case["labels"]))
+        for labels, hypothesis in ("a", "{}"), ([], "{}"), (["a"], "this"):
+            with pytest.raises(ValueError):
+                model.zero_shot("a", labels, hypothesis=hypothesis)
+    with fletch.Model(GOLDEN / "scores/bert") as model, pytest.raises(fletch.Unsupported, match="entailment"):
+        model.zero_shot("a", ["b"])
+
+
 def test_rerank():
     with fletch.Model(GOLDEN / "scores/bert") as model:
         documents = [second for first, second in PAIRS if first == "the cat"]

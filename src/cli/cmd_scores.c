@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/entail.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -216,7 +217,7 @@ static int score_own_labels(fl_run *run, score_run *s, fletch_error *error) {
         }
     }
     for (size_t i = 0; i < count; i++) {
-        fl_zero_shot_settle(z, s->scores + i * 2 * s->labels);
+        fl_entail_settle(s->scores + i * 2 * s->labels, s->labels, z->multi);
         memmove(s->scores + i * s->labels, s->scores + i * 2 * s->labels,
                 s->labels * sizeof *s->scores);
     }

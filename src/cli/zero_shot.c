@@ -2,14 +2,10 @@
 /* zero_shot.c - see zero_shot.h. */
 #include "cli/zero_shot.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
+#include "base/entail.h"
 #include "base/mem.h"
-
-static const char gap[] = "{}", usual[] = "This example is {}.";
 
 /* Labels are separated by commas; white space around one is none of it, and what is then empty is left out. */
 static size_t next_label(const char **at, const char **label) {
@@ -23,48 +19,41 @@ static size_t next_label(const char **at, const char **label) {
     return size;
 }
 
-static char *fill(const char *template, const char *label) {
-    const char *place = strstr(template, gap);
-    size_t      size  = strlen(template) - (sizeof gap - 1) + strlen(label) + 1;
-    char       *out   = fl_alloc(size);
-    if (out != NULL) {
-        snprintf(out, size, "%.*s%s%s", (int)(place - template), template, label,
-                 place + sizeof gap - 1);
-    }
-    return out;
-}
-
-static bool add(fl_zero_shot *z, const char *template, const char *label, size_t size) {
-    char *name          = fl_alloc(size + 1);
-    z->labels[z->count] = name;
-    if (name == NULL) {
+static bool add(fl_zero_shot *z, const char *sentence, const char *label, size_t size) {
+    size_t all                = strlen(sentence);
+    char  *name               = fl_alloc(size + 1);
+    char  *hypothesis         = fl_alloc(fl_entail_fill(sentence, all, label, size, NULL) + 1);
+    z->labels[z->count]       = name;
+    z->hypotheses[z->count++] = hypothesis;
+    if (name == NULL || hypothesis == NULL) {
         return false;
     }
     memcpy(name, label, size);
-    name[size]              = '\0';
-    z->hypotheses[z->count] = fill(template, name);
-    return z->hypotheses[z->count++] != NULL;
+    name[size] = '\0';
+    fl_entail_fill(sentence, all, label, size, hypothesis);
+    return true;
 }
 
 fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out) {
     const char *list     = cli->args.value[FL_FLAG_LABELS], *label;
-    const char *template = cli->args.value[FL_FLAG_HYPOTHESIS];
+    const char *sentence = cli->args.value[FL_FLAG_HYPOTHESIS];
     out->multi           = cli->args.value[FL_FLAG_MULTI_LABEL] != NULL;
     if (list == NULL) {
-        return template == NULL && !out->multi
+        return sentence == NULL && !out->multi
                    ? FL_EXIT_DONE
                    : fl_cli_usage(cli, "--hypothesis and --multi-label go with --labels");
     }
-    template = template != NULL ? template : usual;
-    if (strstr(template, gap) == NULL) {
-        return fl_cli_usage(cli, "--hypothesis has no {} for the label, as in \"%s\"", usual);
+    sentence = sentence != NULL ? sentence : FL_ENTAIL_SENTENCE;
+    if (strstr(sentence, FL_ENTAIL_GAP) == NULL) {
+        return fl_cli_usage(cli, "--hypothesis has no {} for the label, as in \"%s\"",
+                            FL_ENTAIL_SENTENCE);
     }
     size_t room     = strlen(list) / 2 + 1;
     out->labels     = fl_alloc_zero(room, sizeof *out->labels);
     out->hypotheses = fl_alloc_zero(room, sizeof *out->hypotheses);
     bool whole      = out->labels != NULL && out->hypotheses != NULL;
     for (size_t size; whole && (size = next_label(&list, &label)) > 0;) {
-        whole = add(out, template, label, size);
+        whole = add(out, sentence, label, size);
     }
     if (!whole) {
         fl_cli_message("out of memory for the labels");
@@ -75,9 +64,9 @@ fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out) {
 
 fl_exit fl_zero_shot_find(const fl_cli *cli, size_t model_labels, fl_zero_shot *out) {
     for (size_t i = 0; i < model_labels; i++) {
-        if (strncasecmp(fletch_label_at(cli->model, i), "entail", strlen("entail")) == 0) {
+        if (fl_entail_is(fletch_label_at(cli->model, i))) {
             out->entailment    = i;
-            out->contradiction = i == 0 ? model_labels - 1 : 0;
+            out->contradiction = fl_entail_contrary(i, model_labels);
             return FL_EXIT_DONE;
         }
     }
@@ -91,26 +80,6 @@ fl_exit fl_zero_shot_find(const fl_cli *cli, size_t model_labels, fl_zero_shot *
 void fl_zero_shot_take(const fl_zero_shot *z, size_t label, const float *logits, float *scores) {
     scores[label]            = logits[z->entailment];
     scores[z->count + label] = logits[z->contradiction];
-}
-
-void fl_zero_shot_settle(const fl_zero_shot *z, float *scores) {
-    float most = -INFINITY, sum = 0;
-    if (z->multi || z->count == 1) {
-        for (size_t i = 0; i < z->count; i++) {
-            scores[i] = 1.0f / (1.0f + expf(scores[z->count + i] - scores[i]));
-        }
-        return;
-    }
-    for (size_t i = 0; i < z->count; i++) {
-        most = fmaxf(most, scores[i]);
-    }
-    for (size_t i = 0; i < z->count; i++) {
-        scores[i] = expf(scores[i] - most);
-        sum += scores[i];
-    }
-    for (size_t i = 0; i < z->count; i++) {
-        scores[i] /= sum;
-    }
 }
 
 void fl_zero_shot_free(fl_zero_shot *z) {

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zero_shot.h - `fletch classify --labels`: labels of one's own, by a model that was trained on inference (NLI).
- *
- * Method  As transformers' zero-shot-classification pipeline: each text is paired with a sentence about each label,
- *         "This example is {}."; the more the text entails it, the better the label. Scores are a softmax over
- *         the labels' entailment, or with --multi-label, or where there is one label, of each label's against
- *         contradiction.
- * Proof   tests/cli/test_cli_scores.py, against that pipeline. */
+/* zero_shot.h - `fletch classify --labels`: labels of one's own; base/entail.h says how. */
 #ifndef FL_CLI_ZERO_SHOT_H
 #define FL_CLI_ZERO_SHOT_H
 
@@ -21,10 +15,8 @@ typedef struct fl_zero_shot {
 fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out);
 /* The model's label for entailment. FL_EXIT_MODEL: it has none. */
 fl_exit fl_zero_shot_find(const fl_cli *cli, size_t model_labels, fl_zero_shot *out);
-/* The logits of a label's pair to where fl_zero_shot_settle expects them: scores[2 * count] of a text. */
+/* The logits of a label's pair to where fl_entail_settle expects them: scores[2 * count] of a text. */
 void fl_zero_shot_take(const fl_zero_shot *z, size_t label, const float *logits, float *scores);
-/* [2 * count] of a text become the scores of the labels, [count]. */
-void fl_zero_shot_settle(const fl_zero_shot *z, float *scores);
 void fl_zero_shot_free(fl_zero_shot *z);
 
 #endif

@@ -46,6 +46,9 @@ typedef struct fl_ask {
     int           cut;                                     /* word of FL_WORDS_CUT */
     int           input_type;                              /* word of FL_WORDS_INPUT_TYPE */
     unsigned      types;                                   /* FL_FIELD_WORDS of FL_WORDS_TYPES */
+    fl_body_input labels;                                  /* of one's own: tei_zero_shot.c */
+    fl_span       hypothesis;                              /* likewise */
+    int           multi_label;                             /* likewise, FL_FIELD_BOOL */
     fl_body_input ids;                                     /* of what is kept: seed.c */
     fl_span       id, metadata, vector, filter;            /* likewise */
     int64_t       k[3];                                    /* how many are found, by three names */

@@ -164,6 +164,8 @@ const fl_operation fl_operations[] = {
      NULL, false, NULL},
     {"POST", "/predict", "Labels of texts or pairs, with a classifier", fl_fields_tei_predict,
      REF("tei_classes"), NULL, NULL, false, NULL},
+    {"POST", "/zero-shot-classification", "Labels of one's own, with a model of inference (NLI)",
+     fl_fields_tei_zero_shot, REF("tei_classes"), NULL, NULL, false, NULL},
     {"POST", "/rerank", "Order texts by a query, with a reranker", fl_fields_tei_rerank,
      REF("tei_ranked"), NULL, NULL, false, NULL},
     {"POST", "/score", "Scores of pairs, with a reranker", fl_fields_score, REF("scores"), NULL,

@@ -370,18 +370,21 @@ static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {
     return ranked != NULL && !body->failed;
 }
 
+void fl_tei_put_class(fl_buf *body, size_t i, float score, const char *label, size_t size) {
+    fl_buf_puts(body, i > 0 ? ",{\"score\":" : "[{\"score\":");
+    fl_put_score(body, score);
+    fl_buf_puts(body, ",\"label\":");
+    fl_json_quote(body, label, size);
+    fl_buf_puts(body, "}");
+}
+
 /* The labels of one text, best first. */
 static bool put_classes(fl_job *job, size_t index, fl_ranked *ranked) {
     fl_buf *body = &job->request->reply.body;
     fl_rank(job->rows + index * job->columns, job->columns, ranked);
-    fl_buf_puts(body, "[");
     for (size_t i = 0; i < job->columns; i++) {
         const char *label = fletch_label_at(job->served->model, ranked[i].index);
-        fl_buf_puts(body, i > 0 ? ",{\"score\":" : "{\"score\":");
-        fl_put_score(body, ranked[i].score);
-        fl_buf_puts(body, ",\"label\":");
-        fl_json_quote(body, label, strlen(label));
-        fl_buf_puts(body, "}");
+        fl_tei_put_class(body, i, ranked[i].score, label, strlen(label));
     }
     fl_buf_puts(body, "]");
     return !body->failed;
@@ -447,6 +450,7 @@ const fl_route fl_routes_tei[] = {
     {"POST", "/embed_all", &fl_dialect_tei, embed_all, FL_ROUTE_BLOCKING},
     {"POST", "/embed_sparse", &fl_dialect_tei, embed_sparse, 0},
     {"POST", "/predict", &fl_dialect_tei, predict, 0},
+    {"POST", "/zero-shot-classification", &fl_dialect_tei, fl_tei_zero_shot, 0},
     {"POST", "/rerank", &fl_dialect_tei, rerank, 0},
     {"GET", "/info", &fl_dialect_tei, fl_tei_info, 0},
     {"GET", "/health", &fl_dialect_tei, fl_tei_health, PROBE},

@@ -11,6 +11,11 @@ extern const fl_faults fl_tei_faults;
 
 void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message);
 
+/* {"score","label"} to a list of them, which the first (i = 0) begins and the caller ends. */
+void fl_tei_put_class(fl_buf *body, size_t i, float score, const char *label, size_t size);
+
+/* tei_zero_shot.c */
+void fl_tei_zero_shot(fl_http_request *request);
 /* tei_tokens.c */
 void fl_tei_tokenize(fl_http_request *request);
 void fl_tei_decode(fl_http_request *request);

@@ -44,6 +44,13 @@ def huggingface_classification(url, texts):
     return {"best": [[found.label, found.score] for found in map(client.text_classification, texts)]}
 
 
+def huggingface_zero_shot(url, texts):
+    from huggingface_hub import InferenceClient
+    client = InferenceClient(model=f"{url}/zero-shot-classification", timeout=60)
+    found = client.zero_shot_classification(texts[0], ["cat", "dog"], hypothesis_template="It is {} at sea")
+    return {"found": {element.label: element.score for element in found}}
+
+
 def huggingface_similarity(url, texts):
     from huggingface_hub import InferenceClient
     return {"cosine": InferenceClient(model=f"{url}/similarity", timeout=60).sentence_similarity(texts[0], texts[1:])}

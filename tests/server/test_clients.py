@@ -60,6 +60,14 @@ def test_huggingface_hub_classification(client, start):
         assert (label, score) == max(((row["label"], row["score"]) for row in rows), key=lambda row: row[1])
 
 
+def test_huggingface_hub_zero_shot(client, start):
+    scores = serving.ROOT / "tests/golden/scores"
+    told = json.loads((scores / "zero-shot.json").read_text(encoding="utf-8"))
+    case = next(case for case in told["cases"] if case["template"] == "It is {} at sea" and not case["multi"])
+    got = client("huggingface_zero_shot", told["texts"], start("--model", scores / "bert-three", model=False))["found"]
+    assert got == pytest.approx(dict(zip(case["labels"], case["scores"][0])), abs=1e-6)
+
+
 def test_langchain_openai(client):
     got = client("langchain_openai")
     assert [f32(row) for row in got["rows"]] == vectors(TEXTS)

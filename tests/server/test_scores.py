@@ -120,6 +120,34 @@ def test_tei_predict(server):
     assert row["label"] == "LABEL_0" and close([row["score"]], SCORES[:1])
 
 
+ZERO_SHOT = json.loads((FOLDERS / "zero-shot.json").read_text(encoding="utf-8"))
+
+
+def zero_shot(inputs, labels, **parameters):
+    return {"model": "three", "inputs": inputs, "parameters": {"candidate_labels": labels, **parameters}}
+
+
+@pytest.mark.parametrize("case", ZERO_SHOT["cases"], ids=lambda case: f"{len(case['labels'])}-{case['multi']}")
+def test_labels_of_ones_own(server, case):
+    """As transformers' zero-shot-classification pipeline: texts together and alone, labels as a list and with commas."""
+    parameters = {"hypothesis_template": case["template"], "multi_label": case["multi"]}
+    path, labels = "/zero-shot-classification", case["labels"]
+    rows = good(post(server, path, zero_shot(ZERO_SHOT["texts"], labels, **parameters)))
+    for text, row, want in zip(ZERO_SHOT["texts"], rows, case["scores"], strict=True):
+        assert [entry["score"] for entry in row] == sorted((entry["score"] for entry in row), reverse=True)
+        assert {entry["label"]: entry["score"] for entry in row} == pytest.approx(dict(zip(labels, want)), abs=1e-6)
+        assert row == good(post(server, path, zero_shot(text, " , ".join([*labels, ""]), **parameters)))
+    assert rows[:1] == good(post(server, path, zero_shot(ZERO_SHOT["texts"][:1], labels, **parameters)))
+
+
+def test_labels_have_bounds(server):
+    """What the answer would take is known before anything is scored, and pairs count as what a body is read into."""
+    refused = post(server, "/zero-shot-classification", zero_shot(["a"] * 3000, ["l" * 200_000]))
+    assert refused.status == 413 and "512 MiB" in refused.body.decode()
+    refused = post(server, "/zero-shot-classification", zero_shot(["a"] * 100_000, [f"{i}" for i in range(30_000)]))
+    assert refused.status == 413
+
+
 def test_info(server):
     three = good(server.ask("GET", "/info?model=three"))["model_type"]
     assert three == {"classifier": {"id2label": dict(zip("012", LABELS)), "label2id": dict(zip(LABELS, range(3)))}}
@@ -151,6 +179,17 @@ QUERY = {"query": "q", "texts": ["a"], "documents": ["a"], "text_1": "a", "text_
     ("/predict", {"inputs": ["a", "b", "c"], "model": "three"}, 422, "invalid length 3"),
     ("/predict", {"inputs": ["a", 7], "model": "three"}, 422, "inputs"),
     ("/predict", {"inputs": {"a": 1}, "model": "three"}, 422, "inputs"),
+    ("/zero-shot-classification", zero_shot([], ["a"]), 400, "`inputs` cannot be empty"),
+    ("/zero-shot-classification", zero_shot("", ["a"]), 400, "`inputs` cannot be empty"),
+    ("/zero-shot-classification", zero_shot("a", []), 400, "`candidate_labels` cannot be empty"),
+    ("/zero-shot-classification", zero_shot("a", " , "), 400, "`candidate_labels` cannot be empty"),
+    ("/zero-shot-classification", zero_shot("a", ["a", ""]), 400, "`candidate_labels` cannot be empty"),
+    ("/zero-shot-classification", zero_shot("a", ["a"], hypothesis_template="this"), 422, "no {} for the label"),
+    ("/zero-shot-classification", {"model": "three", "inputs": "a"}, 422, "missing field `parameters`"),
+    ("/zero-shot-classification", {"inputs": "a", "parameters": {}}, 422, "missing field `candidate_labels`"),
+    ("/zero-shot-classification", zero_shot("a", ["a"]) | {"model": "rank"}, 424, "none of its labels is entailment"),
+    ("/zero-shot-classification", zero_shot("a", ["a"]) | {"model": "plain"}, 424, "Model is not a classifier model"),
+    ("/zero-shot-classification", zero_shot("the sea " * 90, ["a"]) | {"truncate": False}, 422, "less than 64 tokens"),
     ("/v2/rerank", {"query": "q", "documents": [], "model": "rank"}, 400, "at least one document"),
     ("/v2/rerank", {"query": "", "documents": ["a"], "model": "rank"}, 400, "query must not be empty"),
     ("/v2/rerank", {"query": "q", "documents": ["a"], "top_n": 0, "model": "rank"}, 400, "top_n"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from . import _fletch
 from ._inputs import make_texts, positive
 from ._progress import Progress, rows_heard
-from .errors import TruncationWarning
+from .errors import TruncationWarning, Unsupported
 
 if TYPE_CHECKING:
     from ._fletch import Handle, Texts
@@ -107,6 +107,34 @@ class Heads:
                             progress)
         return rows[0] if single else rows
 
+    def zero_shot(self, texts: Any, labels: Iterable[str], *, hypothesis: str = "This example is {}.",
+                  multi_label: bool = False, max_length: int | None = None, truncate: str | None = None,
+                  progress: Progress = None) -> NDArray[np.float32]:
+        """The scores of labels of one's own (n, labels), by a model that was trained on inference (NLI), as transformers'
+        zero-shot-classification pipeline gives them, in the order of `labels`; (labels,) for a str. {} in `hypothesis` stands
+        for the label; multi_label: each label is judged by itself, else they share 1. progress hears of pairs."""
+        names = list(labels)
+        if isinstance(labels, str) or not names:
+            raise ValueError("labels are a list of at least one str")
+        if "{}" not in hypothesis:
+            raise ValueError(f"hypothesis has no {{}} for the label: {hypothesis!r}")
+        entailment = next((i for i, name in enumerate(self.labels) if name.lower().startswith("entail")), None)
+        if entailment is None:
+            raise Unsupported("zero_shot needs a model that was trained on inference (NLI): none of this one's "
+                              f"{len(self.labels)} labels is called entailment")
+        single = isinstance(texts, str)
+        made = [texts] if single else list(texts)
+        pairs = [(text, hypothesis.replace("{}", name, 1)) for text in made for name in names]
+        logits = self.classify([text for text, _ in pairs], [sentence for _, sentence in pairs], max_length=max_length,
+                               truncate=truncate, activation="none", progress=progress)
+        both = logits[:, [entailment, -1 if entailment == 0 else 0]].reshape(len(made), len(names), 2)
+        if multi_label or len(names) == 1:
+            rows = 1 / (1 + np.exp(both[..., 1] - both[..., 0]))
+        else:
+            rows = np.exp(both[..., 0] - both[..., 0].max(axis=1, keepdims=True))
+            rows /= rows.sum(axis=1, keepdims=True)
+        return rows[0] if single else rows
+
     def _lists(self, kind: int, texts: Texts, prompt: str | None, prompt_name: str | None, max_length: int | None,
                truncate: str | None, normalize: bool | None, top_k: int, threshold: float,
                progress: Progress) -> list[tuple[int, bytes, bytes]]:
@@ -157,6 +185,10 @@ class Heads:
     async def aclassify(self, texts: Any, second: Any = None, **arguments: Any) -> NDArray[np.float32]:
         """As classify, without holding up the loop."""
         return await _elsewhere(self.classify, texts, second, **arguments)
+
+    async def azero_shot(self, texts: Any, labels: Iterable[str], **arguments: Any) -> NDArray[np.float32]:
+        """As zero_shot, without holding up the loop."""
+        return await _elsewhere(self.zero_shot, texts, labels, **arguments)
 
     async def aembed_tokens(self, texts: Any, **arguments: Any) -> Any:
         """As embed_tokens, without holding up the loop."""

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* entail.c - see entail.h. */
+#include "base/entail.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+static const char gap[] = FL_ENTAIL_GAP;
+
+bool fl_entail_is(const char *label) {
+    return strncasecmp(label, "entail", strlen("entail")) == 0;
+}
+
+size_t fl_entail_contrary(size_t entailment, size_t labels) {
+    return entailment == 0 ? labels - 1 : 0;
+}
+
+size_t fl_entail_fill(const char *sentence, size_t sentence_size, const char *label,
+                      size_t label_size, char *out) {
+    const char *place = memmem(sentence, sentence_size, gap, sizeof gap - 1);
+    size_t      head = (size_t)(place - sentence), tail = sentence_size - head - (sizeof gap - 1);
+    if (out != NULL) {
+        memcpy(out, sentence, head);
+        memcpy(out + head, label, label_size);
+        memcpy(out + head + label_size, place + sizeof gap - 1, tail);
+        out[head + label_size + tail] = '\0';
+    }
+    return head + label_size + tail;
+}
+
+void fl_entail_settle(float *scores, size_t count, bool several) {
+    float most = -INFINITY, sum = 0;
+    if (several || count == 1) {
+        for (size_t i = 0; i < count; i++) {
+            scores[i] = 1.0f / (1.0f + expf(scores[count + i] - scores[i]));
+        }
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        most = fmaxf(most, scores[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        scores[i] = expf(scores[i] - most);
+        sum += scores[i];
+    }
+    for (size_t i = 0; i < count; i++) {
+        scores[i] /= sum;
+    }
+}
