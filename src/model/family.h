@@ -173,6 +173,7 @@ typedef struct fl_family {
     X(jina3_tasks)                                                                                 \
     X(jina_flash)                                                                                  \
     X(roberta)                                                                                     \
+    X(roberta_prelayernorm)                                                                        \
     X(distilbert)                                                                                  \
     X(electra)                                                                                     \
     X(albert)                                                                                      \
@@ -187,6 +188,7 @@ typedef struct fl_family {
     X(llama)                                                                                       \
     X(eurobert)                                                                                    \
     X(mistral)                                                                                     \
+    X(gemma)                                                                                       \
     X(gemma3)
 #define FL_NAME(name) extern const fl_family fl_family_##name;
 FL_FAMILIES(FL_NAME)

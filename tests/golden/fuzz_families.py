@@ -96,9 +96,19 @@ def bert(d: Draw):
 
 
 def roberta(d: Draw):
-    kind = d.choice([transformers.RobertaConfig, transformers.XLMRobertaConfig, transformers.CamembertConfig])
+    kind = d.choice([transformers.RobertaConfig, transformers.XLMRobertaConfig, transformers.CamembertConfig, transformers.Data2VecTextConfig])
     return kind(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
                 type_vocab_size=d.randint(1, 2), layer_norm_eps=d.eps())
+
+
+def roberta_prelayernorm(d: Draw):
+    return transformers.RobertaPreLayerNormConfig(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                                  type_vocab_size=d.randint(1, 2), layer_norm_eps=d.eps())
+
+
+def ernie(d: Draw):
+    return transformers.ErnieConfig(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                    type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
 
 
 def mpnet(d: Draw):
@@ -196,6 +206,12 @@ def mistral(d: Draw):
                                       sliding_window=d.choice([None, 2, 9, 50, 200, 4096]))
 
 
+def gemma(d: Draw):
+    return transformers.GemmaConfig(**d.grouped(even=True), max_position_embeddings=d.positions(), hidden_act=d.activation(), rms_norm_eps=d.eps(),
+                                    attention_bias=d.flag(), use_bidirectional_attention=d.choice([None, True, False]),
+                                    rope_parameters=d.rope())
+
+
 def gemma3(d: Draw):
     s = d.grouped(even=True)
     return transformers.Gemma3TextConfig(
@@ -233,8 +249,8 @@ def nomic_moe(d: Draw):
     return config, reference.moe_shapes, reference.moe_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, roberta, mpnet, distilbert, electra, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
-                                    modernbert, qwen3, qwen2, llama, eurobert, mistral, gemma3)}
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+                                    modernbert, qwen3, qwen2, llama, eurobert, mistral, gemma, gemma3)}
 
 
 # ---- One model ---------------------------------------------------------------------------------------
@@ -278,7 +294,7 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
     return rows, getattr(config, "max_position_embeddings", LONGEST + 9) - skipped, getattr(config, "dim", None) or config.hidden_size
 
 
-ROBERTA = ("roberta", "xlm-roberta", "camembert", "mpnet")
+ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "mpnet")
 
 
 def save_by_hand(path: pathlib.Path, config: dict, shapes, formula, tokenizer, seed: int):

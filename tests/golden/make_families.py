@@ -80,6 +80,12 @@ def make_absolute() -> None:
     base.finish(path)
     path = save("family-camembert", transformers.CamembertConfig(**SMALL | {"type_vocab_size": 2}), MEAN, roberta=True)
     base.finish(path)
+    path = save("family-data2vec", transformers.Data2VecTextConfig(**SMALL | {"type_vocab_size": 1}), MEAN, roberta=True)
+    base.finish(path)
+    path = save("family-roberta-prelayernorm", transformers.RobertaPreLayerNormConfig(**SMALL | {"type_vocab_size": 1}), CLS, roberta=True)
+    base.finish(path)
+    path = save("family-ernie", transformers.ErnieConfig(**SMALL), MEAN)
+    base.finish(path)
     path = save("family-distilbert", transformers.DistilBertConfig(
         dim=32, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=256, activation="relu"), MEAN)
     base.finish(path)
@@ -200,6 +206,8 @@ def make_decoders() -> None:
         **GROUPED | {"sliding_window": None, "head_dim": 8, "num_attention_heads": 4}, rope_parameters=rope), MEAN)
     base.finish(path)
 
+    path = save("family-gemma", transformers.GemmaConfig(**GROUPED | {"num_key_value_heads": 1}, rope_parameters=rope), LAST)
+    base.finish(path)
     types = ["full_attention", "sliding_attention", "sliding_attention"]
     path = save("family-gemma3", transformers.Gemma3TextConfig(
         **SMALL | {"num_key_value_heads": 1, "num_attention_heads": 3, "head_dim": 10, "sliding_window": 14,

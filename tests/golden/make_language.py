@@ -68,6 +68,7 @@ SEQUENCES = [
     ("llama-negative", transformers.LlamaConfig(**SMALL), transformers.LlamaForSequenceClassification, False, {"pad_token_id": -1}),
     ("mistral", transformers.MistralConfig(**SMALL, sliding_window=8), transformers.MistralForSequenceClassification, True,
      {"pad_token_id": END}),
+    ("gemma", transformers.GemmaConfig(**SMALL), transformers.GemmaForSequenceClassification, True, {"pad_token_id": END}),
     ("gemma3", GEMMA, transformers.Gemma3TextForSequenceClassification, False, {}),  # then it is 0, which is "!"
     ("gemma3-end", GEMMA, transformers.Gemma3TextForSequenceClassification, True, {"pad_token_id": END}),
     ("gemma3-null", GEMMA, transformers.Gemma3TextForSequenceClassification, False, {"pad_token_id": None}),

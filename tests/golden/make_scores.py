@@ -89,6 +89,9 @@ def make_families() -> None:
                 sentence_transformers={"activation_fn": IDENTITY}))
     finish(save("xlm-roberta", transformers.XLMRobertaConfig(**SMALL | {"type_vocab_size": 1}), labels=2, roberta=True))
     finish(save("camembert", transformers.CamembertConfig(**SMALL | {"type_vocab_size": 1}), roberta=True))
+    finish(save("data2vec", transformers.Data2VecTextConfig(**SMALL | {"type_vocab_size": 1}), labels=2, roberta=True))
+    finish(save("roberta-prelayernorm", transformers.RobertaPreLayerNormConfig(**SMALL | {"type_vocab_size": 1}), roberta=True))
+    finish(save("ernie", transformers.ErnieConfig(**SMALL), labels=3))
     finish(save("mpnet", transformers.MPNetConfig(**SMALL), roberta=True))
     finish(save("distilbert", transformers.DistilBertConfig(
         dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=72), labels=4))

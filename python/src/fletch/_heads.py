@@ -129,7 +129,7 @@ class Heads:
                                truncate=truncate, activation="none", progress=progress)
         both = logits[:, [entailment, -1 if entailment == 0 else 0]].reshape(len(made), len(names), 2)
         if multi_label or len(names) == 1:
-            rows = 1 / (1 + np.exp(both[..., 1] - both[..., 0]))
+            rows: NDArray[np.float32] = 1 / (1 + np.exp(both[..., 1] - both[..., 0]))
         else:
             rows = np.exp(both[..., 0] - both[..., 0].max(axis=1, keepdims=True))
             rows /= rows.sum(axis=1, keepdims=True)

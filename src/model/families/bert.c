@@ -4,16 +4,18 @@
  *     x = LN(word[id] + position[0 .. n-1] + type[0])
  *     per layer: x = LN(x + attention(x)); x = LN(x + down(act(up(x))))
  *
- * The pooler is not used for embeddings; the vocabulary head is, by SPLADE. */
+ * ERNIE is the same unless its tokens have a task, too. The pooler is not used for embeddings; the
+ * vocabulary head is, by SPLADE. */
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_bert = {
     .name            = "bert",
-    .model_types     = {"bert"},
-    .prefixes        = {"bert."},
+    .model_types     = {"bert", "ernie"},
+    .prefixes        = {"bert.", "ernie."},
     .vocab_is_enough = true,
 
     .fixed = {FL_BERT_FIXED},
+    .only  = {{"use_task_id", "false"}},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
                FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),

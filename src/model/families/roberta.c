@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* roberta.c - RoBERTa, XLM-RoBERTa and CamemBERT: multilingual-e5, bge-m3, all-distilroberta.
+/* roberta.c - RoBERTa, XLM-RoBERTa, CamemBERT and data2vec's text model: multilingual-e5, bge-m3, all-distilroberta.
  *
  * jina-reranker-v2 has code of its own, which names the tensors otherwise and says no model_type.
  *
@@ -9,10 +9,10 @@
 
 const fl_family fl_family_roberta = {
     .name        = "roberta",
-    .model_types = {"roberta", "xlm-roberta", "camembert"},
+    .model_types = {"roberta", "xlm-roberta", "camembert", "data2vec-text"},
     .remote_code = {FL_FLASH_CODE("modeling_xlm_roberta.XLMRobertaModel"),
                     FL_FLASH_CODE("modeling_xlm_roberta.XLMRobertaForSequenceClassification")},
-    .prefixes    = {"roberta.", "xlm-roberta.", "camembert."},
+    .prefixes    = {"roberta.", "xlm-roberta.", "camembert.", "data2vec_text."},
     .padding_key = "pad_token_id",
     .padding     = 1,
 
