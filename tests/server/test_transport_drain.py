@@ -162,13 +162,41 @@ def test_interrupt_skips_the_lame_duck(start):
     assert running.process.wait(WAIT) == 0
 
 
-def test_end_while_idle_and_while_loading(start):
+HUP, INT, TERM = signal.SIGHUP, signal.SIGINT, signal.SIGTERM
+
+
+@pytest.mark.parametrize("signals", [(TERM,), (INT,), (HUP, TERM), (TERM, TERM), (TERM, HUP, INT)],
+                         ids=lambda signals: "-".join(number.name for number in signals))
+def test_signals_at_every_moment_of_a_start(start, signals):
+    """Ten moments from the first instant to the ready server, the signals spread between that and the next."""
+    began = time.monotonic()
     assert start().end() == 0
-    for pause in (0, 0.05, 0.1, 0.2, 0.4):
-        running = start(ready=False)
-        time.sleep(pause)
-        # Before the signals are held back (the first instants of a process) a signal just ends it.
-        assert running.end() in (0, -signal.SIGTERM, 128 + signal.SIGTERM), pause
+    took = time.monotonic() - began
+    # Before the signals are held back (the first instants of a process) a signal just ends it.
+    codes = {0, *(code for number in signals for code in (-number, 128 + number))}
+    for moment in range(10):
+        running = start("--server-lame-duck-ms", "30", ready=False)
+        for number in signals:
+            time.sleep(took * moment / 10 / len(signals))
+            running.send_signal(number)
+        code = running.process.wait(WAIT)
+        assert code in codes, (moment, code, running.log())
+
+
+@pytest.mark.parametrize("signals", [(TERM, TERM), (INT, TERM), (TERM, HUP)], ids=lambda signals: "-".join(number.name for number in signals))
+def test_signals_at_every_moment_of_an_end(start, signals):
+    """The second one while work is finished, given up or answered: the end is one that the first two signals allow."""
+    codes = {0, 1, *(128 + number for number in signals)}  # 1: work was given up
+    for pause in (0, 0.001, 0.01, 0.03, 0.1, 0.3):
+        running = start("--server-lame-duck-ms", "50", "--server-drain-seconds", "1")
+        with running.raw() as raw:
+            raw.send(request(body=json.dumps({"inputs": [f"{i} " + "word " * 100 for i in range(500)]}).encode()))
+            running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+            for number in signals:
+                running.send_signal(number)
+                time.sleep(pause)
+            code = running.process.wait(WAIT)
+        assert code in codes, (pause, code, running.log())
 
 
 def test_end_without_anything_to_serve(tmp_path):
