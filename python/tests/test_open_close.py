@@ -14,6 +14,7 @@ PROVIDERS = {
     "cpu": ({"provider.order": "cpu"}, {}),
     "onnxruntime": ({"provider.order": "cpu", "provider.engine": "onnxruntime", "onnxruntime.library": str(LIBRARIES / "onnxruntime")}, {}),
     "openvino": ({"provider.order": "openvino", "openvino.device": "cpu", "onnxruntime.library": str(LIBRARIES / "onnxruntime-openvino")}, {}),
+    "plugin": ({"provider.order": "plugin", "onnxruntime.library": str(LIBRARIES / "onnxruntime")}, {}),
     "webgpu": ({"provider.order": "webgpu", "onnxruntime.library": str(LIBRARIES / "onnxruntime-webgpu")}, SOFTWARE),
 }
 ROUNDS = 1000 if "FLETCH_TEST_FULL" in os.environ else 100
@@ -35,8 +36,12 @@ print(min(looks[-20:]) - min(looks[20:40]), len(os.listdir("/proc/self/fd")), le
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/statm").exists(), reason="memory is read as Linux tells it")
 @pytest.mark.parametrize("name", PROVIDERS)
-def test_nothing_is_left(name):
+def test_nothing_is_left(name, tmp_path):
     config, environment = PROVIDERS[name]
+    if name == "plugin":
+        config = config | {"onnxruntime.provider_library": str(tmp_path / "libfailing_provider.so")}
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", config["onnxruntime.provider_library"],
+                        ROOT / "tests/faults/failing_provider.c"], check=True)
     for needed in [config.get("onnxruntime.library"), *environment.values()]:
         if needed and not pathlib.Path(needed).exists():
             pytest.skip(f"no {needed}")

@@ -5,6 +5,7 @@
  * are right; ONNX Runtime and everything of ours take it for a device.
  *
  * FAIL_PROVIDER=register  the library cannot be registered
+ * FAIL_PROVIDER=abi       it is made for a later interface than the library has
  * FAIL_PROVIDER=hang      its registration never ends
  * FAIL_PROVIDER=devices   it lists no device
  * FAIL_PROVIDER=session   no session can be made with it
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { API = 23, CREATE_STATUS = 0, GET_EP_API = 317, FAIL = 1 };
+enum { API = 23, LATER = 999, CREATE_STATUS = 0, GET_EP_API = 317, FAIL = 1 };
 
 typedef struct status status;
 
@@ -171,9 +172,12 @@ status *CreateEpFactories(const char *registered, const api_base *base, const vo
     (void)registered, (void)logger;
     while (fails_at("hang"))
         pause();
-    void *const *api   = base->get_api(API);
+    void *const *api   = base->get_api(fails_at("abi") ? LATER : API);
     void *const *other = NULL;
     void *const *(*ep_api)(void);
+    *count = 0;
+    if (api == NULL)
+        return NULL; /* as those of vendors do: nothing can be said without the interface */
     memcpy(&ort.fail, &api[CREATE_STATUS], sizeof ort.fail);
     memcpy(&ep_api, &api[GET_EP_API], sizeof ep_api);
     other = ep_api();

@@ -71,12 +71,15 @@ def test_folder_by_openvino(name, index, binding, tmp_path):
     check(name, index, tmp_path, *BY_OPENVINO, "--io-binding", binding)
 
 
-@openvino
-def test_half_precision_by_openvino(tmp_path):
-    half, full = (golden.embed(FOLDERS / "mpnet", TEXTS, *BY_OPENVINO, "--precision", name, work=tmp_path)
-                  for name in ("fp16", "fp32"))
+def check_half(flags, work: pathlib.Path):
+    half, full = (golden.embed(FOLDERS / "mpnet", TEXTS, *flags, "--precision", name, work=work) for name in ("fp16", "fp32"))
     cosine = (half * full).sum(1) / numpy.linalg.norm(half, axis=1) / numpy.linalg.norm(full, axis=1)
     assert cosine.min() >= 0.9995
+
+
+@openvino
+def test_half_precision_by_openvino(tmp_path):
+    check_half(BY_OPENVINO, tmp_path)
 
 
 @openvino
@@ -116,7 +119,8 @@ def test_mixed_lengths_and_plain_runs_by_webgpu(tmp_path):
     want = golden.embed(FOLDERS / "mpnet", texts, work=tmp_path)
     for binding in ("true", "false"):
         stats = tmp_path / f"{binding}.json"
-        rows = golden.embed(FOLDERS / "mpnet", texts, *BY_WEBGPU, "--io-binding", binding, "--batch-max-texts", "7", "--stats-json", stats, work=tmp_path)
+        rows = golden.embed(FOLDERS / "mpnet", texts, *BY_WEBGPU, "--io-binding", binding, "--batch-max-texts", "7",
+                            "--stats-json", stats, work=tmp_path)
         assert golden.difference(rows, want) <= 1e-5
         said = json.loads(stats.read_text())
         assert said["devices"][0]["provider"] == "webgpu" and (said["bound_runs"] > 0) == (binding == "true")
@@ -124,9 +128,7 @@ def test_mixed_lengths_and_plain_runs_by_webgpu(tmp_path):
 
 @webgpu
 def test_half_precision_by_webgpu(tmp_path):
-    half, full = (golden.embed(FOLDERS / "mpnet", TEXTS, *BY_WEBGPU, "--precision", name, work=tmp_path) for name in ("fp16", "fp32"))
-    cosine = (half * full).sum(1) / numpy.linalg.norm(half, axis=1) / numpy.linalg.norm(full, axis=1)
-    assert cosine.min() >= 0.9995
+    check_half(BY_WEBGPU, tmp_path)
 
 
 @webgpu
@@ -155,7 +157,8 @@ def test_a_plugin_at_work(failing, tmp_path):
     assert "provider.plugin       usable" in done.stdout and "plugin, then cpu" in done.stdout, done.stdout
 
 
-REFUSALS = {"register": "the driver is of another version", "hang": "has not registered itself in 30 seconds", "devices": "lists no device",
+REFUSALS = {"register": "the driver is of another version", "hang": "has not registered itself in 30 seconds",
+            "devices": "lists no device", "abi": "or is made for a later ONNX Runtime than 1.",
             "session": "FailingExecutionProvider makes no session of the graph built from the model's weights: the device does not",
             "1": "the device has fallen off the bus"}
 
@@ -169,6 +172,19 @@ def test_a_plugin_that_fails_leaves_the_model_to_the_next(failing, place):
     assert REFUSALS[place] in done.stderr and "falling back to cpu" in done.stderr
     done = fletch(*flags, "--provider-order", "plugin", FAIL_PROVIDER=place)
     assert done.returncode == 2 and REFUSALS[place] in done.stderr and not done.stdout
+
+
+@plain
+@pytest.mark.parametrize("content, says", [(b"text\n", "is not an execution provider"), (None, "No such file"),
+                                           (b"\x7fELF", "is not an execution provider")])
+def test_a_file_that_is_no_plugin_leaves_the_model_to_the_next(content, says, tmp_path):
+    path = tmp_path / "libother.so"
+    if content is not None:
+        path.write_bytes(content)
+    done = fletch("embed", "-m", FOLDERS / "mpnet", "--onnxruntime-library", PLAIN, "--onnxruntime-provider-library", path,
+                  "--provider-order", "plugin,cpu", "hello")
+    assert done.returncode == 0 and json.loads(done.stdout)["embedding"]
+    assert says in done.stderr and str(path) in done.stderr and "falling back to cpu" in done.stderr
 
 
 @plain
