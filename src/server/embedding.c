@@ -81,6 +81,9 @@ static bool refuse_header(fl_job *job, const char *message) {
 }
 
 enum { TRUNCATE, DTYPE, NORMALIZE, DETAILS };
+/* The words of the first and of the last two. */
+enum { SAID_RIGHT = 1, SAID_LEFT, SAID_ERROR };
+enum { SAID_TRUE = 1, SAID_FALSE, SAID_1, SAID_0 };
 
 const fl_ask_header fl_ask_headers[FL_ASK_HEADERS] = {
     [TRUNCATE]  = {"x-fletch-truncate", "right|left|error",
@@ -97,15 +100,15 @@ static const char *const dtype_name[] = {"float32", "int8", "uint8", "binary", "
 /* What the headers say, by the places of their words, where the body was silent. */
 static void take_words(fl_ask *ask, const int said[FL_ASK_HEADERS]) {
     if (said[TRUNCATE] != 0 && ask->truncate == 0 && ask->cut == 0) {
-        int side       = said[TRUNCATE] == 2 ? 1 : 2; /* FL_WORDS_DIRECTION */
-        ask->truncate  = said[TRUNCATE] == 3 ? -1 : 1;
+        int side       = said[TRUNCATE] == SAID_LEFT ? FL_WORD_LEFT : FL_WORD_RIGHT;
+        ask->truncate  = said[TRUNCATE] == SAID_ERROR ? -1 : 1;
         ask->direction = ask->direction == 0 ? side : ask->direction;
     }
     ask->dtype      = ask->dtype == 0 ? said[DTYPE] : ask->dtype;
     int *switches[] = {[NORMALIZE] = &ask->normalize, [DETAILS] = &ask->details};
     for (int i = NORMALIZE; i <= DETAILS; i++) {
         if (said[i] != 0 && *switches[i] == 0) {
-            *switches[i] = said[i] % 2 == 1 ? 1 : -1;
+            *switches[i] = said[i] == SAID_TRUE || said[i] == SAID_1 ? 1 : -1;
         }
     }
 }
@@ -179,19 +182,20 @@ void fl_served_prompts(const fl_served *served, fl_buf *out) {
 
 static fletch_truncate truncate_of(const fl_job *job) {
     const fl_ask *ask = &job->ask;
-    if (ask->truncate == -1 || ask->cut == 1) {
+    if (ask->truncate == -1 || ask->cut == FL_WORD_CUT_NOTHING) {
         return FLETCH_TRUNCATE_ERROR;
     }
     if (ask->cut != 0) { /* START drops the beginning */
-        return ask->cut == 2 ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
+        return ask->cut == FL_WORD_CUT_START ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
     }
+    bool left = ask->direction == FL_WORD_LEFT || ask->direction == FL_WORD_LEFT_SMALL;
     if (ask->truncate == 0) { /* the server's rule, unless only the side was named */
         const char *rule = fl_server_option(job->request->server, "model.truncate");
         if (ask->direction == 0 || strcmp(rule, "error") == 0) {
             return FLETCH_TRUNCATE_DEFAULT;
         }
     }
-    return ask->direction % 2 == 1 ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
+    return left ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
 }
 
 static bool choose_options(fl_job *job) {
@@ -328,10 +332,11 @@ bool fl_job_prepare(fl_job *job) {
     const char *accept = fl_request_header(job->request, "accept");
     job->octets        = accept != NULL && strcasestr(accept, "application/octet-stream") != NULL;
     job->details       = ask->details == 1;
-    job->base64        = ask->encoding == 2;
+    job->base64        = ask->encoding == FL_WORD_BASE64;
     job->encode        = fl_base64_best();
-    job->dtype =
-        ask->dtype == 0 || ask->dtype == 6 ? FLETCH_FLOAT32 : (fletch_dtype)(ask->dtype - 1);
+    job->dtype         = ask->dtype == 0 || ask->dtype == FL_WORD_FLOAT32
+                             ? FLETCH_FLOAT32
+                             : (fletch_dtype)(ask->dtype - FL_WORD_DTYPE);
     if (ask->types != 0 && !job->octets) { /* an answer of several types is made of float32 */
         job->dtype = FLETCH_FLOAT32;
     }

@@ -54,11 +54,16 @@ typedef struct fl_ask {
     int64_t       k[3];                                    /* how many are found, by three names */
 } fl_ask;
 
-#define FL_ASK_NONE         INT64_MIN
-#define FL_WORDS_DIRECTION  "Left|Right|left|right"
-#define FL_WORDS_ENCODING   "float|base64"
-#define FL_WORDS_DTYPE      "float|int8|uint8|binary|ubinary|float32" /* in fletch_dtype's order */
-#define FL_WORDS_CUT        "NONE|START|END"
+#define FL_ASK_NONE INT64_MIN
+/* Lists of words, and their numbers; 0: none of them was said. */
+#define FL_WORDS_DIRECTION "Left|Right|left|right"
+enum { FL_WORD_LEFT = 1, FL_WORD_RIGHT, FL_WORD_LEFT_SMALL, FL_WORD_RIGHT_SMALL };
+#define FL_WORDS_ENCODING "float|base64"
+enum { FL_WORD_FLOAT = 1, FL_WORD_BASE64 };
+#define FL_WORDS_DTYPE "float|int8|uint8|binary|ubinary|float32"
+enum { FL_WORD_DTYPE = 1 /* and on: those of fletch_dtype */, FL_WORD_FLOAT32 = 6 };
+#define FL_WORDS_CUT "NONE|START|END"
+enum { FL_WORD_CUT_NOTHING = 1, FL_WORD_CUT_START, FL_WORD_CUT_END };
 #define FL_WORDS_INPUT_TYPE "search_document|search_query|classification|clustering|image"
 #define FL_WORDS_TYPES      "float|int8|uint8|binary|ubinary|base64"
 

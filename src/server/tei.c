@@ -321,7 +321,7 @@ static void similarity(fl_http_request *request) {
         fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
-    job->ask.dtype = 1 + FLETCH_FLOAT32; /* whatever a header says: it is calculated with */
+    job->ask.dtype = FL_WORD_FLOAT32; /* whatever a header says: it is calculated with */
     if (append_source(job) && fl_job_prepare(job)) {
         job->octets            = false;
         job->options.normalize = 1; /* whatever a header says: else it is no cosine */
