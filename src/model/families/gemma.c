@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemma.c - Gemma 1: bge-reranker-v2-gemma. Llama with norms of 1 + w, x = word[id] * sqrt(hidden) and heads of
- * a width of their own. Gemma 2 caps its scores: another model_type, refused. */
+/* gemma.c - Gemma 1. Llama with norms of 1 + w, x = word[id] * sqrt(hidden) and heads of a width of their
+ * own. Gemma 2 caps its scores: another model_type, refused. */
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_gemma = {
