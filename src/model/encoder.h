@@ -59,15 +59,22 @@ typedef enum fl_activation {
 
 /* Rotary positions, halves (NeoX): of each head the first `dims` dimensions turn, x[i] with
  * x[i + dims / 2]. */
-typedef enum fl_rope_scaling { FL_ROPE_DEFAULT, FL_ROPE_LINEAR, FL_ROPE_LLAMA3 } fl_rope_scaling;
+typedef enum fl_rope_scaling {
+    FL_ROPE_DEFAULT,
+    FL_ROPE_LINEAR,
+    FL_ROPE_LLAMA3,
+    FL_ROPE_YARN
+} fl_rope_scaling;
 typedef struct fl_rope {
     double          theta; /* as the reference holds it, in double */
     uint32_t        dims;  /* even, <= head_dim */
     fl_rope_scaling scaling;
-    double          factor;                  /* linear and llama3 */
-    double          low_factor, high_factor; /* llama3 */
-    uint32_t        trained; /* llama3: positions before scaling; default: those beyond which angles
-                                would change (dynamic), 0 for none */
+    double          factor;                  /* of all but the default */
+    double          low_factor, high_factor; /* llama3; yarn: pairs before the first are left, those
+                                                behind the second are stretched */
+    double          size;                    /* of cosines and sines, 0 for 1: yarn */
+    uint32_t        trained; /* llama3, yarn: positions before scaling; default: those beyond which
+                                angles would change (dynamic), 0 for none */
 } fl_rope;
 
 /* Which keys a query sees and what is added to their scores, by key - query alone. */

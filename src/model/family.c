@@ -304,6 +304,44 @@ static void read_padding(const fl_family *family, fl_encoder_desc *desc, fl_json
 
 /* ---- Rotary positions ------------------------------------------------------------------------ */
 
+/* What yarn adds to the size of scores, by how far it stretches. */
+static double yarn_size(double factor, double weight) {
+    return factor <= 1 ? 1.0 : 0.1 * weight * log(factor) + 1.0;
+}
+
+/* Where a pair stands that turns so often in the trained positions. */
+static double yarn_place(const fl_rope *rope, double turns) {
+    return rope->dims * log(rope->trained / (turns * 2 * M_PI)) / (2 * log(rope->theta));
+}
+
+static void read_yarn(const fl_encoder_desc *desc, fl_rope *rope, fl_json_reader *scaling) {
+    const double fast  = fl_json_double(scaling, "beta_fast", 0);
+    const double slow  = fl_json_double(scaling, "beta_slow", 0);
+    const double scale = fl_json_double(scaling, "mscale", 0);
+    const double all   = fl_json_double(scaling, "mscale_all_dim", 0);
+    if (!fl_json_has(scaling, "factor"))
+        rope->factor = (double)desc->positions / rope->trained;
+    const double size = scale != 0 && all != 0
+                            ? yarn_size(rope->factor, scale) / yarn_size(rope->factor, all)
+                            : yarn_size(rope->factor, 1);
+    const double low  = floor(yarn_place(rope, fast != 0 ? fast : 32));
+    const double high = ceil(yarn_place(rope, slow != 0 ? slow : 1));
+    rope->scaling     = FL_ROPE_YARN;
+    rope->size        = fl_json_double(scaling, "attention_factor", size);
+    rope->low_factor  = low > 0 ? low : 0;
+    rope->high_factor = high < rope->dims - 1 ? high : rope->dims - 1;
+    check_only(scaling, &(fl_only){"truncate", "true"});
+    if (!(rope->factor >= 1 && rope->size > 0 && isfinite(rope->size)))
+        damage(scaling, "factor", rope->factor, "and its attention_factor make no yarn");
+    if (!(isfinite(low) && isfinite(high) && rope->high_factor >= rope->low_factor))
+        damage(scaling, "beta_fast", fast, "is not above beta_slow, or there is no such turn");
+}
+
+static uint32_t trained_positions(const fl_encoder_desc *desc, fl_json_reader *scaling) {
+    return (uint32_t)fl_json_int(scaling, "original_max_position_embeddings", desc->positions, 1,
+                                 1 << 24);
+}
+
 static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, fl_rope *rope,
                          fl_json_reader *scaling) {
     const char *type = fl_json_string(scaling, "type", "default");
@@ -321,17 +359,28 @@ static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, f
         rope->scaling = FL_ROPE_LINEAR;
         rope->theta *= rope->factor;
         rope->factor = pow(rope->factor, 2.0 / rope->dims);
+    } else if (strcmp(type, "yarn") == 0) {
+        rope->trained = trained_positions(desc, scaling);
+        read_yarn(desc, rope, scaling);
     } else if (strcmp(type, "llama3") == 0) {
         rope->scaling     = FL_ROPE_LLAMA3;
+        rope->trained     = trained_positions(desc, scaling);
         rope->low_factor  = fl_json_double(scaling, "low_freq_factor", 0);
         rope->high_factor = fl_json_double(scaling, "high_freq_factor", 0);
-        rope->trained     = (uint32_t)fl_json_int(scaling, "original_max_position_embeddings",
-                                                  desc->positions, 1, 1 << 24);
         if (!(rope->low_factor > 0 && rope->high_factor > rope->low_factor))
             damage(scaling, "high_freq_factor", rope->high_factor, "is not above low_freq_factor");
     } else {
         fl_family_refuse(scaling, "rope type", type);
     }
+}
+
+/* transformers takes the number beside these objects for theirs, where there is one. */
+static void check_trained(const fl_rope *rope, fl_json_reader *config) {
+    const char *key = "original_max_position_embeddings";
+    char        text[32];
+    snprintf(text, sizeof text, "%u", rope->trained);
+    if (rope->scaling == FL_ROPE_LLAMA3 || rope->scaling == FL_ROPE_YARN)
+        check_only(config, &(fl_only){key, text});
 }
 
 /* One rope: of rope_scaling where that says anything, else of rope_parameters, whose rope_theta is before the
@@ -362,6 +411,9 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
         damage(config, "head_dim", rope.dims, "cannot be turned in pairs by rotary positions");
     if (config->status == 0 && one.status == 0)
         read_scaling(family, desc, &rope, &one);
+    if (rope.scaling == FL_ROPE_YARN && (!family->rope.yarn || is_hub_code(family, config)))
+        fl_family_refuse(&one, "rope type", "yarn");
+    check_trained(&rope, config);
     fl_json_settle(&all, &one);
     fl_json_settle(config, &all);
     return rope;

@@ -165,6 +165,8 @@ static int put_scaling(const reader *r, fl_json_w *w) {
         return refuse_key(r, FLETCH_EMODEL, "rope.scaling.type", "is not a text");
     if ((type == NULL && factor == NULL) || fl_span_is(text, "none"))
         return 0;
+    if (!fl_span_is(text, "linear")) /* llama.cpp has a yarn of its own */
+        return refuse_key(r, FLETCH_EUNSUPPORTED, "rope.scaling.type", "is not linear");
     fl_json_w_object(w, "rope_scaling");
     fl_json_w_bytes(w, "rope_type", text.data, text.size);
     bool good = factor == NULL || put_value(w, "factor", factor);

@@ -12,11 +12,25 @@
 
 #include "model/encoder.h"
 
+/* yarn: pairs that turn often in the trained positions are left, those that turn less than once are stretched by
+ * the factor, those between are mixed by their number. */
+static float yarn(const fl_rope *rope, uint32_t i, float power) {
+    const double low = rope->low_factor, high = rope->high_factor;
+    const double run   = low == high ? high + 0.001 - low : high - low;
+    const float  ramp  = ((float)i - (float)low) / (float)run;
+    const float  mixed = ramp < 0.0f ? 0.0f : ramp > 1.0f ? 1.0f : ramp;
+    const float  kept  = 1.0f - mixed;
+    return 1.0f / ((float)rope->factor * power) * (1.0f - kept) + 1.0f / power * kept;
+}
+
 /* Of pair i: how far one position turns it. */
 static float frequency(const fl_rope *rope, uint32_t i) {
     const float exponent = (float)(2 * i) / (float)rope->dims;
-    const float plain    = 1.0f / (float)pow((double)(float)rope->theta, (double)exponent);
+    const float power    = (float)pow((double)(float)rope->theta, (double)exponent);
+    const float plain    = 1.0f / power;
     const float factor   = (float)rope->factor;
+    if (rope->scaling == FL_ROPE_YARN)
+        return yarn(rope, i, power);
     if (rope->scaling == FL_ROPE_LINEAR)
         return plain / factor;
     if (rope->scaling == FL_ROPE_DEFAULT)
@@ -36,12 +50,13 @@ static float frequency(const fl_rope *rope, uint32_t i) {
 void fl_rope_table(const fl_rope *rope, uint32_t first, uint32_t count, float *cosines,
                    float *sines) {
     const uint32_t half = rope->dims / 2;
+    const float    size = rope->size > 0 ? (float)rope->size : 1.0f;
     for (uint32_t i = 0; i < half; i++) {
         const float turn = frequency(rope, i);
         for (uint32_t p = 0; p < count; p++) {
             const float angle             = (float)(first + p) * turn;
-            cosines[(size_t)p * half + i] = (float)cos((double)angle);
-            sines[(size_t)p * half + i]   = (float)sin((double)angle);
+            cosines[(size_t)p * half + i] = (float)cos((double)angle) * size;
+            sines[(size_t)p * half + i]   = (float)sin((double)angle) * size;
         }
     }
 }

@@ -79,7 +79,7 @@ class Draw(random.Random):
     def positions(self) -> int:
         return self.choice([20, 64, 100, 257, LONGEST, 400])
 
-    def rope(self, kinds=("default", "linear", "llama3", "dynamic")) -> dict:
+    def rope(self, kinds=("default", "linear", "llama3", "dynamic", "yarn")) -> dict:
         kind = self.choice(["default", *kinds])
         rope = {"rope_type": kind, "rope_theta": self.theta()}
         if kind != "default":
@@ -87,6 +87,10 @@ class Draw(random.Random):
         if kind == "llama3":
             rope |= {"low_freq_factor": 1.0, "high_freq_factor": self.choice([2.0, 4.0]),
                      "original_max_position_embeddings": self.choice([16, 64, 8192])}
+        if kind == "yarn":
+            rope["original_max_position_embeddings"] = self.choice([16, 64, 200, 8192])
+            rope |= self.choice([{}, {"beta_fast": 20.0, "beta_slow": 2}, {"attention_factor": 1.3}, {"mscale": 1.0, "mscale_all_dim": 0.7},
+                                 {"mscale": 0.8}])
         return rope
 
 

@@ -182,6 +182,7 @@ def make_decoders() -> None:
     base.finish(path)
     again("family-qwen3-hub", path, theta(3000.0))
     scaled("family-qwen3-scaled", path, rope_scaling={"rope_type": "linear", "factor": 4.0})
+    scaled("family-qwen3-yarn", path, rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64})
     path = save("family-qwen3-both-ways", transformers.Qwen3Config(
         **GROUPED | {"num_key_value_heads": 1, "attention_bias": True, "is_causal": False}), MEAN,
         head="Qwen3ForCausalLM")

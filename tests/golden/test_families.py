@@ -77,7 +77,9 @@ ONLY = [
     ("family-gte-hub", "rope_scaling", {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}, "ntk"),
     ("family-gte", "rope_parameters", ROPE | {"rope_type": "longrope"}, "longrope"),
     ("family-gte", "rope_scaling", ROPE | {"rope_type": "yarn"}, "yarn"),
-    ("family-qwen3", "rope_scaling", ROPE | {"type": "yarn"}, "yarn"),
+    ("family-qwen3", "rope_scaling", ROPE | {"type": "longrope"}, "longrope"),
+    ("family-qwen3-yarn", "original_max_position_embeddings", 65, "65"),
+    ("family-qwen2-gte-hub", "rope_scaling", ROPE | {"type": "yarn", "factor": 2.0}, "yarn"),
     ("family-jina", "feed_forward_type", "original", "original"),
     ("family-jina", "feed_forward_type", "swish", "swish"),
     ("family-jina", "auto_map", {"AutoModel": "a/jina-bert--modeling_bert.JinaBertModel"}, "a/jina-bert"),
@@ -97,7 +99,7 @@ ONLY = [
     ("family-qwen3", "layer_types", ["sliding_attention"] * 3, "sliding_attention"),
     ("family-qwen3", "auto_map", {"AutoModel": "a/b--c.D"}, "a/b--c.D"),
     ("family-qwen2", "use_sliding_window", True, "true"),
-    ("family-llama", "rope_parameters", ROPE | {"rope_type": "yarn"}, "yarn"),
+    ("family-llama", "rope_parameters", ROPE | {"rope_type": "longrope"}, "longrope"),
     ("family-llama", "hidden_act", "xielu", "xielu"),
     ("family-gemma3", "attn_logit_softcapping", 50.0, "present"),
     ("family-gemma3", "final_logit_softcapping", 30.0, "present"),
@@ -125,6 +127,11 @@ def test_other_values_are_refused_by_name(name, key, value, says, tmp_path):
     assert message.startswith(UNSUPPORTED), message
     word = "rope type" if says in ("yarn", "longrope", "ntk") else key
     assert word in message and says in message, message
+
+
+def test_yarn_whose_range_is_not_rounded_is_refused(tmp_path):
+    message = refusal(changed("family-qwen3-yarn", tmp_path, rope_scaling=ROPE | {"type": "yarn", "truncate": False}))
+    assert message.startswith(UNSUPPORTED) and 'truncate "false"' in message, message
 
 
 SOURCES = golden.ROOT / "src/model"
@@ -425,6 +432,9 @@ LIES = [
     ("family-modernbert-bias-hub", {"global_attn_every_n_layers": 0}, "global_attn_every_n_layers"),
     ("family-modernbert-bias-hub", {"global_rope_theta": -1}, "global_rope_theta -1"),
     ("family-qwen3", {"num_key_value_heads": 4}, "num_key_value_heads 4"),
+    ("family-qwen3-yarn", {"rope_scaling": {"type": "yarn", "factor": 0.5}}, "rope factor 0.5"),
+    ("family-qwen3-yarn", {"rope_scaling": {"type": "yarn", "factor": 2.0, "attention_factor": -1}}, "make no yarn"),
+    ("family-qwen3-yarn", {"rope_scaling": {"type": "yarn", "factor": 2.0, "beta_fast": 0.1, "beta_slow": 9}}, "beta_fast 0.1"),
     ("family-qwen3", {"num_key_value_heads": 3}, "k_proj.weight has shape"),
     ("family-qwen3", {"head_dim": 11}, "head_dim 11"),
     ("family-qwen3", {"rms_norm_eps": 2}, "rms_norm_eps 2"),

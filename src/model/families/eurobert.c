@@ -17,7 +17,7 @@ const fl_family fl_family_eurobert = {
                FL_ATTENTION_BIASES("attention_bias"), FL_MLP_BIASES("mlp_bias"),
                FL_BOOL(mlm_decoder_bias, "mlp_bias", false),
                FL_BOOL(mlm_tied, "tie_word_embeddings", false)},
-    .rope   = {.theta = "rope_theta", .fallback = 10000},
+    .rope   = {.theta = "rope_theta", .fallback = 10000, .yarn = true},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP,
                 FL_AT("lm_head.", FL_SLOT_MLM_DECODER), FL_AT("lm_head.bias", FL_SLOT_MLM_BIAS)},

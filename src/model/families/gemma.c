@@ -28,7 +28,7 @@ const fl_family fl_family_gemma = {
     .only   = {{"use_bidirectional_attention", "true|false"},
                {"is_causal", "true"},
                {"hidden_activation", "gelu_pytorch_tanh"}},
-    .rope   = {.theta = "rope_theta", .fallback = 10000},
+    .rope   = {.theta = "rope_theta", .fallback = 10000, .yarn = true},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP},
     .head    = FL_LAST_TOKEN_HEAD(0),

@@ -17,7 +17,7 @@ const fl_family fl_family_llama = {
                FL_VOCAB("vocab_size", 32000), FL_POSITIONS("max_position_embeddings", 2048),
                FL_EPS("rms_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "silu"),
                FL_ATTENTION_BIASES("attention_bias"), FL_MLP_BIASES("mlp_bias")},
-    .rope   = {.theta = "rope_theta", .fallback = 10000},
+    .rope   = {.theta = "rope_theta", .fallback = 10000, .yarn = true},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP},
     .head    = FL_LAST_TOKEN_HEAD(-1),

@@ -24,7 +24,7 @@ const fl_family fl_family_qwen2 = {
                FL_HEAD_DIM("head_dim", 0), FL_MLP("intermediate_size", 22016),
                FL_VOCAB("vocab_size", 151936), FL_POSITIONS("max_position_embeddings", 32768),
                FL_EPS("rms_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "silu")},
-    .rope   = {.theta = "rope_theta", .fallback = 10000},
+    .rope   = {.theta = "rope_theta", .fallback = 10000, .yarn = true},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP},
     .head    = FL_LAST_TOKEN_HEAD(-1),

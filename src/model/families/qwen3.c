@@ -21,7 +21,7 @@ const fl_family fl_family_qwen3 = {
                FL_VOCAB("vocab_size", 151936), FL_POSITIONS("max_position_embeddings", 32768),
                FL_EPS("rms_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "silu"),
                FL_ATTENTION_BIASES("attention_bias")},
-    .rope   = {.theta = "rope_theta", .fallback = 10000},
+    .rope   = {.theta = "rope_theta", .fallback = 10000, .yarn = true},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_QK_NORM, FL_LLAMA_NORM, FL_LLAMA_MLP},
     .head    = FL_LAST_TOKEN_HEAD(-1),
