@@ -16,6 +16,19 @@ size_t fl_entail_contrary(size_t entailment, size_t labels) {
     return entailment == 0 ? labels - 1 : 0;
 }
 
+size_t fl_entail_next(const char **at, const char *end, const char **label) {
+    while (*at < end && strchr(", \t\n", **at) != NULL) {
+        (*at)++;
+    }
+    *label            = *at;
+    const char *comma = memchr(*at, ',', (size_t)(end - *at)), *last = comma ? comma : end;
+    *at = last;
+    while (last > *label && strchr(" \t\n", last[-1]) != NULL) {
+        last--;
+    }
+    return (size_t)(last - *label);
+}
+
 size_t fl_entail_fill(const char *sentence, size_t sentence_size, const char *label,
                       size_t label_size, char *out) {
     const char *place = memmem(sentence, sentence_size, gap, sizeof gap - 1);

@@ -21,6 +21,10 @@
 bool   fl_entail_is(const char *label);
 size_t fl_entail_contrary(size_t entailment, size_t labels);
 
+/* The next label of a list with commas at *at, which is moved behind it; 0: there is none before `end`. White space
+ * around a label is none of it, and what is then empty is left out. */
+size_t fl_entail_next(const char **at, const char *end, const char **label);
+
 /* `label` in the gap of `sentence`, which has one, to out[] and a NUL behind it; out NULL: how many bytes that
  * takes without the NUL. */
 size_t fl_entail_fill(const char *sentence, size_t sentence_size, const char *label,

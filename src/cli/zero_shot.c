@@ -7,18 +7,6 @@
 #include "base/entail.h"
 #include "base/mem.h"
 
-/* Labels are separated by commas; white space around one is none of it, and what is then empty is left out. */
-static size_t next_label(const char **at, const char **label) {
-    *at += strspn(*at, ", \t\n");
-    *label      = *at;
-    size_t size = strcspn(*at, ",");
-    *at += size;
-    while (size > 0 && strchr(" \t\n", (*label)[size - 1]) != NULL) {
-        size--;
-    }
-    return size;
-}
-
 static bool add(fl_zero_shot *z, const char *sentence, const char *label, size_t size) {
     size_t all                = strlen(sentence);
     char  *name               = fl_alloc(size + 1);
@@ -48,11 +36,12 @@ fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out) {
         return fl_cli_usage(cli, "--hypothesis has no {} for the label, as in \"%s\"",
                             FL_ENTAIL_SENTENCE);
     }
-    size_t room     = strlen(list) / 2 + 1;
-    out->labels     = fl_alloc_zero(room, sizeof *out->labels);
-    out->hypotheses = fl_alloc_zero(room, sizeof *out->hypotheses);
-    bool whole      = out->labels != NULL && out->hypotheses != NULL;
-    for (size_t size; whole && (size = next_label(&list, &label)) > 0;) {
+    const char *end  = list + strlen(list);
+    size_t      room = strlen(list) / 2 + 1;
+    out->labels      = fl_alloc_zero(room, sizeof *out->labels);
+    out->hypotheses  = fl_alloc_zero(room, sizeof *out->hypotheses);
+    bool whole       = out->labels != NULL && out->hypotheses != NULL;
+    for (size_t size; whole && (size = fl_entail_next(&list, end, &label)) > 0;) {
         whole = add(out, sentence, label, size);
     }
     if (!whole) {

@@ -89,7 +89,7 @@ static bool fail_memory(fl_job *job) {
 
 /* "a, b" becomes ["a", "b"]. */
 static bool split_labels(fl_job *job, fl_body_input *labels) {
-    const char *at = labels->texts[0], *end = at + labels->lengths[0];
+    const char *at = labels->texts[0], *end = at + labels->lengths[0], *label;
     size_t      room = 1;
     for (const char *c = at; c < end; c++) {
         room += *c == ',';
@@ -100,19 +100,9 @@ static bool split_labels(fl_job *job, fl_body_input *labels) {
     if (labels->texts == NULL || labels->lengths == NULL) {
         return fail_memory(job);
     }
-    while (at < end) {
-        const char *comma = memchr(at, ',', (size_t)(end - at)), *last = comma ? comma : end;
-        while (at < last && strchr(" \t\n", *at) != NULL) {
-            at++;
-        }
-        while (last > at && strchr(" \t\n", last[-1]) != NULL) {
-            last--;
-        }
-        if (last > at) {
-            labels->texts[labels->count]     = at;
-            labels->lengths[labels->count++] = (size_t)(last - at);
-        }
-        at = comma ? comma + 1 : end;
+    for (size_t size; (size = fl_entail_next(&at, end, &label)) > 0;) {
+        labels->texts[labels->count]     = label;
+        labels->lengths[labels->count++] = size;
     }
     return true;
 }
