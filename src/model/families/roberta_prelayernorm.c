@@ -23,10 +23,7 @@ const fl_family fl_family_roberta_prelayernorm = {
 
     .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_POSITIONS,
                 FL_AT("encoder.layer.*.attention.LayerNorm.", FL_LAYER_ATTENTION_NORM_W),
-                FL_AT("encoder.layer.*.attention.self.query.", FL_LAYER_Q_W),
-                FL_AT("encoder.layer.*.attention.self.key.", FL_LAYER_K_W),
-                FL_AT("encoder.layer.*.attention.self.value.", FL_LAYER_V_W),
-                FL_AT("encoder.layer.*.attention.output.dense.", FL_LAYER_O_W),
+                FL_BERT_HEADS,
                 FL_AT("encoder.layer.*.intermediate.LayerNorm.", FL_LAYER_MLP_NORM_W),
                 FL_AT("encoder.layer.*.intermediate.dense.", FL_LAYER_UP_W),
                 FL_AT("encoder.layer.*.output.dense.", FL_LAYER_DOWN_W),

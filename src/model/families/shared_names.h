@@ -18,12 +18,13 @@
         FL_AT("embeddings.token_type_embeddings.weight", FL_SLOT_TYPE),                            \
         FL_AT("embeddings.LayerNorm.", FL_SLOT_EMBED_NORM_W)
 #define FL_BERT_POSITIONS FL_AT("embeddings.position_embeddings.weight", FL_SLOT_POSITION)
-#define FL_BERT_ATTENTION                                                                          \
+#define FL_BERT_HEADS                                                                              \
     FL_AT("encoder.layer.*.attention.self.query.", FL_LAYER_Q_W),                                  \
         FL_AT("encoder.layer.*.attention.self.key.", FL_LAYER_K_W),                                \
         FL_AT("encoder.layer.*.attention.self.value.", FL_LAYER_V_W),                              \
-        FL_AT("encoder.layer.*.attention.output.dense.", FL_LAYER_O_W),                            \
-        FL_AT("encoder.layer.*.attention.output.LayerNorm.", FL_LAYER_ATTENTION_NORM_W)
+        FL_AT("encoder.layer.*.attention.output.dense.", FL_LAYER_O_W)
+#define FL_BERT_ATTENTION                                                                          \
+    FL_BERT_HEADS, FL_AT("encoder.layer.*.attention.output.LayerNorm.", FL_LAYER_ATTENTION_NORM_W)
 #define FL_BERT_MLP                                                                                \
     FL_AT("encoder.layer.*.intermediate.dense.", FL_LAYER_UP_W),                                   \
         FL_AT("encoder.layer.*.output.dense.", FL_LAYER_DOWN_W),                                   \
