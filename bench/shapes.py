@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 
-SHAPES = ("nomic-v1.5", "gte-base", "modernbert-base", "multilingual-e5-small", "qwen3-0.6b")
+SHAPES = ("nomic-v1.5", "gte-base", "modernbert-base", "multilingual-e5-small", "qwen3-0.6b", "deberta-v3-base")
 CLS, MEAN, LAST = "cls", "mean", "lasttoken"
 
 
@@ -39,6 +39,9 @@ def config_of(name: str):
             vocab_size=151669, hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8,
             head_dim=128, intermediate_size=3072, max_position_embeddings=32768, rms_norm_eps=1e-6,
             rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}), LAST, "qwen3"),
+        "deberta-v3-base": lambda: (transformers.DebertaV2Config(
+            **base, vocab_size=128100, max_position_embeddings=512, relative_attention=True, position_biased_input=False, position_buckets=256,
+            norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], type_vocab_size=0), CLS, "bert"),
     }[name]()
 
 

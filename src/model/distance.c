@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* distance.c - attention's rules of distance as numbers: masks, T5's buckets and ALiBi's slopes.
+/* distance.c - attention's rules of distance as numbers: masks, T5's and DeBERTa's buckets, ALiBi's slopes.
  *
  * Role    Every engine makes its table by distance from fl_distance_value, once when it opens.
  * Method  float32 throughout: a bucket's edge and a slope must fall where the reference has them.
  *         Of T5's buckets half are for keys to the right of the query; of each half the first half
  *         counts single steps, the rest grows with the logarithm up to max_distance (checked by
  *         fl_encoder_check_sizes). ALiBi's slopes are powers of 2^(-8/n); for heads that are not a
- *         power of two, those of the power below, then every other of the one above.
+ *         power of two, those of the power below, then every other of the one above. DeBERTa's scores
+ *         are more than a number by distance: which row of its table a distance has is told here.
  * Proof   tests/unit/test_model_rules.c; tests/golden/test_folders.py. */
 #include <math.h>
 
@@ -33,6 +34,22 @@ static float alibi_slope(uint32_t heads, uint32_t head) {
         power *= 2;
     return (float)(head < power ? slope_of_power(power, head)
                                 : slope_of_power(2 * power, 2 * (head - power)));
+}
+
+/* Single steps up to half the buckets, then by the logarithm, as torch rounds it; ends of the table for what is
+ * farther. */
+uint32_t fl_distance_row(const fl_encoder_desc *desc, ptrdiff_t distance) {
+    const fl_distance *rule = &desc->distance[0];
+    const ptrdiff_t    span = fl_relative_span(desc), mid = rule->buckets / 2;
+    ptrdiff_t          step = distance < 0 ? -distance : distance;
+    if (rule->buckets > 0 && step > mid) {
+        const double most  = (double)(rule->max_distance - 1) / (double)mid;
+        const float  ratio = logf((float)step / (float)mid) / logf((float)most);
+        step               = (ptrdiff_t)ceilf(ratio * (float)(mid - 1)) + mid;
+    }
+    if (distance <= 0) /* a query after its key */
+        return (uint32_t)(step < span ? span + step : 2 * span - 1);
+    return (uint32_t)(step < span ? span - step : 0);
 }
 
 ptrdiff_t fl_distance_first(const fl_distance *rule) {

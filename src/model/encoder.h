@@ -81,13 +81,17 @@ typedef struct fl_rope {
 typedef enum fl_attention_bias {
     FL_BIAS_NONE,
     FL_BIAS_T5_BUCKETS, /* a learnt table: FL_SLOT_ATTENTION_BIAS */
-    FL_BIAS_ALIBI       /* -slope(head) * |key - query| */
+    FL_BIAS_ALIBI,      /* -slope(head) * |key - query| */
+    FL_BIAS_DISENTANGLED /* DeBERTa: query · KP[row] + key · QP[row], scaled as query · key, where KP and
+                            QP are the keys and queries of a learnt table: FL_SLOT_RELATIVE; its row is
+                            fl_distance_row. All heads, all layers; rule 0 */
 } fl_attention_bias;
 typedef struct fl_distance {
     bool              causal; /* no key after the query */
     uint32_t          window; /* keys with |key - query| <= window; 0: all */
     fl_attention_bias bias;
-    uint32_t          buckets, max_distance; /* T5: rows of the table (32), 128 */
+    uint32_t buckets, max_distance; /* T5: rows of the table (32), 128. DeBERTa: 256 of as many
+                                                rows to each side, 0 for one a distance; 512 */
 } fl_distance;
 
 enum { FL_RULES_MAX = 4 }; /* different RoPEs, and different rules of distance, in one encoder */
@@ -133,6 +137,8 @@ typedef struct fl_encoder_desc {
     float       attention_scale;        /* 1/√head_dim */
     fl_rope     rope[FL_RULES_MAX];     /* those in use come first; dims 0: none */
     fl_distance distance[FL_RULES_MAX]; /* likewise; zero: every key, nothing added */
+    bool        relative_norm;          /* DeBERTa's table is normed, by a layer norm */
+    bool        relative_shared;        /* it goes through those of q and k, else its own */
     /* mlp */
     fl_mlp        mlp;
     fl_activation activation;
@@ -162,6 +168,16 @@ static inline uint64_t fl_qk_norm_width(const fl_encoder_desc *d, uint32_t heads
 /* Rows of the T5 table; 0 without one. It is always rule 0. */
 static inline uint32_t fl_t5_rows(const fl_encoder_desc *d) {
     return d->distance[0].bias == FL_BIAS_T5_BUCKETS ? d->distance[0].buckets : 0;
+}
+/* Distances to each side that DeBERTa's table tells apart, and its rows; 0 without one. */
+static inline uint32_t fl_relative_span(const fl_encoder_desc *d) {
+    const fl_distance *rule = &d->distance[0];
+    return rule->bias != FL_BIAS_DISENTANGLED ? 0
+           : rule->buckets > 0                ? rule->buckets
+                                              : rule->max_distance;
+}
+static inline uint64_t fl_relative_rows(const fl_encoder_desc *d) {
+    return 2 * (uint64_t)fl_relative_span(d);
 }
 
 #include "model/tensors.def"
@@ -238,6 +254,8 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(WINDOW, "attention in a window", d->distance[l->distance].window > 0)                        \
     X(T5, "relative attention", d->distance[l->distance].bias == FL_BIAS_T5_BUCKETS)               \
     X(ALIBI, "ALiBi", d->distance[l->distance].bias == FL_BIAS_ALIBI)                              \
+    X(DISENTANGLED, "scores of content and distance (DeBERTa)",                                    \
+      d->distance[l->distance].bias == FL_BIAS_DISENTANGLED)                                       \
     X(MIXED_RULES, "layers that see different keys", l->distance != d->layer[0].distance)          \
     X(EXPERTS, "mixtures of experts", l->experts > 0)                                              \
     X(VOCABULARY, "weights of the vocabulary (SPLADE)", d->mlm)                                    \
@@ -275,6 +293,8 @@ void fl_encoder_switches(const fl_encoder_desc *desc, char *out, size_t room);
  * query does not see the key. */
 float fl_distance_value(const fl_encoder *encoder, const fl_distance *rule, uint32_t head,
                         ptrdiff_t distance);
+/* DeBERTa's row of key - query = `distance`. */
+uint32_t fl_distance_row(const fl_encoder_desc *desc, ptrdiff_t distance);
 /* The keys that are seen: first <= key - query <= last. Without bound: ∓PTRDIFF_MAX. */
 ptrdiff_t fl_distance_first(const fl_distance *rule);
 ptrdiff_t fl_distance_last(const fl_distance *rule);

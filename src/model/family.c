@@ -139,10 +139,14 @@ static bool is_one_of(fl_json_reader *r, const char *key, const char *values, ch
 }
 
 static void check_only(fl_json_reader *config, const fl_only *only) {
-    char text[100];
-    if (config->status != 0 || !fl_json_has(config, only->key))
+    char       text[100];
+    const bool must = only->values[0] == '=';
+    if (config->status != 0)
         return;
-    if (!is_one_of(config, only->key, only->values, text, sizeof text))
+    if (!fl_json_has(config, only->key)) {
+        if (must)
+            fl_family_refuse(config, only->key, "absent");
+    } else if (!is_one_of(config, only->key, only->values + must, text, sizeof text))
         fl_family_refuse(config, only->key, text);
 }
 
@@ -232,6 +236,42 @@ static void read_gated_word(fl_encoder_desc *desc, fl_json_reader *config, const
         fl_family_refuse(config, key, word);
 }
 
+/* How often a word is among those of `words`, with '|' between them. */
+static bool has_word(const char *words, const char *word, size_t size) {
+    for (const char *at = words; *at != '\0'; at += strspn(at, "| ")) {
+        size_t length = strcspn(at, "| ");
+        if (length == size && strncmp(at, word, size) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+/* "c2p|p2c", in any order, or an array of such words. */
+static void check_words(fl_json_reader *config, const char *key, const char *words) {
+    char        found[100] = "";
+    fl_json    *list       = fl_json_get(config->object, key);
+    const char *text       = fl_json_text(list);
+    size_t      used       = 0;
+    snprintf(found, sizeof found, "%s", text != NULL ? text : "");
+    for (size_t i = 0; text == NULL && i < fl_json_count(list) && used < sizeof found; i++) {
+        const char *word = fl_json_text(fl_json_item(list, i));
+        used += (size_t)snprintf(found + used, sizeof found - used, "%s%s", i == 0 ? "" : "|",
+                                 word != NULL ? word : "no string");
+    }
+    bool same = true;
+    for (unsigned turn = 0; turn < 2; turn++) {
+        const char *one = turn == 0 ? words : found, *other = turn == 0 ? found : words;
+        for (const char *at = one; *at != '\0'; at += strspn(at, "| ")) {
+            size_t size = strcspn(at, "| ");
+            same        = same && has_word(other, at, size);
+            at += size;
+        }
+    }
+    if (!same)
+        fl_family_refuse(config, key, found[0] != '\0' ? found : "absent");
+}
+
 static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
                        const fl_family_field *field) {
     char        spelt[KEY_MAX];
@@ -240,8 +280,9 @@ static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
     double      value = field->fallback;
     switch (field->kind) {
     case FL_FIELD_SIZE: {
-        uint32_t size = (uint32_t)fl_json_int(config, key, (int64_t)field->fallback,
-                                              (int64_t)field->min, (int64_t)field->max);
+        int64_t  number = fl_json_int(config, key, (int64_t)field->fallback, (int64_t)field->min,
+                                      (int64_t)field->max);
+        uint32_t size   = number < 0 ? 0 : (uint32_t)number;
         memcpy(at, &size, sizeof size);
         return;
     }
@@ -251,6 +292,7 @@ static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
         return;
     case FL_FIELD_FEED_FORWARD: read_feed_forward(desc, config, key); return;
     case FL_FIELD_GATED_WORD: read_gated_word(desc, config, key, field->word); return;
+    case FL_FIELD_WORDS: check_words(config, key, field->word); return;
     case FL_FIELD_REAL:
     case FL_FIELD_INVERSE_ROOT: break;
     }
@@ -276,6 +318,11 @@ static void complete(const fl_family *family, fl_encoder_desc *desc, fl_json_rea
                "does not divide the number of attention heads");
     if (desc->head_dim == 0)
         desc->head_dim = desc->hidden / desc->heads;
+    if (desc->distance[0].bias == FL_BIAS_DISENTANGLED) { /* three products make a score */
+        fl_distance *rule     = &desc->distance[0];
+        desc->attention_scale = 1.0f / sqrtf((float)desc->head_dim * 3.0f);
+        rule->max_distance    = rule->max_distance > 0 ? rule->max_distance : desc->positions;
+    }
     if (desc->attention_scale == 0)
         desc->attention_scale = 1.0f / sqrtf((float)desc->head_dim);
     if (family->scale_embedding)

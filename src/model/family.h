@@ -30,7 +30,8 @@ typedef enum fl_field_kind {
     FL_FIELD_ACTIVATION,   /* also "swiglu", "geglu": only where mlp is FL_MLP_GLU */
     FL_FIELD_FEED_FORWARD, /* JinaBERT's word for activation and GLU: must be there */
     FL_FIELD_GATED_WORD,   /* T5's: "relu", or "gated-gelu" for a GLU of gelu_new */
-    FL_FIELD_INVERSE_ROOT  /* 1 / √value */
+    FL_FIELD_INVERSE_ROOT, /* 1 / √value */
+    FL_FIELD_WORDS         /* fills nothing: an array or a string of exactly the words of `word` */
 } fl_field_kind;
 typedef struct fl_family_field {
     const char   *keys;
@@ -40,7 +41,7 @@ typedef struct fl_family_field {
     const char   *word; /* fallback of an activation */
 } fl_family_field;
 
-/* Bounds far above any model in use; products of two stay below 2^48. */
+/* `least` below 0: what is negative counts as 0. Bounds far above any model in use; products of two stay below 2^48. */
 #define FL_SIZE(member, keys, fallback, least, most)                                               \
     { keys, offsetof(fl_encoder_desc, member), FL_FIELD_SIZE, fallback, least, most, NULL }
 #define FL_HIDDEN(keys, fallback)       FL_SIZE(hidden, keys, fallback, 1, 65536)
@@ -73,8 +74,11 @@ typedef struct fl_family_field {
 #define FL_INVERSE_ROOT(member, keys, fallback)                                                    \
     { keys, offsetof(fl_encoder_desc, member), FL_FIELD_INVERSE_ROOT, fallback, 1e-9, 1e9, NULL }
 
+#define FL_WORDS(keys, words)                                                                      \
+    { keys, 0, FL_FIELD_WORDS, 0, 0, 0, words }
+
 /* A key with the values that this family's tables express, separated by '|'; null and absent keys
- * pass. Anything else is refused by name. "absent": the key may not be there. */
+ * pass. Anything else is refused by name. "absent": the key may not be there; '=' in front: it must be. */
 typedef struct fl_only {
     const char *key, *values;
 } fl_only;
@@ -177,6 +181,7 @@ typedef struct fl_family {
     X(roberta_prelayernorm)                                                                        \
     X(distilbert)                                                                                  \
     X(electra)                                                                                     \
+    X(deberta)                                                                                     \
     X(albert)                                                                                      \
     X(t5)                                                                                          \
     X(nomic_moe)                                                                                   \

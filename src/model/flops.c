@@ -3,8 +3,9 @@
  *
  * Role    fletch_text_flops, for `fletch bench`.
  * Method  The matrices of tensors.def once a token, those of experts for the experts that a token goes
- *         to; queries against the keys that they see, and those keys' values. Norms, activations,
- *         pooling and heads are left out: they are a percent or two, and no share becomes too good.
+ *         to; queries against the keys that they see, and those keys' values; DeBERTa's both against
+ *         distances, too. Norms, activations, pooling and heads are left out: they are a percent or
+ *         two, and no share becomes too good.
  * Proof   tests/unit/test_flops.c. */
 #include "model/encoder.h"
 
@@ -22,14 +23,17 @@ uint64_t fl_encoder_flops(const fl_encoder_desc *d, uint32_t tokens) {
         uint64_t             cells = 0;
         for (int slot = 0; slot < FL_LAYER_SLOT_COUNT; slot++) {
             fl_shape shape;
-            if (!fl_encoder_shape(d, layer, slot, &shape) || shape.columns == 0)
+            bool     once =
+                slot == FL_LAYER_RELATIVE_Q_W || slot == FL_LAYER_RELATIVE_K_W; /* at open */
+            if (!fl_encoder_shape(d, layer, slot, &shape) || shape.columns == 0 || once)
                 continue;
             bool of_experts = slot == FL_LAYER_EXPERTS_UP || slot == FL_LAYER_EXPERTS_DOWN;
             cells += shape.rows * shape.columns / (of_experts ? layer->experts : 1) *
                      (of_experts ? layer->experts_used : 1);
         }
+        const uint64_t products = fl_relative_span(d) > 0 ? 4 : 2; /* of a pair, in each head */
         flops += 2 * cells * tokens +
-                 4 * fl_q_width(d) * pairs_of(&d->distance[layer->distance], tokens);
+                 2 * products * fl_q_width(d) * pairs_of(&d->distance[layer->distance], tokens);
     }
     return flops;
 }

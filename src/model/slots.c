@@ -79,6 +79,14 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
             (i > 0 || rule->buckets < 4 || rule->max_distance <= rule->buckets / 4))
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "relative attention needs at least 4 buckets and a larger max_distance");
+        if (rule->bias == FL_BIAS_DISENTANGLED &&
+            (i > 0 || d->qk_norm != FL_QK_NORM_NONE || d->kv_heads != d->heads ||
+             rule->max_distance == 0 || rule->buckets == 1 ||
+             (rule->buckets > 0 && rule->max_distance <= rule->buckets / 2 + 1)))
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "position_buckets %u of DeBERTa's attention need a larger "
+                           "max_relative_positions than %u",
+                           rule->buckets, rule->max_distance);
         if (d->rope[i].dims % 2 != 0 || d->rope[i].dims > d->head_dim ||
             (d->rope[i].dims > 0 && !(d->rope[i].theta > 0)))
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,

@@ -22,6 +22,8 @@ enum { CHARS_PER_WORD = 100 };
     { NULL, "</s>", "<unk>", NULL, "<pad>" }
 #define ALBERT_TOKENS                                                                              \
     { "[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]" }
+#define DEBERTA_TOKENS                                                                             \
+    { "[CLS]", "[SEP]", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]" }
 #define NO_TOKENS                                                                                  \
     { 0 }
 static const fl_token_class classes[] = {
@@ -38,6 +40,7 @@ static const fl_token_class classes[] = {
     {"CamembertTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 0},
     {"T5Tokenizer", "Unigram", FL_PIECES, false, T5_TOKENS, 2},
     {"AlbertTokenizer", "Unigram", FL_ALBERT, false, ALBERT_TOKENS, 1},
+    {"DebertaV2Tokenizer", "Unigram", FL_DEBERTA, false, DEBERTA_TOKENS, 0},
     {"LlamaTokenizer", "BPE", FL_LLAMA, false, {"<s>", "</s>", "<unk>"}, 0},
     {"GemmaTokenizer", "BPE", FL_GEMMA, false, {"<bos>", "<eos>", "<unk>", NULL, "<pad>"}, 0},
 };
@@ -171,18 +174,26 @@ static bool is_metaspace(fl_json *step, bool split, const char *scheme) {
                 : strcmp(before ? "always" : "never", scheme) == 0);
 }
 
+/* Runs of spaces made one. */
+static bool is_spaces(fl_json *step) {
+    return is_kind(step, "Replace") && has_text(step, "content", " ") &&
+           has_text(fl_json_get(step, "pattern"), "Regex", " {2,}");
+}
+
 /* A Precompiled map, and runs of spaces made one, which WhitespaceSplit does anyway. */
 static bool is_precompiled(fl_json *normalizer) {
     fl_json *items = fl_json_get(normalizer, "normalizers");
     bool     good  = fl_json_count(items) > 0 || is_kind(normalizer, "Precompiled");
     for (size_t i = 0; i < fl_json_count(items); i++) {
         fl_json *item = fl_json_item(items, i);
-        good          = good && (i == 0 ? is_kind(item, "Precompiled")
-                                        : is_kind(item, "Replace") &&
-                                     has_text(fl_json_get(item, "pattern"), "Regex", " {2,}") &&
-                                     has_text(item, "content", " "));
+        good          = good && (i == 0 ? is_kind(item, "Precompiled") : is_spaces(item));
     }
     return good;
+}
+
+static bool is_strip(fl_json *step, bool left) {
+    return is_kind(step, "Strip") && fl_json_flag(step, "strip_left", !left) == left &&
+           fl_json_flag(step, "strip_right", false);
 }
 
 static bool is_quote(fl_json *step, const char *two) {
@@ -208,9 +219,40 @@ static bool is_albert(fl_json *normalizer, fl_json *config) {
         }
     }
     fl_json *last = at < count ? fl_json_item(items, at++) : NULL;
-    return at == count &&
-           (last == NULL || (is_kind(last, "Replace") && has_text(last, "content", " ") &&
-                             has_text(fl_json_get(last, "pattern"), "Regex", " {2,}")));
+    return at == count && (last == NULL || is_spaces(last));
+}
+
+/* Case by argument, then either what transformers 4 makes of SentencePiece's model: outer spaces off, its map, runs of
+ * spaces one; or what transformers 5 makes for itself: NFC for the map. Of the first form, in which every model was
+ * published, transformers 5 gives other tokens where the map changes more than NFC does. The file counts all the
+ * same: with it the models were trained, and transformers 4, tokenizers and TEI agree. */
+static bool is_deberta(fl_json *normalizer, fl_json *config) {
+    fl_json *items = fl_json_get(normalizer, "normalizers");
+    bool     lower = fl_json_flag(config, "do_lower_case", false);
+    size_t   at = lower ? 1 : 0, count = fl_json_count(items);
+    if (count < at + 2 || count > at + 3 ||
+        (lower && !is_kind(fl_json_item(items, 0), "Lowercase"))) {
+        return false;
+    }
+    fl_json *first = fl_json_item(items, at), *last = fl_json_item(items, count - 1);
+    fl_json *middle = count == at + 3 ? fl_json_item(items, at + 1) : NULL;
+    if (is_kind(first, "Strip")) {
+        return is_strip(first, true) && is_spaces(last) &&
+               (middle == NULL || is_kind(middle, "Precompiled"));
+    }
+    return is_kind(first, "Replace") && has_text(first, "content", " ") &&
+           has_text(fl_json_get(first, "pattern"), "Regex", "\\s{2,}|[\\n\\r\\t]") &&
+           is_kind(middle, "NFC") && is_strip(last, false);
+}
+
+/* Metaspace, behind Punctuation where asked for. */
+static bool is_deberta_split(fl_json *split, fl_json *config) {
+    const bool punctuation = fl_json_flag(config, "split_by_punct", false);
+    fl_json   *first       = step_of(split, "pretokenizers", punctuation ? 2 : 1, 0);
+    fl_json   *last        = punctuation ? step_of(split, "pretokenizers", 2, 1) : first;
+    return is_metaspace(last, true, "always") &&
+           (!punctuation ||
+            (is_kind(first, "Punctuation") && has_text(first, "behavior", "Isolated")));
 }
 
 static const char qwen_pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{"
@@ -227,7 +269,7 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
     fl_json *first              = step_of(split, "pretokenizers", 2, 0);
     fl_json *second             = step_of(split, "pretokenizers", 2, 1);
     bool     spaces             = class->steps == FL_PIECES || class->steps == FL_ALBERT ||
-                  class->steps == FL_LLAMA; /* Metaspace */
+                  class->steps == FL_DEBERTA || class->steps == FL_LLAMA; /* Metaspace */
     bool prefix      = fl_json_flag(settings->config, "add_prefix_space", spaces);
     bool legacy      = fl_json_flag(settings->config, "legacy", false);
     bool good_normal = true, good_split = true;
@@ -257,6 +299,10 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
                                                 : is_precompiled(normal);
         good_split =
             is_kind(first, "WhitespaceSplit") && is_metaspace(second, true, "always") && prefix;
+        break;
+    case FL_DEBERTA:
+        good_normal = is_deberta(normal, settings->config);
+        good_split  = is_deberta_split(split, settings->config) && prefix;
         break;
     case FL_LLAMA:
         good_normal = normal == NULL;
@@ -305,7 +351,7 @@ static const char *other_option(const fl_token_class *class, const fl_tokenizer 
                : most != CHARS_PER_WORD                              ? "max_input_chars_per_word"
                                                                      : NULL;
     }
-    if (class->steps == FL_PIECES || class->steps == FL_ALBERT) {
+    if (class->steps == FL_PIECES || class->steps == FL_ALBERT || class->steps == FL_DEBERTA) {
         int64_t want = class->unk_id > 0 ? class->unk_id
                        : unk != NULL     ? fl_tokenizer_id(tokenizer, unk)
                                          : -1;
@@ -363,9 +409,10 @@ int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tok
 static bool is_pair_of_class(const fl_token_class *class, const fl_tokenizer *tokenizer,
                              const bool has[2]) {
     const fl_template *pair = &tokenizer->pair, *single = &tokenizer->single;
-    const bool         bert  = class->steps == FL_BERT && class->defaults[FL_BOS] == NULL;
-    const bool         twice = class->steps == FL_LLAMA || class->steps == FL_GEMMA || !has[0];
-    fl_template        want  = {.count = 0};
+    const bool         bert =
+        class->steps == FL_DEBERTA || (class->steps == FL_BERT && class->defaults[FL_BOS] == NULL);
+    const bool  twice = class->steps == FL_LLAMA || class->steps == FL_GEMMA || !has[0];
+    fl_template want  = {.count = 0};
     for (unsigned text = 0; text < 2; text++) {
         if (text == 0 || twice ? has[0] : !bert) {
             want.ids[want.count++] = single->ids[text == 0 || twice ? 0 : single->count - 1];
@@ -426,7 +473,8 @@ int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *
     if (class == NULL || class->defaults[FL_UNK] == NULL) {
         return 0;
     }
-    if (class->steps != FL_BERT && class->steps != FL_BYTE_LEVEL && class->steps != FL_ALBERT) {
+    if (class->steps != FL_BERT && class->steps != FL_BYTE_LEVEL && class->steps != FL_ALBERT &&
+        class->steps != FL_DEBERTA) {
         around[0] = FL_BOS;
         around[1] = FL_EOS;
     }

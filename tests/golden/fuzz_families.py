@@ -141,6 +141,17 @@ def albert(d: Draw):
                                      hidden_act=d.activation(), type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
 
 
+def deberta(d: Draw):
+    s = d.sizes()
+    positions = d.positions()
+    buckets = d.choice([-1, 4, 9, 16, 64, 256])
+    most = d.choice([-1, 40, 130, 512, 700]) if buckets < 0 else d.choice([buckets + 2, 512, 700])
+    return transformers.DebertaV2Config(
+        **s, max_position_embeddings=positions, hidden_act=d.activation(), layer_norm_eps=d.choice([1e-7, 1e-5]), type_vocab_size=d.randint(0, 2),
+        relative_attention=True, position_biased_input=False, norm_rel_ebd="layer_norm", share_att_key=d.flag(), position_buckets=buckets,
+        max_relative_positions=most, pos_att_type=d.choice(["p2c|c2p", ["c2p", "p2c"]]))
+
+
 def t5(d: Draw):
     return d.choice([transformers.T5Config, transformers.MT5Config])(
         d_model=d.randint(8, 90), d_kv=d.head(), num_heads=d.randint(1, 7), num_layers=d.randint(1, 4), d_ff=d.choice([3, 30, 48, 384, 400]),
@@ -253,7 +264,7 @@ def nomic_moe(d: Draw):
     return config, reference.moe_shapes, reference.moe_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, qwen2, llama, eurobert, mistral, gemma, gemma3)}
 
 

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 import family_references as reference
 import make_folders as base
 import odd_classes
+from token_cases import darts
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
          "max_position_embeddings": 256}
@@ -258,6 +259,31 @@ def with_pieces(path: pathlib.Path, base_name: str, config: transformers.Pretrai
     base.finish(path)
 
 
+def make_deberta() -> None:
+    """Texts longer than the buckets' single steps, with the projections of keys and queries or those of distances."""
+    size = len(odd_classes.BASES["deberta"][1]["model"]["vocab"])
+    own = {"vocab_size": size, "relative_attention": True, "position_biased_input": False, "norm_rel_ebd": "layer_norm",
+           "pos_att_type": "p2c|c2p", "pad_token_id": 0, "layer_norm_eps": 1e-7}
+    config = transformers.DebertaV2Config(**SMALL | own, position_buckets=16, share_att_key=True, max_relative_positions=-1)
+    path = base.new_folder("family-deberta")
+    with_pieces(path, "deberta", config, transformers.DebertaV2Model(config), MEAN, [base.NORMALIZE])
+
+    def published(config: dict) -> None:
+        for key in ("bos_token_id", "eos_token_id", "dtype", "legacy", "tie_word_embeddings"):
+            del config[key]
+        config.update(pos_att_type="p2c|c2p", torch_dtype="float32", transformers_version="4.21.3")
+    again("family-deberta-hub", path, published)
+    hub = base.HERE / "family-deberta-hub"  # its own map makes of line ends and tabs what transformers 5's pattern does
+    blanks = {"type": "Precompiled", "precompiled_charsmap": darts({"\n": " ", "\r": " ", "\t": " "})}
+    tokenizer = json.loads((hub / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["normalizers"] = [{"type": "Strip", "strip_left": True, "strip_right": True}, blanks, odd_classes.SPACES]
+    del tokenizer["pre_tokenizer"]["pretokenizers"][0]["prepend_scheme"]
+    tokenizer["pre_tokenizer"]["pretokenizers"][0]["add_prefix_space"] = True
+    base.write_json(hub / "tokenizer.json", tokenizer)
+    config = transformers.DebertaV2Config(**SMALL | own, share_att_key=False, max_relative_positions=24, type_vocab_size=2)
+    with_pieces(base.new_folder("family-deberta-apart"), "deberta", config, transformers.DebertaV2ForMaskedLM(config), CLS, [base.NORMALIZE])
+
+
 def make_pieces() -> None:
     """T5's encoder, whose heads need not be as wide as the model, and ALBERT, whose layers are one."""
     size = len(odd_classes.BASES["t5"][1]["model"]["vocab"])
@@ -271,6 +297,7 @@ def make_pieces() -> None:
     with_pieces(base.new_folder("family-t5-gated"), "t5", config, transformers.T5ForConditionalGeneration(config), CLS, [base.NORMALIZE])
     config = transformers.MT5Config(**small | {"feed_forward_proj": "gated-silu", "d_kv": 6})
     with_pieces(base.new_folder("family-mt5"), "t5", config, transformers.MT5EncoderModel(config), MEAN, [base.NORMALIZE])
+    make_deberta()
     size = len(odd_classes.BASES["albert"][1]["model"]["vocab"])
     config = transformers.AlbertConfig(**SMALL | {"vocab_size": size, "embedding_size": 12, "num_hidden_groups": 1, "hidden_act": "gelu_new"})
     with_pieces(base.new_folder("family-albert"), "albert", config, transformers.AlbertModel(config), MEAN, [base.NORMALIZE])

@@ -96,6 +96,10 @@ def make_families() -> None:
     finish(save("distilbert", transformers.DistilBertConfig(
         dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=72), labels=4))
     finish(save("electra", transformers.ElectraConfig(**SMALL | {"embedding_size": 12})))
+    deberta = {"relative_attention": True, "position_biased_input": False, "norm_rel_ebd": "layer_norm", "pos_att_type": "p2c|c2p",
+               "position_buckets": 8, "share_att_key": True, "type_vocab_size": 0}
+    finish(save("deberta", transformers.DebertaV2Config(**SMALL | deberta)))
+    finish(save("deberta-three", transformers.DebertaV2Config(**SMALL | deberta, pooler_hidden_act="tanh"), labels=3, id2label=names))
     finish(save("albert", transformers.AlbertConfig(**SMALL | {"embedding_size": 12}), labels=3))
     rope = {kind: {"rope_type": "default", "rope_theta": 900.0} for kind in ("full_attention", "sliding_attention")}
     modern = {"num_hidden_layers": 3, "local_attention": 16}

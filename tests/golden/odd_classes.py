@@ -165,6 +165,16 @@ def albert():
     return whole(vocab, names, model, normalizer, splits({"type": "WhitespaceSplit"}, metaspace()), template(vocab, "[CLS]", "A", "[SEP]"), metaspace())
 
 
+def deberta():
+    """As transformers 5 saves it, of which transformers 4 makes the same tokens; what was published: test_pipelines.py."""
+    names = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    vocab, model = unigram(names, ["[MASK]"], 3)
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "}, {"type": "NFC"},
+                                                      {"type": "Strip", "strip_left": False, "strip_right": True}]}
+    return whole(vocab, [*names, "[MASK]"], model, normalizer, {"type": "Sequence", "pretokenizers": [metaspace()]},
+                 template(vocab, "[CLS]", "A", "[SEP]"), metaspace())
+
+
 def settings(name, **tokens):
     return {"tokenizer_class": name, "model_max_length": 24, **tokens}
 
@@ -190,6 +200,8 @@ BASES = {
     "t5": ("t5", t5(), settings("T5Tokenizer", eos_token="</s>", unk_token="<unk>", pad_token="<pad>", extra_ids=100, additional_special_tokens=EXTRA)),
     "albert": ("albert", albert(), settings("AlbertTokenizer", bos_token="[CLS]", eos_token="[SEP]", unk_token="<unk>", sep_token="[SEP]",
                                             pad_token="<pad>", cls_token="[CLS]", mask_token="[MASK]", do_lower_case=True, keep_accents=False)),
+    "deberta": ("deberta-v2", deberta(), settings("DebertaV2Tokenizer", **SPECIALS, bos_token="[CLS]", eos_token="[SEP]", do_lower_case=False,
+                                                  split_by_punct=False, vocab_type="spm")),
 }
 
 NEW = {"content": "<new>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
@@ -248,7 +260,7 @@ def pair_processors(vocab, first, last):
 
 PAIRS = [("the cat", "sat"), ("one", "the cat sat at one two"), ("a b c d e f g h", "the one a b c d"), ("", "the")]
 AROUND = {"roberta": ("<s>", "</s>"), "llama": ("<s>", None), "mistral": ("<s>", None), "gemma3": ("<bos>", "<eos>"), "xlm-roberta": ("<s>", "</s>"),
-          "modernbert": ("[CLS]", "[SEP]"), "qwen2": (None, "<|endoftext|>"), "gpt2": (None, None), "t5": (None, "</s>"), "albert": ("[CLS]", "[SEP]"), "bert": ("[CLS]", "[SEP]"), "mpnet": ("<s>", "</s>")}
+          "modernbert": ("[CLS]", "[SEP]"), "qwen2": (None, "<|endoftext|>"), "gpt2": (None, None), "t5": (None, "</s>"), "albert": ("[CLS]", "[SEP]"), "deberta": ("[CLS]", "[SEP]"), "bert": ("[CLS]", "[SEP]"), "mpnet": ("<s>", "</s>")}
 
 
 def pair_cases(vocabularies):

@@ -111,6 +111,15 @@ ONLY = [
     ("family-t5", "feed_forward_proj", "gated-tanh", "tanh"),
     ("family-t5", "model_type", "umt5", "umt5"),
     ("family-albert", "num_hidden_groups", 2, "2"),
+    ("family-deberta", "pos_att_type", ["c2p"], "c2p"),
+    ("family-deberta", "pos_att_type", "p2p|c2p", "p2p|c2p"),
+    ("family-deberta", "pos_att_type", None, "absent"),
+    ("family-deberta", "position_biased_input", None, "absent"),
+    ("family-deberta", "norm_rel_ebd", None, "absent"),
+    ("family-deberta", "relative_attention", None, "absent"),
+    ("family-deberta", "norm_rel_ebd", "none", "none"),
+    ("family-deberta", "conv_kernel_size", 3, "3"),
+    ("family-deberta", "embedding_size", 16, "present"),
     ("family-ernie", "use_task_id", True, "true"),
     ("family-gemma", "hidden_activation", "gelu", "gelu"),
     ("family-gemma", "is_causal", False, "false"),
@@ -152,6 +161,7 @@ def own_values(name: str) -> dict:
 
 
 def other_value(values: str):
+    values = values.removeprefix("=")
     if values[0].isdigit():
         return int(values[0]) + 1
     return {"false": True, "true": False, "absent": {"a": 1}}.get(values, "another")

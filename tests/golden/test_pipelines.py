@@ -17,7 +17,8 @@ tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is
 from test_tokens import compare  # noqa: E402
 from test_tokens_bpe import (CL100K, CLIP, DEEPSEEK, HOSTILE, PUNCTUATION, TOKEN_DUMP, random_merges,  # noqa: E402
                              same_as_reference, sentences, soup)
-from test_unigram import MAP, METASPACE, chain, darts, kind, near_misses, per_character, splits  # noqa: E402
+from token_cases import darts  # noqa: E402
+from test_unigram import MAP, METASPACE, chain, kind, near_misses, per_character, splits  # noqa: E402
 
 
 def split(pattern, behavior="Isolated", invert=False):
@@ -52,6 +53,8 @@ NORMALIZERS = {
     "nllb": chain(kind("Precompiled", precompiled_charsmap=darts(PLAIN)), kind("Replace", pattern={"Regex": " {2,}"}, content=" ")),
     "deberta": chain(kind("Replace", pattern={"Regex": "\\s{2,}|[\\n\\r\\t]"}, content=" "), kind("NFC"),
                      kind("Strip", strip_left=False, strip_right=True)),
+    "deberta_published": chain(kind("Strip", strip_left=True, strip_right=True), kind("Precompiled", precompiled_charsmap=darts(PLAIN)),
+                               kind("Replace", pattern={"Regex": " {2,}"}, content=" ")),
     "xlnet": chain(kind("Replace", pattern={"String": "``"}, content='"'), kind("NFKD"), kind("StripAccents"), kind("Lowercase")),
     "albert": chain(kind("Replace", pattern={"String": "``"}, content='"'), kind("Replace", pattern={"String": "''"}, content='"'),
                     kind("NFKD"), kind("StripAccents"), kind("Lowercase"),

@@ -7,7 +7,6 @@ Every text goes both ways, with offsets and without, and both must agree (token_
 Needs: token_dump (FLETCH_BUILD) and the package tokenizers. FLETCH_E5 names the folder of multilingual-e5-small
 (default .cache/models/multilingual-e5-small); without it what needs real pieces is skipped.
 """
-import base64
 import json
 import os
 import pathlib
@@ -19,6 +18,7 @@ import unicodedata
 import pytest
 
 import token_cases
+from token_cases import darts
 from test_tokens import DEFAULT, EVERY, ROOT, compare, decode, dump, hostile, shared, tokenizers
 
 E5 = pathlib.Path(os.environ.get("FLETCH_E5", ROOT / ".cache" / "models" / "multilingual-e5-small"))
@@ -27,44 +27,6 @@ needs_e5 = pytest.mark.skipif(not XLMR.is_file(), reason=f"{XLMR} is not there (
 
 ASSIGNED = [point for point in EVERY if unicodedata.category(point) not in ("Cn", "Co") and point != "\0"]
 MARKS = [point for point in ASSIGNED if unicodedata.combining(point)]
-
-
-def darts(entries):
-    """A map {text: text} as SentencePiece writes it: a double array of u32 and a pool of strings."""
-    pool, where = b"", {}
-    for text in sorted(set(entries.values())):
-        where[text] = len(pool)
-        pool += text.encode() + b"\0"
-    children = {}
-    for key, value in entries.items():
-        node = children
-        for byte in key.encode():
-            node = node.setdefault(byte, {})
-        node[None] = where[value]
-    units, used, taken = {0: 0}, {0}, set()
-
-    def place(node, at):  # at: the unit of this node
-        labels = [0 if label is None else label for label in node]
-        base = at + 1
-        while base in taken or any((base ^ label) in used for label in labels):
-            base += 1
-        taken.add(base)
-        offset = base ^ at
-        assert offset < 1 << 21
-        units[at] |= offset << 10 | (0x100 if None in node else 0)
-        used.update(base ^ label for label in labels)
-        for label, child in node.items():
-            if label is None:
-                units[base] = child | 0x80000000
-            else:
-                units[base ^ label] = label
-        for label, child in node.items():
-            if label is not None:
-                place(child, base ^ label)
-
-    place(children, 0)
-    trie = b"".join(struct.pack("<I", units.get(at, 0)) for at in range(max(units) + 256))
-    return base64.b64encode(struct.pack("<I", len(trie)) + trie + pool).decode()
 
 
 # Shortest beginnings, what vanishes, what grows, white space of all kinds, marks that join.

@@ -5,10 +5,12 @@ texts(): real sentences (stsb in eight languages and Cranfield, when FLETCH_TEST
 made to be hostile, with a fixed seed. variants(): tokenizer.json files built with the reference's own
 package from the default model's vocabulary, each with something that implementations get wrong.
 """
+import base64
 import json
 import os
 import pathlib
 import random
+import struct
 import unicodedata
 
 SPECIALS = ["[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "<s>", "</s>", "<mask>", "<pad>"]
@@ -284,3 +286,41 @@ def mpnet(vocab):
     tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "[UNK]", "<unk>",
                                   AddedToken("<mask>", lstrip=True, normalized=False, special=True)])
     return tokenizer
+
+
+def darts(entries):
+    """A map {text: text} as SentencePiece writes it: a double array of u32 and a pool of strings."""
+    pool, where = b"", {}
+    for text in sorted(set(entries.values())):
+        where[text] = len(pool)
+        pool += text.encode() + b"\0"
+    children = {}
+    for key, value in entries.items():
+        node = children
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[None] = where[value]
+    units, used, taken = {0: 0}, {0}, set()
+
+    def place(node, at):  # at: the unit of this node
+        labels = [0 if label is None else label for label in node]
+        base = at + 1
+        while base in taken or any((base ^ label) in used for label in labels):
+            base += 1
+        taken.add(base)
+        offset = base ^ at
+        assert offset < 1 << 21
+        units[at] |= offset << 10 | (0x100 if None in node else 0)
+        used.update(base ^ label for label in labels)
+        for label, child in node.items():
+            if label is None:
+                units[base] = child | 0x80000000
+            else:
+                units[base ^ label] = label
+        for label, child in node.items():
+            if label is not None:
+                place(child, base ^ label)
+
+    place(children, 0)
+    trie = b"".join(struct.pack("<I", units.get(at, 0)) for at in range(max(units) + 256))
+    return base64.b64encode(struct.pack("<I", len(trie)) + trie + pool).decode()

@@ -240,6 +240,7 @@ static void attention_case(size_t n, size_t d, int with_bias) {
     float       *ours = random_floats(n * out_stride), *want = copy_of(ours, n * out_stride);
     fl_attention at = attention_of(qkv, stride, n, d, ours, out_stride);
     at.bias         = with_bias ? bias + n - 1 : NULL;
+    at.bias_row     = -1;
     attend(&at);
     at.out = want;
     fl_cpu_kernels_ref.attention(&at);
@@ -250,11 +251,13 @@ static void attention_case(size_t n, size_t d, int with_bias) {
 }
 
 /* Several heads over the same keys, of which a token sees `before` and `after` itself: values; a part
- * of the queries has the bits of all of them; and what a token does not see may be anything. */
+ * of the queries has the bits of all of them; and what a token does not see may be anything. Without bias, with one
+ * by distance, and with a row of its own for each query. */
 static void attention_sight(size_t heads, size_t n, size_t d, size_t before, size_t after) {
     size_t       stride = heads * d, count = n * stride;
+    size_t       row_bias = n % 3 == 2 ? n + 16 : 0, of_head = row_bias ? n * row_bias : 2 * n + 16;
     float       *q = held_floats(count), *kv = held_floats(2 * n * d);
-    float       *bias = random_floats(heads * (2 * n + 16));
+    float       *bias = random_floats(heads * of_head);
     float       *ours = random_floats(count), *want = copy_of(ours, count);
     float       *part = copy_of(ours, count);
     fl_attention at   = {.q          = q,
@@ -266,8 +269,11 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
                          .out        = ours,
                          .out_stride = stride,
                          .out_head   = d,
-                         .bias       = n % 2 ? bias + n - 1 : NULL,
-                         .bias_head  = 2 * n + 16,
+                         .bias       = n % 3 == 0 ? NULL
+                                       : row_bias ? bias
+                                                  : bias + n - 1,
+                         .bias_row   = row_bias ? (ptrdiff_t)row_bias : -1,
+                         .bias_head  = of_head,
                          .scratch    = fresh(fl_cpu_attention_scratch(heads, n, n, d)),
                          .heads      = heads,
                          .n          = n,
@@ -288,6 +294,7 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
         at.first = row;
         at.rows  = rows;
         attend(&at);
+        at.bias = at.bias ? at.bias + (ptrdiff_t)rows * at.bias_row : NULL;
     }
     check(same(ours, part, count), attention_name, "bits of a part of the queries", n, before,
           after);
@@ -297,6 +304,7 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
         kv[i] = kv[n * d + i] = 1e8f;
     }
     at.q = q, at.out = part, at.first = 0, at.rows = n;
+    at.bias = at.bias ? at.bias - (ptrdiff_t)n * at.bias_row : NULL;
     attend(&at);
     check(same(ours + middle * stride, part + middle * stride, count - middle * stride),
           attention_name, "weights of keys that are not seen", n, before, after);

@@ -37,7 +37,9 @@ typedef struct toy_spec {
     uint32_t      window;
     bool          sparse, untied, bare_head; /* a vocabulary head, without biases */
     fl_activation head_activation;
-    bool          alternate; /* every other layer sees all keys, and turns by another angle */
+    uint32_t
+        relative; /* DeBERTa: 16 buckets over 64, or so many distances with projections of their own */
+    bool alternate; /* every other layer sees all keys, and turns by another angle */
 } toy_spec;
 
 /* What Llama, Qwen and their like have in common, in a toy_spec. */
@@ -166,14 +168,24 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .up_bias          = !s->no_bias,
                           .down_bias        = !s->no_bias,
                           .norm_bias        = !s->no_bias && s->norm == FL_NORM_LAYER};
+    if (s->relative > 0) {
+        e->desc.relative_norm   = true;
+        e->desc.relative_shared = s->relative == 16;
+        e->desc.attention_scale = 1.0f / sqrtf(3.0f * (float)s->head_dim);
+    }
     e->desc.layer       = calloc(s->layers + 1, sizeof *e->desc.layer);
     e->desc.distance[0] = (fl_distance){.causal       = s->causal,
                                         .window       = s->window,
-                                        .bias         = s->t5      ? FL_BIAS_T5_BUCKETS
-                                                        : s->alibi ? FL_BIAS_ALIBI
-                                                                   : FL_BIAS_NONE,
-                                        .buckets      = s->t5 ? 32 : 0,
-                                        .max_distance = s->t5 ? 128 : 0};
+                                        .bias         = s->t5         ? FL_BIAS_T5_BUCKETS
+                                                        : s->alibi    ? FL_BIAS_ALIBI
+                                                        : s->relative ? FL_BIAS_DISENTANGLED
+                                                                      : FL_BIAS_NONE,
+                                        .buckets      = s->t5               ? 32
+                                                        : s->relative == 16 ? 16
+                                                                            : 0,
+                                        .max_distance = s->t5               ? 128
+                                                        : s->relative == 16 ? 64
+                                                                            : s->relative};
     if (s->rope_dims > 0) {
         e->desc.rope[0] = (fl_rope){.theta = s->theta, .dims = s->rope_dims};
         e->desc.rope[1] = (fl_rope){.theta = s->theta * 16.0, .dims = s->rope_dims};
@@ -325,8 +337,42 @@ static inline void toy_heads(const fl_encoder *e, const fl_layer_desc *l, double
     }
 }
 
+/* DeBERTa's row of key - query, from transformers' make_log_bucket_position (5.24.0, 16 buckets over
+ * 64): distances to 9 count singly, then 11, 15, 20, 27, 35, 47, 64. */
+static inline size_t toy_row(const fl_encoder *e, ptrdiff_t distance) {
+    static const ptrdiff_t edge[] = {11, 15, 20, 27, 35, 47, 64};
+    const bool             log    = e->desc.distance[0].buckets == 16;
+    ptrdiff_t span = log ? 16 : (ptrdiff_t)e->desc.distance[0].max_distance, step = labs(distance);
+    if (log) {
+        step = step < 10 ? step : 9;
+        for (size_t i = 0; i < sizeof edge / sizeof *edge; i++) {
+            step += labs(distance) >= edge[i];
+        }
+    }
+    ptrdiff_t row = distance < 0 ? span + step : span - step;
+    return (size_t)(row < 0 ? 0 : row < 2 * span ? row : 2 * span - 1);
+}
+
+/* Keys and queries of its table: [rows, heads * head_dim] each. */
+static inline void toy_relative(const fl_encoder *e, const fl_tensor *w, double *k, double *q) {
+    const fl_encoder_desc *d    = &e->desc;
+    size_t                 rows = fl_relative_rows(d), inner = (size_t)d->heads * d->head_dim;
+    double                *table = malloc(rows * d->hidden * 8);
+    for (size_t i = 0; i < rows * d->hidden; i++) {
+        table[i] = toy_at(&e->global[FL_SLOT_RELATIVE], i);
+    }
+    toy_norm(FL_NORM_LAYER, table, rows, d->hidden, d->hidden, d->norm_eps,
+             &e->global[FL_SLOT_RELATIVE_NORM_W], &e->global[FL_SLOT_RELATIVE_NORM_B]);
+    const fl_tensor *of_k = &w[d->relative_shared ? FL_LAYER_K_W : FL_LAYER_RELATIVE_K_W];
+    const fl_tensor *of_q = &w[d->relative_shared ? FL_LAYER_Q_W : FL_LAYER_RELATIVE_Q_W];
+    toy_linear(table, rows, d->hidden, inner, of_k, of_k + 1, k);
+    toy_linear(table, rows, d->hidden, inner, of_q, of_q + 1, q);
+    free(table);
+}
+
 static inline void toy_attention(const fl_encoder *e, const fl_layer_desc *l, const double *q,
-                                 const double *k, const double *v, size_t n, double *out) {
+                                 const double *k, const double *v, const double *pos_k,
+                                 const double *pos_q, size_t n, double *out) {
     size_t  d = e->desc.head_dim, heads = e->desc.heads, kv_heads = e->desc.kv_heads;
     size_t  inner = d * heads, kv_inner = d * kv_heads;
     double *s = malloc(n * sizeof *s);
@@ -335,9 +381,12 @@ static inline void toy_attention(const fl_encoder *e, const fl_layer_desc *l, co
         for (size_t i = 0; i < n; i++) {
             double top = -INFINITY, sum = 0.0;
             for (size_t j = 0; j < n; j++) {
-                s[j] = 0.0;
+                size_t row = pos_k ? toy_row(e, (ptrdiff_t)j - (ptrdiff_t)i) * inner + h * d : 0;
+                s[j]       = 0.0;
                 for (size_t c = 0; c < d; c++) {
-                    s[j] += q[i * inner + h * d + c] * k[j * kv_inner + kv * d + c];
+                    double of_q = q[i * inner + h * d + c], of_k = k[j * kv_inner + kv * d + c];
+                    s[j] += of_q * of_k;
+                    s[j] += pos_k ? of_q * pos_k[row + c] + of_k * pos_q[row + c] : 0.0;
                 }
                 s[j] =
                     s[j] * (double)e->desc.attention_scale +
@@ -382,7 +431,14 @@ static inline void toy_attend(const fl_encoder *e, const fl_layer_desc *l, const
     toy_linear(z, n, hidden, kv_inner, &w[FL_LAYER_V_W], &w[FL_LAYER_V_B], v);
     toy_heads(e, l, q, n, e->desc.heads, &w[FL_LAYER_Q_NORM_W]);
     toy_heads(e, l, k, n, e->desc.kv_heads, &w[FL_LAYER_K_NORM_W]);
-    toy_attention(e, l, q, k, v, n, a);
+    double *pos_k = NULL, *pos_q = NULL;
+    if (e->desc.distance[0].bias == FL_BIAS_DISENTANGLED) {
+        pos_k = malloc(fl_relative_rows(&e->desc) * inner * 8);
+        pos_q = malloc(fl_relative_rows(&e->desc) * inner * 8);
+        toy_relative(e, w, pos_k, pos_q);
+    }
+    toy_attention(e, l, q, k, v, pos_k, pos_q, n, a);
+    free(pos_k), free(pos_q);
     toy_linear(a, n, inner, hidden, &w[FL_LAYER_O_W], &w[FL_LAYER_O_B], out);
     free(q), free(k), free(v), free(a);
 }

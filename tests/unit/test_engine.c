@@ -139,7 +139,10 @@ static const toy_spec families[] = {
     {SIZES, .norm = FL_NORM_RMS, .place = FL_NORM_PRE, .final_norm = true, .kv_heads = 1,
      .causal = true, .window = 100, .glu = FL_MLP_GLU, .bare_embeddings = true,
      .no_positions = true, .rope_dims = 16, .theta = 10000.0,
-     .activation = FL_ACT_SILU}, /* Mistral */
+     .activation = FL_ACT_SILU},                   /* Mistral */
+    {SIZES, .relative = 16, .no_positions = true}, /* DeBERTa v3 */
+    {SIZES, .relative = 40, .no_positions = true,
+     .type = true}, /* with a table of its own in each layer */
 };
 
 Test(engine, every_kind_of_family_on_every_instruction_set) {
@@ -221,6 +224,10 @@ static toy_spec random_spec(uint64_t *state) {
     s.map             = toy_draw(state, 4) == 0;
     s.window          = toy_draw(state, 2) ? 1 + toy_draw(state, 40) : 0;
     s.alternate       = !s.t5 && toy_draw(state, 2);
+    if (!s.t5 && !s.alibi && s.qk_norm == FL_QK_NORM_NONE && s.heads == s.kv_heads) {
+        s.relative  = toy_draw(state, 2) ? 16 : 1 + toy_draw(state, 60);
+        s.alternate = false;
+    }
     return s;
 }
 

@@ -68,6 +68,19 @@ static const toy_spec third = {.layers        = 3,
                                .pooling       = {FL_POOL_CLS},
                                .pooling_count = 1};
 
+/* Scores of content and distance; some texts are longer than the queries that attention takes at a time. */
+static const toy_spec fourth = {.layers        = 2,
+                                .hidden        = 72,
+                                .heads         = 3,
+                                .head_dim      = 24,
+                                .mlp           = 200,
+                                .vocab         = 90,
+                                .positions     = 512,
+                                .relative      = 16,
+                                .no_positions  = true,
+                                .pooling       = {FL_POOL_CLS},
+                                .pooling_count = 1};
+
 typedef struct corpus {
     uint32_t length[TEXTS];
     int32_t  ids[TEXTS][LONGEST];
@@ -181,12 +194,16 @@ Test(engine_bytes, same_text_same_bytes_whatever_the_kind_of_layer) {
     check_isa(&other, "int16", "auto", 4, FEW);
     check_isa(&other, "bf16", "auto", 4, FEW);
     check_isa(&third, "fp32", "auto", 5, ROUNDS);
+    check_isa(&fourth, "fp32", "auto", 5, ROUNDS);
+    check_isa(&fourth, "int8", "auto", 4, FEW);
+    check_isa(&fourth, "bf16", "auto", 4, FEW);
     check_isa(&rounded, "int8", "auto", 4, FEW);
     check_isa(&rounded, "int16", "auto", 4, FEW);
     check_isa(&rounded, "bf16", "auto", 4, FEW);
     for (size_t at = 0; toy_each_isa(&at, &isa);) {
         check_isa(&other, "fp32", isa, 2, FEW);
         check_isa(&third, "fp32", isa, 2, FEW);
+        check_isa(&fourth, "fp32", isa, 2, FEW);
     }
 }
 
@@ -227,6 +244,7 @@ Test(engine_bytes, a_pooled_row_alone_has_the_bytes_it_has_among_all) {
     toy_spec rounded = third;
     rounded.experts  = 0;
     check_few(&spec, "fp32", FL_POOL_CLS);
+    check_few(&fourth, "fp32", FL_POOL_CLS);
     check_few(&spec, "int8", FL_POOL_CLS);
     check_few(&spec, "int16", FL_POOL_LAST_TOKEN);
     check_few(&spec, "bf16", FL_POOL_CLS);

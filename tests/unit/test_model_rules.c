@@ -135,6 +135,33 @@ Test(
         cr_expect_eq(value(&e, alibi, 8 + h, 1), -half[h]);
 }
 
+/* transformers' make_log_bucket_position (5.24.0): of 256 over 512 and 16 over 64, the steps of some distances. */
+Test(model_rules, deberta_rows) {
+    static const struct {
+        uint32_t  buckets, most;
+        ptrdiff_t distance;
+        uint32_t  step;
+    } cases[] = {{256, 512, 1, 1},     {256, 512, 128, 128}, {256, 512, 131, 131},
+                 {256, 512, 200, 169}, {256, 512, 255, 192}, {256, 512, 256, 192},
+                 {256, 512, 400, 233}, {256, 512, 505, 254}, {256, 512, 506, 255},
+                 {256, 512, 900, 255}, {16, 64, 9, 9},       {16, 64, 10, 9},
+                 {16, 64, 11, 10},     {16, 64, 34, 13},     {16, 64, 35, 14},
+                 {16, 64, 47, 15},     {0, 24, 23, 23},      {0, 24, 24, 23}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_encoder_desc d    = {.distance = {{.bias         = FL_BIAS_DISENTANGLED,
+                                              .buckets      = cases[i].buckets,
+                                              .max_distance = cases[i].most}}};
+        const uint32_t  span = fl_relative_span(&d);
+        cr_expect_eq(fl_distance_row(&d, 0), span);
+        cr_expect_eq(fl_distance_row(&d, -cases[i].distance), span + cases[i].step, "%zu", i);
+    }
+    const fl_encoder_desc d = {
+        .distance = {{.bias = FL_BIAS_DISENTANGLED, .buckets = 16, .max_distance = 64}}};
+    cr_expect_eq(fl_distance_row(&d, 15), 5); /* a key after its query */
+    cr_expect_eq(fl_distance_row(&d, 63), 1);
+    cr_expect_eq(fl_distance_row(&d, 900), 0);
+}
+
 Test(model_rules, a_rule_says_which_keys_are_seen) {
     static const struct {
         fl_distance rule;

@@ -238,6 +238,27 @@ Test(prediction, causal_layers) {
     check_all(&spec, "fp32", shapes, sizeof shapes / sizeof *shapes);
 }
 
+/* Scores of content and distance, of texts longer than the queries that are taken at a time. */
+Test(prediction, disentangled_layers) {
+    const toy_spec spec     = {.layers        = 2,
+                               .hidden        = 96,
+                               .heads         = 3,
+                               .head_dim      = 32,
+                               .mlp           = 400,
+                               .vocab         = 50,
+                               .positions     = 1024,
+                               .relative      = 256,
+                               .no_positions  = true,
+                               .pooling       = {FL_POOL_MEAN},
+                               .pooling_count = 1};
+    const shape    longer[] = {{1, 1024, EQUAL}, {1, 300, EQUAL}};
+    const shape    shapes[] = {
+           {1, 1024, EQUAL}, {1, 20, EQUAL}, {2, 700, EQUAL}, {64, 12, EQUAL}, {64, 100, MIXED}};
+    check_all(&spec, "fp32", shapes, sizeof shapes / sizeof *shapes);
+    check_all(&spec, "int8", shapes, sizeof shapes / sizeof *shapes);
+    check_usual(&spec, "fp32", 128, longer, sizeof longer / sizeof *longer);
+}
+
 /* Rows on their way through experts, and heads that are normed side by side. */
 Test(prediction, experts_and_norms_over_all_heads) {
     const toy_spec spec     = {.layers        = 2,

@@ -51,8 +51,9 @@ static const fl_encoder_caps caps = {
                 FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM |
                 FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_QK_NORM_WIDE | FL_CAN_GROUPED |
                 FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL | FL_CAN_WINDOW |
-                FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_SEGMENTS |
-                FL_CAN_VOCABULARY | FL_CAN_ADAPTERS | FL_CAN_LATE};
+                FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_DISENTANGLED | FL_CAN_MIXED_RULES |
+                FL_CAN_EXPERTS | FL_CAN_SEGMENTS | FL_CAN_VOCABULARY | FL_CAN_ADAPTERS |
+                FL_CAN_LATE};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
@@ -104,6 +105,7 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->inner       = d->heads * e->head16;
     e->q_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
     e->k_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
+    e->relative16  = fl_cpu_pad(fl_relative_rows(d));
     e->experts16   = fl_cpu_pad(most_experts(d));
     e->chunks      = (e->mlp16 + FL_CPU_CHUNK - 1) / FL_CPU_CHUNK;
     e->rows_max    = rows_for(e, l2_bytes);
@@ -157,6 +159,7 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
         s->middle  = fl_cpu_place(base, &used, e->rows_max * FL_CPU_CHUNK, real);
         s->attention = fl_cpu_place(
             base, &used, fl_cpu_attention_scratch(e->q_run, longest, longest, e->head16), real);
+        s->relative = fl_cpu_place(base, &used, fl_cpu_disentangled_scratch(e, e->block_max), real);
         s->expert.chance =
             fl_cpu_place(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
         s->expert.in  = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);

@@ -5,6 +5,7 @@
  *   pack.c      weights of the model files -> panels in the order in which cpu_forward.c reads them
  *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; cpu_calibrate.c what the
  *               channels are scaled by
+ *   disentangled.c  DeBERTa's attention
  *   cpu_plan.c      a batch -> blocks of whole texts, and who runs them
  *   cpu_forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; cpu_layers.c
  *               what stands between
@@ -67,7 +68,8 @@ typedef struct fl_cpu_layer {
     const float *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
                                           channel; the weights hold the inverse */
     const fl_cpu_sight *sight;
-    const fl_cpu_rope  *rope; /* NULL: none */
+    const fl_cpu_rope  *rope;          /* NULL: none */
+    const float        *pos_k, *pos_q; /* DeBERTa: disentangled.c */
 } fl_cpu_layer;
 
 /* Rows of narrow numbers (fl_quantize). */
@@ -112,6 +114,7 @@ typedef struct fl_cpu_scratch {
     float *pair;      /* gated MLPs: [rows_max, 32] a panel of the gate and one of up */
     float *middle;    /* [rows_max, FL_CPU_CHUNK] */
     float *attention; /* fl_cpu_attention_scratch */
+    float *relative;  /* fl_cpu_disentangled_scratch */
     float *joined;    /* [k, v][FL_CPU_PROMPT_TEXT, head16] of a text with a prompt that is kept */
     fl_cpu_expert_rows expert; /* where some layer has experts */
     float *most; /* vocabulary head: [rows_max, wide16] the largest logits of so many texts */
@@ -158,6 +161,7 @@ struct fl_engine {
     size_t q_run;          /* of which so many are computed at a time */
     size_t inner;          /* heads * head16 */
     size_t q_wide, k_wide; /* norms over all heads: heads * head_dim, padded; else 0 */
+    size_t relative16;     /* columns of distances, padded (DeBERTa); else 0 */
     size_t experts16;      /* of the layer with most experts; 0: none has any */
     size_t expert_rows;    /* rows that an expert takes at a time */
     bool   gated, pre;     /* the MLP; norms in front of the blocks */
@@ -176,11 +180,13 @@ struct fl_engine {
     const float *project, *project_bias; /* embed16 to hidden16, float32 panels; NULL for none */
     const float *mlm,
         *mlm_bias; /* vocabulary head: hidden16 to embed16, float32 panels; NULL: none, or a bare one */
-    fl_cpu_norm   mlm_norm;
-    const float  *decoder, *decoder_bias; /* embed16 to the vocabulary; NULL: no head */
-    fl_cpu_rope   rope[FL_RULES_MAX];     /* as the descriptor has them */
-    fl_cpu_sight  sight[FL_RULES_MAX];
-    size_t        bias_stride;
+    fl_cpu_norm  mlm_norm;
+    const float *decoder, *decoder_bias; /* embed16 to the vocabulary; NULL: no head */
+    fl_cpu_rope  rope[FL_RULES_MAX];     /* as the descriptor has them */
+    fl_cpu_sight sight[FL_RULES_MAX];
+    size_t       bias_stride;
+    const int32_t
+        *column; /* DeBERTa: [2 max_length - 1] of a distance, 0 at max_length - 1; rising */
     fl_cpu_layer *layers;  /* owned [layers] */
     void         *weights; /* owned: fl_big_alloc */
     size_t        weights_bytes;
@@ -277,6 +283,14 @@ fl_cpu_rows fl_cpu_place_rows(const fl_engine *engine, char *base, size_t *used,
 
 /* cpu_engine.c: a batch through plan and team; `bad_text` tells. */
 void fl_cpu_run_batch(fl_engine *engine, const fl_batch *batch);
+
+/* disentangled.c: the attention of `all`, whose bias it makes, from query head `head` on, by the kernel `run`; and
+ * the floats of scratch for texts of n tokens. */
+enum { FL_CPU_RELATIVE_ROWS = 96 /* queries that the kernel is given at a time */ };
+void   fl_cpu_attend_disentangled(const fl_engine *engine, const fl_cpu_layer *layer, size_t head,
+                                  const fl_attention *all, void (*run)(const fl_attention *),
+                                  float              *scratch);
+size_t fl_cpu_disentangled_scratch(const fl_engine *engine, size_t n);
 
 /* cpu_plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);

@@ -229,6 +229,19 @@ static void join_prompt(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t 
     *v = behind;
 }
 
+/* Query heads `first` and on. */
+static void run_attention(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t first,
+                          const fl_attention *at) {
+    const fl_engine *e                   = c->engine;
+    void (*narrow)(const fl_attention *) = format_of(e)->attention;
+    void (*run)(const fl_attention *)    = narrow ? narrow : e->kernels->attention;
+    if (layer->pos_k) {
+        fl_cpu_attend_disentangled(e, layer, first, at, run, c->at.relative);
+    } else {
+        run(at);
+    }
+}
+
 /* Attention of these heads over every text of the block, to context. */
 static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k) {
     const fl_engine    *e     = c->engine;
@@ -236,8 +249,6 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
     const float        *bias  = sight->bias ? sight->bias + h->first * e->bias_stride : NULL;
     bool                few   = h->q_rows < h->tokens;
     size_t              row = 0, q_row = 0;
-    void (*narrow)(const fl_attention *) = format_of(e)->attention;
-    void (*run)(const fl_attention *)    = narrow ? narrow : e->kernels->attention;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         size_t n = fl_cpu_length(e, t), rows = few ? 1 : n, keys = fl_cpu_keys(e, t);
         size_t known = fl_cpu_shared(e, t);
@@ -264,7 +275,8 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
                            .out        = c->at.context + q_row * e->inner + h->first * e->head16,
                            .out_stride = e->inner,
                            .out_head   = e->head16,
-                           .bias       = bias ? bias + e->max_length - 1 : NULL,
+                           .bias       = bias ? bias + e->max_length - 1 - first : NULL,
+                           .bias_row   = -1,
                            .bias_head  = e->bias_stride,
                            .scratch    = c->at.attention,
                            .heads      = h->count,
@@ -274,14 +286,15 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
                            .rows       = rows < keys ? rows : keys,
                            .before     = sight->before,
                            .after      = sight->after};
-        run(&at);
+        run_attention(c, layer, h->first, &at);
         if (keys < n) { /* tokens that nothing attends to see all that are attended to */
             at.q += keys * at.q_stride;
             at.out += keys * at.out_stride;
+            at.bias   = at.bias ? at.bias - keys : NULL;
             at.first  = keys;
             at.rows   = n - keys;
             at.before = at.after = FL_CPU_ALL;
-            run(&at);
+            run_attention(c, layer, h->first, &at);
         }
         row += n;
         q_row += rows;

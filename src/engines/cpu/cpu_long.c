@@ -37,6 +37,8 @@ static size_t lay_out(const fl_engine *e, size_t length, char *base, fl_cpu_scra
         size_t plain = fl_cpu_attention_scratch(heads, length, length, e->head16);
         s.head       = fl_cpu_place(base, &used, rows * e->head16, real);
         s.attention  = fl_cpu_place(base, &used, heads > 0 ? plain : 0, real);
+        s.relative =
+            fl_cpu_place(base, &used, heads > 0 ? fl_cpu_disentangled_scratch(e, length) : 0, real);
         if (out != NULL) {
             out[i]           = e->scratch[i];
             out[i].x         = s.x;
@@ -46,6 +48,7 @@ static size_t lay_out(const fl_engine *e, size_t length, char *base, fl_cpu_scra
             out[i].x_narrow  = s.x_narrow;
             out[i].head      = s.head;
             out[i].attention = s.attention;
+            out[i].relative  = s.relative;
         }
     }
     return used;

@@ -115,6 +115,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
         count_floats(&t, s->attention,
                      n ? fl_cpu_attention_scratch(heads, longest, longest, e->head16) : 0);
+        count_floats(&t, s->relative, n ? fl_cpu_disentangled_scratch(e, longest) : 0);
         count_floats(&t, s->expert.chance, expert * e->experts16);
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);

@@ -83,7 +83,7 @@ typedef struct fl_gemm {
 
 /* Attention over one text of the query heads that share a key and value head.
  *
- *   s[i][j] = q[i] · k[j] + (bias ? bias[j - i] : 0)      the 1/√d is already in the query weights
+ *   s[i][j] = q[i] · k[j] + (bias ? bias[(i - first) bias_row + j] : 0)   1/√d is in the query weights
  *   out[i]  = Σ_j softmax(s[i])[j] v[j]                   over the keys j that token i sees
  *
  *   Token i sees the keys from i - before to i + after that exist: before = after = FL_CPU_ALL is the
@@ -99,10 +99,12 @@ typedef struct fl_attention {
     size_t       kv_stride; /* floats from row to row of k and v */
     float       *out;       /* [heads][rows, d] */
     size_t       out_stride, out_head;
-    const float *bias; /* distance 0; readable for -(n - 1) … n + 15; or NULL */
-    size_t       bias_head;
-    float       *scratch; /* fl_cpu_attention_scratch(heads, rows, n, d) floats */
-    size_t       heads, n, d, first, rows, before, after;
+    const float
+             *bias; /* of query `first` and key 0, readable to key n + 15 of every query; or NULL */
+    ptrdiff_t bias_row;  /* to the next query's: -1 where distance alone decides, j - i … */
+    size_t    bias_head; /* … and to the next head's */
+    float    *scratch;   /* fl_cpu_attention_scratch(heads, rows, n, d) floats */
+    size_t    heads, n, d, first, rows, before, after;
 } fl_attention;
 
 #define FL_CPU_ALL SIZE_MAX

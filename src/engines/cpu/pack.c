@@ -9,6 +9,7 @@
  *          is folded into the query's weights and bias, or where queries are normed, into the weights of
  *          that norm. Norms of 1 + w get the sum. A gate's panels stand in front of those of up, one
  *          by one, so that a product of two panels makes what is multiplied.
+ *          DeBERTa's keys and queries of distances are computed here, once, in float32.
  *          Narrow formats: the same panels column by column through quant.c or quant16.c.
  * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon
  *          as it is packed, so that the peak is one copy of the weights and not two.
@@ -65,6 +66,10 @@ static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *laye
     layer->qkv = take_bytes(at, parts * e->head16 / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16));
     layer->out = take_bytes(at, e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, e->inner));
     layer->mlp = take_bytes(at, (experts > 0 ? experts : 1) * fl_cpu_mlp(e));
+    if (e->relative16 > 0) {
+        layer->pos_k = take(at, e->relative16 * e->inner);
+        layer->pos_q = take(at, e->relative16 * e->inner);
+    }
     layer->qkv_bias = take(at, parts * e->head16);
     layer->out_bias = take(at, e->hidden16);
     if (d->qk_norm != FL_QK_NORM_NONE) {
@@ -462,6 +467,90 @@ static void pack_vocabulary(const fl_engine *e, const fl_tensor *global) {
                 e->desc.vocab, 1.0f, mutable(e->decoder_bias));
 }
 
+/* ---- DeBERTa's distances --------------------------------------------------------------------- */
+
+/* The table of distances from its end, normed: [relative16, hidden16]; NULL: no memory. */
+static float *read_relative(const fl_engine *e, const fl_tensor *global) {
+    const size_t n = fl_relative_rows(&e->desc), values = e->relative16 * e->hidden16;
+    float       *table = fl_big_alloc((values + 2 * e->hidden16) * sizeof *table);
+    fl_cpu_norm  norm  = {table + values, table + values + e->hidden16};
+    if (table == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        fl_tensor_to_f32(&global[FL_SLOT_RELATIVE], (n - 1 - i) * e->desc.hidden, e->desc.hidden,
+                         table + i * e->hidden16);
+    }
+    if (e->desc.relative_norm) {
+        fl_row_norm of = {.x        = table,
+                          .x_stride = e->hidden16,
+                          .y        = table,
+                          .y_stride = e->hidden16,
+                          .weight   = norm.weight,
+                          .bias     = norm.bias,
+                          .rows     = n,
+                          .n        = e->desc.hidden,
+                          .eps      = e->desc.norm_eps};
+        pack_norm(&global[FL_SLOT_RELATIVE_NORM_W], &global[FL_SLOT_RELATIVE_NORM_B], false,
+                  e->desc.hidden, 1.0f, &norm);
+        e->kernels->layer_norm(&of);
+    }
+    return table;
+}
+
+/* One head's panels of table · wᵀ + bias, scaled; room: a head of w, and what the product makes. */
+static void project_relative(const fl_engine *e, const float *table, const fl_tensor *w,
+                             const fl_tensor *bias, size_t head, float scale, float *room,
+                             float *out) {
+    size_t  d = e->desc.head_dim, panels = e->head16 / FL_CPU_LANES;
+    float  *added = room + e->head16 * e->hidden16, *rows = added + e->head16;
+    source  s = {.w     = w,
+                 .in    = e->desc.hidden,
+                 .row   = head * d,
+                 .rows  = d,
+                 .cols  = e->desc.hidden,
+                 .scale = scale};
+    fl_gemm g = {.a        = table,
+                 .a_stride = e->hidden16 * sizeof *table,
+                 .b        = room,
+                 .b_stride = e->hidden16 * FL_CPU_LANES * sizeof *room,
+                 .c        = rows,
+                 .c_stride = e->head16,
+                 .bias     = added,
+                 .rows     = e->relative16,
+                 .panels   = panels,
+                 .k        = e->hidden16};
+    memset(added, 0, e->head16 * sizeof *added);
+    pack_floats(&s, panels, e->hidden16, room);
+    pack_vector(bias, head * d, d, scale, added);
+    e->kernels->gemm(&g);
+    for (size_t i = 0; i < e->relative16; i++) {
+        float *to = out + (i / FL_CPU_LANES * e->head16) * FL_CPU_LANES + i % FL_CPU_LANES;
+        for (size_t k = 0; k < e->head16; k++) {
+            to[k * FL_CPU_LANES] = rows[i * e->head16 + k];
+        }
+    }
+}
+
+/* Floats that project_relative has room in. */
+static size_t relative_room(const fl_engine *e) {
+    return e->head16 * (e->hidden16 + 1 + e->relative16);
+}
+
+static void pack_relative(const fl_engine *e, const float *table, const fl_tensor *slot,
+                          const fl_cpu_layer *layer, float *room) {
+    const bool   shared = e->desc.relative_shared;
+    const size_t values = e->relative16 * e->head16;
+    for (size_t head = 0; head < e->desc.heads; head++) {
+        project_relative(e, table, &slot[shared ? FL_LAYER_K_W : FL_LAYER_RELATIVE_K_W],
+                         &slot[shared ? FL_LAYER_K_B : FL_LAYER_RELATIVE_K_B], head, 1.0f, room,
+                         mutable(layer->pos_k) + head * values);
+        project_relative(e, table, &slot[shared ? FL_LAYER_Q_W : FL_LAYER_RELATIVE_Q_W],
+                         &slot[shared ? FL_LAYER_Q_B : FL_LAYER_RELATIVE_Q_B], head,
+                         e->desc.attention_scale, room, mutable(layer->pos_q) + head * values);
+    }
+}
+
 /* What exists once, beside the tables. */
 static void pack_global(const fl_engine *e, const fl_tensor *global) {
     pack_norm(&global[FL_SLOT_EMBED_NORM_W], &global[FL_SLOT_EMBED_NORM_B], false,
@@ -491,10 +580,11 @@ typedef struct packing {
     const fl_encoder *encoder;
     size_t            chunks;
     atomic_size_t     next;
-    atomic_uint      *left;    /* [layers] chunks to do */
-    float            *columns; /* narrow formats: [threads][17 * most], see read_columns */
-    size_t            most;    /* steps of k of the longest product */
-    bool              again;   /* only what x goes into */
+    atomic_uint      *left;            /* [layers] chunks to do */
+    float            *columns;         /* narrow formats: [threads][17 * most], see read_columns */
+    size_t            most;            /* steps of k of the longest product */
+    float            *relative, *room; /* DeBERTa: its table, and relative_room for each thread */
+    bool              again;           /* only what x goes into */
 } packing;
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
@@ -503,10 +593,14 @@ static void release(const fl_tensor *slot, fl_layer_slot which) {
     }
 }
 
-static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot,
-                                 const fl_cpu_layer *layer, float *columns, bool again) {
+static void pack_attention_piece(const packing *work, const fl_tensor *slot,
+                                 const fl_cpu_layer *layer, float *columns, float *room) {
+    const fl_engine *e = work->engine;
     pack_attention(e, slot, layer, columns);
-    if (!again) {
+    if (work->relative) {
+        pack_relative(e, work->relative, slot, layer, room);
+    }
+    if (!work->again) {
         pack_out(e, slot, layer, columns);
         pack_norms(e, slot, layer);
         pack_router(e, slot, layer);
@@ -515,6 +609,8 @@ static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot,
     release(slot, FL_LAYER_K_W);
     release(slot, FL_LAYER_V_W);
     release(slot, FL_LAYER_O_W);
+    release(slot, FL_LAYER_RELATIVE_Q_W);
+    release(slot, FL_LAYER_RELATIVE_K_W);
 }
 
 static void pack_mlp_piece(const packing *work, const fl_tensor *slot, size_t index, size_t piece,
@@ -558,11 +654,20 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
             continue; /* is_repeated */
         }
         if (i % per == 0) {
-            pack_attention_piece(e, slot, &e->layers[l], columns, work->again);
+            pack_attention_piece(work, slot, &e->layers[l], columns,
+                                 work->room ? work->room + member * relative_room(e) : NULL);
         } else {
             pack_mlp_piece(work, slot, l, i % per - 1, columns);
         }
     }
+}
+
+static void free_packing(packing *work) {
+    const fl_engine *e = work->engine;
+    fl_free(work->left);
+    fl_free(work->columns);
+    fl_big_free(work->relative, (e->relative16 + 2) * e->hidden16 * sizeof(float));
+    fl_big_free(work->room, e->threads * relative_room(e) * sizeof(float));
 }
 
 /* All pieces, by the whole team. */
@@ -574,9 +679,13 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
         work.most    = work.most > FL_CPU_CHUNK ? work.most : FL_CPU_CHUNK;
         work.columns = fl_alloc_array(engine->threads * COLUMN_ROWS * work.most, sizeof(float));
     }
-    if (work.left == NULL || (engine->format != FL_CPU_FP32 && work.columns == NULL)) {
-        fl_free(work.left);
-        fl_free(work.columns);
+    if (engine->relative16 > 0 && !again) {
+        work.relative = read_relative(engine, encoder->global);
+        work.room     = fl_big_alloc(engine->threads * relative_room(engine) * sizeof(float));
+    }
+    if (work.left == NULL || (engine->format != FL_CPU_FP32 && work.columns == NULL) ||
+        (engine->relative16 > 0 && !again && (work.relative == NULL || work.room == NULL))) {
+        free_packing(&work);
         return fl_fail_nomem(error, engine->threads * COLUMN_ROWS * work.most * sizeof(float),
                              "packing weights");
     }
@@ -585,8 +694,7 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
         atomic_init(&work.left[i], (unsigned)(work.chunks * (experts > 0 ? experts : 1)));
     }
     fl_team_run(engine->team, pack_some, &work);
-    fl_free(work.left);
-    fl_free(work.columns);
+    free_packing(&work);
     return FLETCH_OK;
 }
 

@@ -4,8 +4,8 @@
  *
  * Role     pack.c lets them be laid out at the head of its arena and filled once when the engine opens.
  * Method   Position and type rows are added into one table. Which keys a token sees needs no table; what is
- *          added to a score is spread out per head and distance. Tables are as long as the longest text
- *          that the engine was opened for.
+ *          added to a score is spread out per head and distance; DeBERTa has the column of a distance.
+ *          Tables are as long as the longest text that the engine was opened for.
  * Proof    tests/unit/test_engine*.c. */
 #include <string.h>
 
@@ -59,11 +59,15 @@ size_t fl_cpu_lay_out_tables(fl_engine *e, const fl_encoder *encoder, float *bas
         fl_cpu_sight      *sight = &e->sight[i];
         sight->before            = first == -PTRDIFF_MAX ? FL_CPU_ALL : (size_t)-first;
         sight->after             = last == PTRDIFF_MAX ? FL_CPU_ALL : (size_t)last;
-        sight->bias =
-            rule->bias == FL_BIAS_NONE ? NULL : take(base, &used, e->desc.heads * e->bias_stride);
-        e->rope[i].dims   = dims;
-        e->rope[i].cosine = dims ? take(base, &used, angles) : NULL;
-        e->rope[i].sine   = dims ? take(base, &used, angles) : NULL;
+        sight->bias              = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED
+                                       ? NULL
+                                       : take(base, &used, e->desc.heads * e->bias_stride);
+        e->rope[i].dims          = dims;
+        e->rope[i].cosine        = dims ? take(base, &used, angles) : NULL;
+        e->rope[i].sine          = dims ? take(base, &used, angles) : NULL;
+    }
+    if (e->relative16 > 0) {
+        e->column = (const int32_t *)(const void *)take(base, &used, 2 * e->max_length - 1);
     }
     return used;
 }
@@ -83,6 +87,16 @@ static void spread_bias(const fl_engine *e, const fl_encoder *encoder, size_t ru
             mutable(e->sight[rule].bias)[at] =
                 fl_distance_value(encoder, &e->desc.distance[rule], head, distance);
         }
+    }
+}
+
+/* The rows of DeBERTa's table from its end: columns rise with key - query. */
+static void fill_columns(const fl_engine *e) {
+    ptrdiff_t reach  = (ptrdiff_t)e->max_length - 1;
+    int32_t  *column = (int32_t *)(uintptr_t)e->column + reach;
+    for (ptrdiff_t distance = -reach; distance <= reach; distance++) {
+        column[distance] =
+            (int32_t)(fl_relative_rows(&e->desc) - 1 - fl_distance_row(&e->desc, distance));
     }
 }
 
@@ -114,6 +128,9 @@ void fl_cpu_fill_tables(const fl_engine *e, const fl_encoder *encoder) {
     }
     if (e->positions && e->desc.segments) {
         add_positions(e, encoder, mutable(e->positions) + fl_cpu_segment_row(e) * e->embed16, 1);
+    }
+    if (e->column) {
+        fill_columns(e);
     }
     for (size_t i = 0; i < FL_RULES_MAX; i++) {
         if (e->sight[i].bias) {

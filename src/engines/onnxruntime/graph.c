@@ -37,7 +37,8 @@ static const fl_encoder_caps caps = {
     .features = FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE | FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM |
                 FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
                 FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL |
-                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
+                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_DISENTANGLED |
+                FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
 
@@ -205,9 +206,8 @@ static fl_value positions(fl_graph *g) {
                    fl_graph_op2(g, "Min", row, fl_graph_int(g, (int64_t)table.rows - 1)));
 }
 
-/* x Wᵀ + b; the bias's slot follows the weight's */
-static fl_value linear(fl_graph *g, const fl_tensor *slots, int w, fl_value x, uint64_t out,
-                       uint64_t in, const char *what) {
+fl_value fl_graph_linear(fl_graph *g, const fl_tensor *slots, int w, fl_value x, uint64_t out,
+                         uint64_t in, const char *what) {
     fl_weight   weight = {.tensor = &slots[w], .rows = out, .columns = in, .what = what};
     fl_weight   bias   = {.tensor = &slots[w + 1], .columns = out, .optional = true, .what = what};
     fl_operator op     = {.kind = "Gemm", .attribute = {FL_INT("transB", 1)}};
@@ -249,7 +249,8 @@ static fl_value embed(fl_graph *g) {
     if (d->embedding == d->hidden)
         return fl_graph_op2(g, "Reshape", x, g->hidden2);
     x = fl_graph_op2(g, "Reshape", x, fl_graph_ints(g, (int64_t[]){-1, d->embedding}, 2));
-    return linear(g, global, FL_SLOT_PROJECT_W, x, d->hidden, d->embedding, "embedding projection");
+    return fl_graph_linear(g, global, FL_SLOT_PROJECT_W, x, d->hidden, d->embedding,
+                           "embedding projection");
 }
 
 static fl_value activation(fl_graph *g, fl_value x) {
@@ -270,24 +271,24 @@ static fl_value attention(fl_graph *g, uint32_t index, fl_value x) {
     const fl_encoder_desc *d       = g->desc;
     const fl_tensor       *slots   = g->encoder->layer[index];
     uint64_t               q_width = fl_q_width(d), kv_width = fl_kv_width(d);
-    fl_value               q    = linear(g, slots, FL_LAYER_Q_W, x, q_width, d->hidden, "query");
-    fl_value               k    = linear(g, slots, FL_LAYER_K_W, x, kv_width, d->hidden, "key");
-    fl_value               v    = linear(g, slots, FL_LAYER_V_W, x, kv_width, d->hidden, "value");
-    fl_value               seen = fl_graph_attention(g, index, q, k, v);
-    return linear(g, slots, FL_LAYER_O_W, seen, d->hidden, q_width, "attention output");
+    fl_value q    = fl_graph_linear(g, slots, FL_LAYER_Q_W, x, q_width, d->hidden, "query");
+    fl_value k    = fl_graph_linear(g, slots, FL_LAYER_K_W, x, kv_width, d->hidden, "key");
+    fl_value v    = fl_graph_linear(g, slots, FL_LAYER_V_W, x, kv_width, d->hidden, "value");
+    fl_value seen = fl_graph_attention(g, index, q, k, v);
+    return fl_graph_linear(g, slots, FL_LAYER_O_W, seen, d->hidden, q_width, "attention output");
 }
 
 static fl_value mlp(fl_graph *g, uint32_t index, fl_value x) {
     const fl_tensor *slots  = g->encoder->layer[index];
     uint64_t         hidden = g->desc->hidden, width = g->desc->intermediate;
-    fl_value         up = linear(g, slots, FL_LAYER_UP_W, x, width, hidden, "MLP's first");
+    fl_value         up = fl_graph_linear(g, slots, FL_LAYER_UP_W, x, width, hidden, "MLP's first");
     if (g->desc->mlp == FL_MLP_GLU) {
-        fl_value gate = linear(g, slots, FL_LAYER_GATE_W, x, width, hidden, "MLP's gate");
+        fl_value gate = fl_graph_linear(g, slots, FL_LAYER_GATE_W, x, width, hidden, "MLP's gate");
         up            = fl_graph_op2(g, "Mul", activation(g, gate), up);
     } else {
         up = activation(g, up);
     }
-    return linear(g, slots, FL_LAYER_DOWN_W, up, hidden, width, "MLP's second");
+    return fl_graph_linear(g, slots, FL_LAYER_DOWN_W, up, hidden, width, "MLP's second");
 }
 
 typedef fl_value (*block_fn)(fl_graph *g, uint32_t index, fl_value x);

@@ -44,6 +44,10 @@ typedef struct fl_graph {
     /* by rule of distance, what is added to the scores: [1 or batch, heads or 1, 1 or sequence,
        sequence]; by RoPE its numbers, [sequence, 1, dims / 2] in the graph's type */
     fl_value bias[FL_RULES_MAX], cosine[FL_RULES_MAX], sine[FL_RULES_MAX];
+    fl_value relative; /* DeBERTa: its table, [fl_relative_rows, hidden], normed */
+    /* … and the place of query i and key j among sequence * fl_relative_rows products, by query and by key:
+       [sequence, sequence] */
+    fl_value of_query, of_key;
     fl_value lengths; /* fused and masked: [batch] int32, tokens of a text */
     fl_value scale;   /* unfused: [] float32 */
     uint32_t longest; /* tokens: a power of two that no text, padded or not, goes beyond */
@@ -116,6 +120,10 @@ fl_value fl_graph_narrow(fl_graph *g, fl_value value);
 /* graph.c: a norm over the last axis; its bias's slot follows the weight's. */
 fl_value fl_graph_norm(fl_graph *g, fl_norm kind, fl_value x, const fl_tensor *weight,
                        uint64_t width, const char *what);
+
+/* graph.c: x Wᵀ + b of two axes; the bias's slot follows the weight's. */
+fl_value fl_graph_linear(fl_graph *g, const fl_tensor *slots, int w, fl_value x, uint64_t out,
+                         uint64_t in, const char *what);
 
 /* graph_attention.c: what all layers share, and one layer's softmax(q kᵀ scale + bias) v, q and k normed
  * and turned. q and the result are [batch * sequence, heads * head_dim], k and v likewise of kv_heads. */

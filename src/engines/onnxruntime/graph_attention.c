@@ -14,7 +14,8 @@
  *         each text's length. Elsewhere the mask is added as -65504, the most that still fits a
  *         half-precision number; keys that a window hides get the same.
  * Bias    A rule is one table by distance: wide[h, j - i + reach], of one head where all are alike; the
- *         graph gathers [heads or 1, sequence, sequence] from it.
+ *         graph gathers [heads or 1, sequence, sequence] from it. DeBERTa's is each layer's own: the products of
+ *         queries and of keys with the whole table, of which each score takes its two.
  * Memory  The wide tables: heads * (2 longest - 1) floats each, and longest * dims of angles, copied
  *         into the graph.
  * Threads A graph belongs to one caller. Proof: tests/golden/test_onnx_graph.py. */
@@ -59,9 +60,41 @@ static fl_value relative_bias(fl_graph *g, const fl_distance *rule) {
     return unsqueeze(g, fl_graph_gather(g, table, column, 1), 0);
 }
 
-/* Every token sees every key, and nothing is added. */
+/* Every token sees every key, and nothing is added that all layers share. */
 static bool is_plain(const fl_distance *rule) {
-    return rule->bias == FL_BIAS_NONE && !rule->causal && rule->window == 0;
+    return (rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED) && !rule->causal &&
+           rule->window == 0;
+}
+
+/* DeBERTa's table, and which products of a query or a key with it a score takes. */
+static void prepare_relative(fl_graph *g) {
+    const fl_encoder_desc *d     = g->desc;
+    const fl_tensor       *table = &g->encoder->global[FL_SLOT_RELATIVE];
+    const size_t           width = 2 * (size_t)g->longest - 1;
+    const fl_weight        all   = {.tensor  = table,
+                                    .rows    = fl_relative_rows(d),
+                                    .columns = d->hidden,
+                                    .what    = "relative position"};
+    int64_t               *row   = fl_alloc_array(width, sizeof *row);
+    if (row == NULL) {
+        g->status = fl_fail_nomem(g->error, width * sizeof *row, "a table of distances");
+        return;
+    }
+    for (size_t i = 0; i < width; i++)
+        row[i] = fl_distance_row(d, (ptrdiff_t)i - ((ptrdiff_t)g->longest - 1));
+    g->relative = fl_graph_weight_real(g, &all);
+    if (d->relative_norm)
+        g->relative =
+            fl_graph_norm(g, FL_NORM_LAYER, g->relative,
+                          &g->encoder->global[FL_SLOT_RELATIVE_NORM_W], d->hidden, all.what);
+    fl_value key = unsqueeze(g, g->places, 0), query = unsqueeze(g, g->places, 1);
+    fl_value column = fl_graph_op2(g, "Add", fl_graph_op2(g, "Sub", key, query),
+                                   fl_graph_int(g, (int64_t)g->longest - 1));
+    fl_value rows   = fl_graph_gather(g, fl_graph_ints(g, row, (unsigned)width), column, 0);
+    fl_value step   = fl_graph_int(g, (int64_t)all.rows);
+    g->of_query     = fl_graph_op2(g, "Add", rows, fl_graph_op2(g, "Mul", query, step));
+    g->of_key       = fl_graph_op2(g, "Add", rows, fl_graph_op2(g, "Mul", key, step));
+    fl_free(row);
 }
 
 /* Cosines and sines of one RoPE. */
@@ -131,13 +164,15 @@ void fl_graph_attention_prepare(fl_graph *g) {
     if (g->status < 0)
         return;
     prepare_rules(g);
+    if (fl_relative_span(d) > 0)
+        prepare_relative(g);
     if (g->fused && g->masked) {
         fl_value lengths =
             fl_graph_op2(g, "ReduceSum", g->mask, fl_graph_ints(g, (int64_t[]){1}, 1));
         lengths    = fl_graph_op2(g, "Reshape", lengths, fl_graph_ints(g, (int64_t[]){-1}, 1));
         g->lengths = fl_graph_cast(g, lengths, ONNX_I32);
     }
-    if (!g->fused)
+    if (!g->fused || fl_relative_span(d) > 0)
         g->scale = fl_graph_narrow(g, fl_graph_real(g, d->attention_scale));
     g->heads4 =
         fl_graph_concat(g, g->shape, fl_graph_ints(g, (int64_t[]){d->heads, d->head_dim}, 2));
@@ -211,8 +246,37 @@ static fl_value plain(fl_graph *g, fl_value bias, fl_value q, fl_value k, fl_val
     return fl_graph_transpose(g, context, 0, 2, 1, 3);
 }
 
+/* [batch, heads, sequence, sequence]: x (q or k) times what a projection of the table has for their distance. */
+static fl_value by_distance(fl_graph *g, uint32_t layer, fl_value x, fl_layer_slot projection,
+                            fl_value place) {
+    const fl_encoder_desc *d    = g->desc;
+    const int64_t          rows = (int64_t)fl_relative_rows(d);
+    fl_value table = fl_graph_linear(g, g->encoder->layer[layer], (int)projection, g->relative,
+                                     fl_q_width(d), d->hidden, "relative position");
+    table          = fl_graph_op2(g, "Reshape", table,
+                                  fl_graph_ints(g, (int64_t[]){1, rows, d->heads, d->head_dim}, 4));
+    table          = fl_graph_transpose(g, table, 0, 2, 3, 1);
+    x              = fl_graph_transpose(g, fl_graph_op2(g, "Reshape", x, g->heads4), 0, 2, 1, 3);
+    x              = fl_graph_op2(g, "Reshape", fl_graph_op2(g, "MatMul", x, table),
+                                  fl_graph_ints(g, (int64_t[]){0, 0, -1}, 3));
+    return fl_graph_gather(g, x, place, 2);
+}
+
+/* What DeBERTa adds to the scores of a layer. */
+static fl_value disentangled(fl_graph *g, uint32_t layer, fl_value mask, fl_value q, fl_value k) {
+    const bool shared = g->desc->relative_shared;
+    fl_value   bias   = fl_graph_op2(
+            g, "Add",
+            by_distance(g, layer, q, shared ? FL_LAYER_K_W : FL_LAYER_RELATIVE_K_W, g->of_query),
+            by_distance(g, layer, k, shared ? FL_LAYER_Q_W : FL_LAYER_RELATIVE_Q_W, g->of_key));
+    bias = fl_graph_op2(g, "Mul", bias, g->scale);
+    return mask.name[0] == '\0' ? bias : fl_graph_op2(g, "Add", bias, mask);
+}
+
 fl_value fl_graph_attention(fl_graph *g, uint32_t layer, fl_value q, fl_value k, fl_value v) {
-    fl_value bias    = g->bias[g->desc->layer[layer].distance];
+    fl_value bias = g->bias[g->desc->layer[layer].distance];
+    if (fl_relative_span(g->desc) > 0)
+        bias = disentangled(g, layer, bias, q, k);
     q                = heads_of(g, layer, q, FL_LAYER_Q_NORM_W, true);
     k                = heads_of(g, layer, k, FL_LAYER_K_NORM_W, false);
     v                = heads_of(g, layer, v, FL_LAYER_V_W, false);

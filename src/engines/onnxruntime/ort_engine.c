@@ -392,6 +392,8 @@ static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
     uint64_t               floats = run * (4 * hidden + 2 * mlp + (e->plans ? hidden + mlp : 0));
     if (fl_t5_rows(d) > 0) /* the bias itself, and the scores that it is added to */
         floats += (rows + 1) * d->heads * longest * longest;
+    if (fl_relative_span(d) > 0) /* the two products, what is taken of them, and the sum */
+        floats += rows * d->heads * longest * (3 * longest + 2 * fl_relative_rows(d));
     floats += floats / 20;
     if (e->plans && (uint64_t)texts * longest != tokens) /* plans of several shapes lie about */
         floats += floats * 2 / 5;

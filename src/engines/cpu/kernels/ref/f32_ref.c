@@ -111,7 +111,8 @@ static void attention_row(const fl_attention *at, size_t head, size_t row) {
     size_t       i     = at->first + row;
     size_t       low   = i > at->before ? i - at->before : 0;
     size_t       high  = at->n - i > at->after ? i + at->after + 1 : at->n;
-    const float *bias  = at->bias ? at->bias + head * at->bias_head - i : NULL; /* of key 0 */
+    const float *bias  = at->bias ? at->bias + head * at->bias_head + (ptrdiff_t)row * at->bias_row
+                                  : NULL; /* of key 0 */
     double      *value = (double *)(void *)at->scratch, top = -INFINITY, sum = 0.0, s[KEYS];
     for (size_t j = low, count; j < high; j += count) {
         count = next_scores(at, q, j, high, bias, s);

@@ -156,7 +156,7 @@ static inline void attention_head(const fl_attention *at, size_t head, size_t fr
         g.depth    = at->d;
         g.steps    = g.keys;
         g.out      = at->out + head * at->out_head + row * at->out_stride;
-        g.bias = at->bias ? at->bias + head * at->bias_head + (ptrdiff_t)g.low - (ptrdiff_t)g.first
+        g.bias = at->bias ? at->bias + head * at->bias_head + (ptrdiff_t)row * at->bias_row + g.low
                           : NULL;
         g.seen = seen ? seen + 2 * (head * at->rows + row) : NULL;
         run(&g);

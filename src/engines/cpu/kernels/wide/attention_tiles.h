@@ -58,10 +58,10 @@ FL_INLINE void score_tile(int rows, int panels, const group *g, size_t row, size
     wide_chain(rows, panels, g->q + row * g->q_stride, g->q_stride, g->panels + j * g->depth,
                FL_CPU_LANES, FL_CPU_LANES * g->depth, g->depth, acc, 0, NULL, 0);
     if (g->bias) {
-        const float *bias = g->bias + (ptrdiff_t)j - (ptrdiff_t)row;
-        FL_UNROLL for (int r = 0; r < rows; r++) { /* the next row is one further from every key */
+        const float *bias = g->bias + (ptrdiff_t)row * g->at->bias_row + j;
+        FL_UNROLL for (int r = 0; r < rows; r++, bias += g->at->bias_row) {
             FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
-                acc[r][v] += vec_load(bias - r + v * FL_VEC_LANES);
+                acc[r][v] += vec_load(bias + v * FL_VEC_LANES);
             }
         }
     }
