@@ -73,6 +73,7 @@ typedef struct fl_rope {
     double          low_factor, high_factor; /* llama3; yarn: pairs before the first are left, those
                                                 behind the second are stretched */
     double          size;                    /* of cosines and sines, 0 for 1: yarn */
+    bool            ends;    /* at `trained`: what comes behind is another formula */
     uint32_t        trained; /* llama3, yarn: positions before scaling; default: those beyond which
                                 angles would change (dynamic), 0 for none */
 } fl_rope;

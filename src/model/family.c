@@ -123,6 +123,8 @@ static bool is_one_of(fl_json_reader *r, const char *key, const char *values, ch
         snprintf(text, room, "present");
         return !fl_json_has(r, key);
     }
+    if (strcmp(values, "*") == 0)
+        return true;
     if (strncmp(values, "true", 4) == 0 || strncmp(values, "false", 5) == 0)
         snprintf(text, room, "%s", fl_json_bool(r, key, false) ? "true" : "false");
     else if (strchr("0123456789", values[0]) != NULL)
@@ -460,6 +462,10 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
         read_scaling(family, desc, &rope, &one);
     if (rope.scaling == FL_ROPE_YARN && (!family->rope.yarn || is_hub_code(family, config)))
         fl_family_refuse(&one, "rope type", "yarn");
+    if (family->rope.growth != NULL && fl_json_double(&one, family->rope.growth, 0) != 0) {
+        rope.trained = trained_positions(desc, &one);
+        rope.ends    = true;
+    }
     check_trained(&rope, config);
     fl_json_settle(&all, &one);
     fl_json_settle(config, &all);
@@ -481,6 +487,8 @@ static void read_ropes(const fl_family *family, fl_encoder_desc *desc, fl_json_r
                               family->rope.fallback);
     if (stretched)
         desc->rope[0].trained = desc->positions;
+    if (desc->rope[0].ends && desc->rope[0].trained < desc->positions)
+        desc->positions = desc->rope[0].trained;
     if (local != NULL)
         desc->rope[1] = read_rope(family, desc, config, "sliding_attention", local,
                                   family->rope.local_fallback);
@@ -508,8 +516,9 @@ static uint32_t read_window(const fl_family *family, const fl_encoder_desc *desc
                             fl_json_reader *config) {
     bool        causal = desc->distance[0].causal;
     const char *key    = family->window.window;
-    if (fl_json_find(config->object, key, NULL) && !fl_json_has(config, key))
-        return 0; /* null says that there is none */
+    if (!fl_json_has(config, key) &&
+        (family->window.fallback == 0 || fl_json_find(config->object, key, NULL)))
+        return 0; /* null says that there is none, and so may silence */
     uint32_t window = (uint32_t)fl_json_int(config, key, family->window.fallback, 1, 1 << 30);
     uint32_t reach  = causal ? window - 1 : family->window.halved ? window / 2 : window;
     if (reach == 0)

@@ -78,7 +78,7 @@ typedef struct fl_family_field {
     { keys, 0, FL_FIELD_WORDS, 0, 0, 0, words }
 
 /* A key with the values that this family's tables express, separated by '|'; null and absent keys
- * pass. Anything else is refused by name. "absent": the key may not be there; '=' in front: it must be. */
+ * pass. Anything else is refused by name. "absent": the key may not be there; '=' in front: it must be; "*" any. */
 typedef struct fl_only {
     const char *key, *values;
 } fl_only;
@@ -141,6 +141,7 @@ typedef struct fl_family {
         const char *fraction; /* of head_dim that turns */
         bool        ntk;      /* "ntk" of rope_scaling is GTE's fixed one */
         bool        yarn;     /* it may be "yarn", but not in code of the Hub */
+        const char *growth;   /* beside the angles: queries grow behind the trained positions */
         const char *trained;  /* longest position; the key of the next says that more is scaled */
         const char *stretch;
     } rope;
@@ -158,7 +159,9 @@ typedef struct fl_family {
     struct { /* adapters, one for each task; names NULL: none */
         const char *names, *rank, *alpha, *instructions;
     } tasks;
-    const char *module;               /* a class of its own that modules.json may name first */
+    const char
+        *projection;    /* a matrix that every token is multiplied by before pooling; NULL: none */
+    const char *module; /* a class of its own that modules.json may name first */
     bool        first_layer_unnormed; /* ModernBERT */
     fl_name     tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
@@ -189,11 +192,14 @@ typedef struct fl_family {
     X(gte)                                                                                         \
     X(jina3)                                                                                       \
     X(modernbert)                                                                                  \
+    X(voyage)                                                                                      \
     X(qwen3)                                                                                       \
     X(qwen2)                                                                                       \
     X(llama)                                                                                       \
     X(eurobert)                                                                                    \
+    X(llama_bidirec)                                                                               \
     X(mistral)                                                                                     \
+    X(ministral3)                                                                                  \
     X(gemma)                                                                                       \
     X(gemma3)
 #define FL_NAME(name) extern const fl_family fl_family_##name;

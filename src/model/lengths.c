@@ -309,15 +309,16 @@ static bool is_unbounded(const fl_model *model) {
     const fl_encoder_desc *desc  = &model->encoder.desc;
     bool                   plain = desc->position == FL_POSITION_NONE && !fl_onnx_only(model);
     for (size_t i = 0; i < FL_RULES_MAX; i++)
-        plain = plain && (desc->rope[i].scaling != FL_ROPE_DEFAULT || desc->rope[i].trained == 0);
+        plain = plain && !desc->rope[i].ends &&
+                (desc->rope[i].scaling != FL_ROPE_DEFAULT || desc->rope[i].trained == 0);
     return plain;
 }
 
 /* What says how long a text may be beyond the usual positions: sentence-transformers' file; of T5, whose config.json
  * knows no length, the tokenizer's too. */
 static int64_t asked_length(const fl_model *model, const wishes *wish) {
-    const fl_encoder_desc *desc = &model->encoder.desc;
-    bool buckets = desc->position == FL_POSITION_NONE && fl_t5_rows(desc) > 0;
+    const fl_encoder_desc *desc    = &model->encoder.desc;
+    bool                   buckets = desc->position == FL_POSITION_NONE && fl_t5_rows(desc) > 0;
     return wish->sentence != 0 || !buckets || wish->tokenizer > TOKENS_MAX ? wish->sentence
                                                                            : wish->tokenizer;
 }

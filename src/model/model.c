@@ -150,6 +150,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         model->tokenizer_class    = family->tokenizer_class;
         model->tokenizer_forced   = family->tokenizer_forced;
         model->tokenizer_as_saved = family->tokenizer_as_saved;
+        if (family->projection != NULL && model->own->weights != NULL)
+            FL_TRY(fl_projection_find(model, family->projection, error));
     }
     FL_TRY(fl_lengths_read(model, model->encoder.desc.positions, error));
     FL_TRY(fl_prompts_read(model, error));

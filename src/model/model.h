@@ -154,9 +154,10 @@ struct fl_model {
     fl_chat_piece      *chat;     /* owned [chat_count]; 0: the texts of a pair follow each other */
     uint32_t            chat_count;
     /* output stages after pooling */
-    fl_stage       *stages; /* owned [stage_count] */
-    uint32_t        stage_count;
-    bool            normalize; /* the last stage is a Normalize module */
+    fl_stage *stages; /* owned [stage_count] */
+    uint32_t  stage_count;
+    bool projected; /* the first stage is the network's own, of every token: these are not kept */
+    bool normalize; /* the last stage is a Normalize module */
     fl_model_source normalize_source, pooling_source;
     uint32_t        dimensions;   /* of the last stage's rows, before truncate_dim */
     uint32_t        truncate_dim; /* 0 = none */

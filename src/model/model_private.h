@@ -29,16 +29,18 @@ struct fl_model_private {
     size_t          kept_count, kept_room;
     char           *transformer;           /* owned: folder of config.json, tokenizer and weights */
     const char     *tokenizer_config_path; /* kept; NULL: not asked for yet */
-    bool            has_modules;           /* modules.json is there */
-    bool            bare;                  /* an .onnx file and no config.json */
-    bool            scored;                /* a module has written the scores */
-    bool            classifier; /* scores come from the network's own head, not from modules */
-    bool            fill_mask;  /* the transformer has its vocabulary head */
-    bool            pylate;  /* late interaction as PyLate saves it: it does what no module says */
-    bool            masks;   /* a MultiVectorMask is there */
-    char           *queries; /* owned: folder of the table that queries are looked up in; or NULL */
-    bool            logits;  /* scores are logits of a language model: */
-    int64_t         true_token, false_token; /* of these tokens; -1: none */
+    const fl_tensor *projection;           /* of every token, before pooling; NULL: none */
+    const char      *projection_name;      /* what it is called */
+    bool             has_modules;          /* modules.json is there */
+    bool             bare;                 /* an .onnx file and no config.json */
+    bool             scored;               /* a module has written the scores */
+    bool             classifier; /* scores come from the network's own head, not from modules */
+    bool             fill_mask;  /* the transformer has its vocabulary head */
+    bool             pylate; /* late interaction as PyLate saves it: it does what no module says */
+    bool             masks;  /* a MultiVectorMask is there */
+    char       *queries;     /* owned: folder of the table that queries are looked up in; or NULL */
+    bool        logits;      /* scores are logits of a language model: */
+    int64_t     true_token, false_token; /* of these tokens; -1: none */
     const char *prefix[2]; /* of PyLate, before the prompts of queries and documents; NULL: none */
 };
 
@@ -69,10 +71,12 @@ typedef struct fl_modules {
 } fl_modules;
 int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error);
 /* A class of somebody's own as the first module is only known with its family. */
-int  fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,
-                      fletch_error *error);
-int  fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
+int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,
                      fletch_error *error);
+int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
+                    fletch_error *error);
+/* What a family multiplies every token by, before pooling: own->projection. */
+int  fl_projection_find(fl_model *model, const char *name, fletch_error *error);
 void fl_modules_close(fl_modules *modules);
 /* Whether module `index` is there and of that kind: the last component of its type. */
 bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind);

@@ -162,6 +162,39 @@ static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, 
                          "modules.json (%s)", module);
 }
 
+enum { PROJECTION_MAX = 65536 };
+
+int fl_projection_find(fl_model *model, const char *name, fletch_error *error) {
+    const fl_tensor *found = fl_safetensors_find(model->own->weights, name);
+    if (found == NULL || found->rank != 2 || found->shape[1] != model->encoder.desc.hidden ||
+        found->shape[0] == 0 || found->shape[0] > PROJECTION_MAX)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: tensor %s is missing, or does not take the layers' %u dimensions.",
+                       model->own->transformer, name, model->encoder.desc.hidden);
+    model->own->projection      = found;
+    model->own->projection_name = name;
+    return 0;
+}
+
+/* The projection of what is pooled is the stage before all others. */
+static int add_projection(fl_model *model, fletch_error *error) {
+    const fl_tensor *w     = model->own->projection;
+    fl_stage        *stage = &model->stages[model->stage_count++];
+    if (model->encoder.pooling_count > 1 || model->encoder.pooling[0] == FL_POOL_MAX)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: pooling several ways or the largest values of tokens that the "
+                       "network projects is not supported.",
+                       model->folder);
+    *stage            = (fl_stage){.kind       = FL_STAGE_DENSE,
+                                   .in         = (uint32_t)w->shape[1],
+                                   .out        = (uint32_t)w->shape[0],
+                                   .activation = FL_DENSE_IDENTITY};
+    model->projected  = true;
+    model->dimensions = stage->out;
+    return fl_dense_load(&stage->weight, model->own->weights, model->own->transformer,
+                         model->own->projection_name, w->shape[0], w->shape[1], error);
+}
+
 /* A module behind pooling becomes a stage; a Dropout becomes nothing. */
 static int read_stage(const fl_modules *modules, const entry *module, fl_model *model,
                       fletch_error *error) {
@@ -353,12 +386,15 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         return 0;
     model->dimensions = fl_encoder_width(&model->encoder);
     size_t count      = modules->count;
-    if (count == 0 && !late)
+    if (count == 0 && !late && model->own->projection == NULL)
         return 0;
-    model->stages = fl_alloc_zero(count + FL_LATE_STAGES, sizeof *model->stages);
+    model->stages = fl_alloc_zero(count + 1 + FL_LATE_STAGES, sizeof *model->stages);
     if (model->stages == NULL)
         return fl_fail_nomem(error, count * sizeof *model->stages, "stages");
-    model->normalize_source.origin = "modules.json";
+    if (model->own->projection != NULL)
+        FL_TRY(add_projection(model, error));
+    if (count > 0)
+        model->normalize_source.origin = "modules.json";
     for (size_t i = model->is_static || late ? 1 : 2; i < count; i++) {
         entry module = {0};
         FL_TRY(read_entry(&module, modules, i, error));

@@ -111,15 +111,16 @@ int fl_pooling_read(fl_model *model, const char *folder, const char *module, fle
         encoder->pooling[encoder->pooling_count++] = FL_POOL_MEAN;
     model->include_prompt = fl_json_bool(&reader, "include_prompt", true);
 
-    int64_t width =
-        fl_json_int(&reader, "word_embedding_dimension", encoder->desc.hidden, 1, UINT32_MAX);
-    width = fl_json_int(&reader, "embedding_dimension", width, 1, UINT32_MAX);
+    const fl_tensor *projection = model->own->projection;
+    const int64_t rows  = projection != NULL ? (int64_t)projection->shape[0] : encoder->desc.hidden;
+    int64_t       width = fl_json_int(&reader, "word_embedding_dimension", rows, 1, UINT32_MAX);
+    width               = fl_json_int(&reader, "embedding_dimension", width, 1, UINT32_MAX);
     if (status == 0)
         status = reader.status;
-    if (status == 0 && width != encoder->desc.hidden)
+    if (status == 0 && width != rows)
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                         "%s: the pooled rows have %lld dimensions but the encoder's %u.", path,
-                         (long long)width, encoder->desc.hidden);
+                         "%s: the pooled rows have %lld dimensions but the encoder's %lld.", path,
+                         (long long)width, (long long)rows);
     fl_json_free(reader.object);
     FL_TRY(status);
     return fl_model_keep(model, &model->pooling_source.origin, "a name", error, "%s/config.json",

@@ -13,6 +13,9 @@ static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error 
     if (model->is_static)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "this model is static: its tokens have no vectors of their own in a text");
+    if (model->projected)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "this model projects its tokens; only what is pooled of them is computed");
     if (asked->options->dimensions != 0)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "vectors of tokens are not cut: dimensions is %u, leave it 0",

@@ -221,6 +221,26 @@ def mistral(d: Draw):
                                       sliding_window=d.choice([None, 2, 9, 50, 200, 4096]))
 
 
+def ministral3(d: Draw):
+    more = {} if d.flag() else {"is_causal": d.flag()}
+    rope = {"rope_type": "yarn", "rope_theta": d.theta(), "factor": d.choice([1.0, 4.0, 16.0]), "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": d.choice([64, 200, 16384]), "llama_4_scaling_beta": d.choice([0.0, 0.1])}
+    limit = rope["original_max_position_embeddings"] if rope["llama_4_scaling_beta"] else LONGEST
+    return transformers.Ministral3Config(**d.grouped(), max_position_embeddings=min(limit, d.positions()), hidden_act=d.activation(),
+                                         rms_norm_eps=d.eps(), rope_parameters=rope, sliding_window=d.choice([None, 9, 4096]), **more)
+
+
+def llama_bidirec(d: Draw):
+    config = llama(d)
+    if config.rope_parameters["rope_type"] == "yarn":
+        config.rope_parameters = {"rope_type": "default", "rope_theta": 500000.0}
+    config.is_causal, config.told = False, {
+        "model_type": "llama_bidirec", "architectures": ["LlamaBidirectionalModel"], "pooling": "avg", "temperature": 0.02,
+        "auto_map": {"AutoConfig": "llama_bidirectional_model.LlamaBidirectionalConfig",
+                     "AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel"}}
+    return config
+
+
 def gemma(d: Draw):
     return transformers.GemmaConfig(**d.grouped(even=True), max_position_embeddings=d.positions(), hidden_act=d.activation(), rms_norm_eps=d.eps(),
                                     attention_bias=d.flag(), use_bidirectional_attention=d.choice([None, True, False]),
@@ -265,7 +285,7 @@ def nomic_moe(d: Draw):
 
 
 FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
-                                    modernbert, qwen3, qwen2, llama, eurobert, mistral, gemma, gemma3)}
+                                    modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma3)}
 
 
 # ---- One model ---------------------------------------------------------------------------------------
@@ -301,6 +321,11 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
     model = (encoder(config) if encoder else transformers.AutoModel.from_config(config)).eval()
     base.randomise(model, seed)
     model.save_pretrained(path, save_original_format=d.flag())
+    told = getattr(config, "told", None)  # what config.json says of a class that transformers lacks
+    if told:
+        written = json.loads((path / "config.json").read_text())
+        del written["is_causal"], written["told"]
+        base.write_json(path / "config.json", written | told)
 
     def rows(ids: list[int], dtype) -> torch.Tensor:
         return model.to(dtype)(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)

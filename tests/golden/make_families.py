@@ -193,6 +193,7 @@ def make_decoders() -> None:
     base.finish(path)
     again("family-qwen2-hub", path, theta(3000.0))
     make_gte_qwen()
+    make_both_ways()
     path = save("family-llama", transformers.LlamaConfig(
         **GROUPED | {"attention_bias": True, "mlp_bias": True},
         rope_parameters={"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0,
@@ -223,6 +224,53 @@ def make_decoders() -> None:
     path = save("family-gemma3-causal", transformers.Gemma3TextConfig(
         **GROUPED | {"sliding_window": 7, "num_hidden_layers": 3, "use_bidirectional_attention": False}), LAST)
     base.finish(path)
+
+
+def published_as(model_type: str, module: str, kind: str, **more):
+    """config.json in the words of code of the Hub."""
+    def change(config: dict) -> None:
+        config.pop("is_causal")
+        config.update(model_type=model_type, auto_map={"AutoModel": f"{module}.{kind}"} | more.pop("code", {}), **more)
+    return change
+
+
+def make_both_ways() -> None:
+    """Decoders that look both ways, as published: transformers' own, and two by code of the Hub."""
+    yarn = {"rope_type": "yarn", "rope_theta": 3000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 64, "llama_4_scaling_beta": 0.1}
+    path = save("family-ministral3", transformers.Ministral3Config(
+        **GROUPED | {"max_position_embeddings": 64, "is_causal": False, "pooling": "avg", "sliding_window": None}, rope_parameters=yarn), MEAN)
+    base.write_json(path / "sentence_bert_config.json", {"max_seq_length": 64})
+    base.finish(path)
+    path = save("family-llama-bidirec", transformers.LlamaConfig(
+        **GROUPED | {"is_causal": False}, rope_parameters={
+            "rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64}), MEAN)
+    base.finish(path)
+    module = "llama_bidirectional_model"
+    change(path, published_as("llama_bidirec", module, "LlamaBidirectionalModel", architectures=["LlamaBidirectionalModel"], pooling="avg",
+                              temperature=1.0, code={"AutoConfig": module + ".LlamaBidirectionalConfig"}))
+    width = GROUPED["hidden_size"]
+    path = save("family-voyage", transformers.Qwen3Config(**GROUPED | {"is_causal": False}), MEAN, head="Qwen3ForCausalLM",
+                after=[base.dense(width, 48, "linear.Identity", bias=False), base.NORMALIZE])
+    base.finish(path)
+    tensors = load_file(path / "model.safetensors")
+    tensors["linear.weight"] = load_file(path / "2_Dense/model.safetensors")["linear.weight"]
+    shutil.rmtree(path / "2_Dense")
+    (path / "3_Normalize").rename(path / "2_Normalize")
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    modules = json.loads((path / "modules.json").read_text())
+    modules[2] = modules.pop() | {"idx": 2, "name": "2", "path": "2_Normalize"}
+    base.write_json(path / "modules.json", modules)
+    pooling = json.loads((path / "1_Pooling/config.json").read_text())
+    base.write_json(path / "1_Pooling/config.json", pooling | {"embedding_dimension": 48})
+    change(path, published_as("qwen3", "modeling_qwen3_bidirectional", "Qwen3BidirectionalModel", use_bidirectional_attention=True, num_labels=48))
+
+
+def change(path: pathlib.Path, edit) -> None:
+    config = json.loads((path / "config.json").read_text())
+    edit(config)
+    base.write_json(path / "config.json", config)
 
 
 def make_gte_qwen() -> None:

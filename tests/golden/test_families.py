@@ -120,6 +120,12 @@ ONLY = [
     ("family-deberta", "norm_rel_ebd", "none", "none"),
     ("family-deberta", "conv_kernel_size", 3, "3"),
     ("family-deberta", "embedding_size", 16, "present"),
+    ("family-ministral3", "rope_parameters", None, "absent"),
+    ("family-ministral3", "rope_scaling", {"type": "yarn", "factor": 2.0}, "present"),
+    ("family-voyage", "use_bidirectional_attention", False, "false"),
+    ("family-voyage", "use_bidirectional_attention", None, "absent"),
+    ("family-voyage", "auto_map", {"AutoModel": "a/b--modeling_qwen3_bidirectional.Qwen3BidirectionalModel"}, "a/b--modeling_qwen3"),
+    ("family-llama-bidirec", "auto_map", {"AutoModel": "a/b--llama_bidirectional_model.LlamaBidirectionalModel"}, "a/b--llama"),
     ("family-ernie", "use_task_id", True, "true"),
     ("family-gemma", "hidden_activation", "gelu", "gelu"),
     ("family-gemma", "is_causal", False, "false"),
@@ -164,7 +170,7 @@ def other_value(values: str):
     values = values.removeprefix("=")
     if values[0].isdigit():
         return int(values[0]) + 1
-    return {"false": True, "true": False, "absent": {"a": 1}}.get(values, "another")
+    return {"false": True, "true": False, "absent": {"a": 1}, "*": None}.get(values, "another")
 
 
 FAMILIES = {path.stem: path.read_text() for path in sorted((SOURCES / "families").glob("*.c")) if "const fl_family " in path.read_text()}
@@ -207,7 +213,7 @@ def test_the_forms_of_the_document_are_folders_of_the_tests(name, classes):
 def test_every_code_of_the_tables_is_in_the_document():
     codes = {code for text in FAMILIES.values() for block in re.findall(r"\.remote_code\s*=\s*{(.*?)}", text, re.S)
              for code in re.findall(r'"(?:[\w./-]+--)?(\w+\.\w+Model|\w+\.\w+LoRA)"', block)}
-    assert len(codes) == 7
+    assert len(codes) == 9
     assert codes == {name for classes in published().values() for name in classes}
 
 
@@ -219,6 +225,33 @@ def test_a_part_of_the_head_that_turns_is_refused(tmp_path):
     harmless = changed("family-nomic", tmp_path, rotary_emb_fraction=1.0, rotary_scaling_factor=1, max_trained_positions=2)
     assert numpy.array_equal(golden.embed(harmless, TEXTS, work=tmp_path),
                              golden.embed(FOLDERS / "family-nomic", TEXTS, work=tmp_path))
+
+
+def test_queries_that_grow_end_where_they_would(tmp_path):
+    """Ministral 3 behind its trained positions: 20 of them, whatever max_seq_length asks for; without the growth no end."""
+    path = changed("family-ministral3", tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    rope = config["rope_parameters"] | {"original_max_position_embeddings": 20}
+    (path / "config.json").write_text(json.dumps(config | {"rope_parameters": rope}))
+    cut = golden.embed(path, TEXTS, work=tmp_path)
+    assert numpy.array_equal(cut, golden.embed(path, TEXTS, "--max-length", "20", work=tmp_path))
+    (path / "config.json").write_text(json.dumps(config | {"rope_parameters": rope | {"llama_4_scaling_beta": 0}}))
+    assert not numpy.array_equal(cut, golden.embed(path, TEXTS, work=tmp_path))
+
+
+def test_a_projection_of_tokens_is_pooled_with_them(tmp_path):
+    """voyage-4-nano: what pools otherwise than by sums, and the tokens themselves, are refused."""
+    def refused(*flags) -> str:
+        done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / "family-voyage", *flags, "a text"], capture_output=True, text=True)
+        assert done.returncode != 0, flags
+        return done.stderr
+    for pooling in ("max", "mean,cls"):
+        assert "network projects is not supported" in refused("--pooling", pooling)
+    assert "projects its tokens" in refused("--output-kind", "tokens")
+    path = changed("family-voyage", tmp_path)
+    (path / "modules.json").unlink()
+    whole = golden.embed(path, TEXTS, "--normalize", "true", "--max-length", "200", work=tmp_path)
+    assert golden.difference(whole, golden.embed(FOLDERS / "family-voyage", TEXTS, work=tmp_path)) == 0
 
 
 def test_is_causal_null_looks_both_ways(tmp_path):

@@ -11,12 +11,7 @@ const fl_family fl_family_llama = {
     .fixed      = {FL_LLAMA_FIXED, .distance = {{.causal = true}}},
     .causal_key = "is_causal",
 
-    .fields = {FL_HIDDEN("hidden_size", 4096), FL_LAYERS("num_hidden_layers", 32),
-               FL_HEADS("num_attention_heads", 32), FL_KV_HEADS("num_key_value_heads", 0),
-               FL_HEAD_DIM("head_dim", 0), FL_MLP("intermediate_size", 11008),
-               FL_VOCAB("vocab_size", 32000), FL_POSITIONS("max_position_embeddings", 2048),
-               FL_EPS("rms_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "silu"),
-               FL_ATTENTION_BIASES("attention_bias"), FL_MLP_BIASES("mlp_bias")},
+    .fields = {FL_LLAMA_FIELDS},
     .rope   = {.theta = "rope_theta", .fallback = 10000, .yarn = true},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP},

@@ -15,12 +15,7 @@ const fl_family fl_family_qwen3 = {
     .fixed      = {FL_LLAMA_FIXED, .qk_norm = FL_QK_NORM_HEAD, .distance = {{.causal = true}}},
     .causal_key = "is_causal",
 
-    .fields = {FL_HIDDEN("hidden_size", 4096), FL_LAYERS("num_hidden_layers", 32),
-               FL_HEADS("num_attention_heads", 32), FL_KV_HEADS("num_key_value_heads", 32),
-               FL_HEAD_DIM("head_dim", 128), FL_MLP("intermediate_size", 22016),
-               FL_VOCAB("vocab_size", 151936), FL_POSITIONS("max_position_embeddings", 32768),
-               FL_EPS("rms_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "silu"),
-               FL_ATTENTION_BIASES("attention_bias")},
+    .fields = {FL_QWEN3_FIELDS},
     .rope   = {.theta = "rope_theta", .fallback = 10000, .yarn = true},
 
     .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_QK_NORM, FL_LLAMA_NORM, FL_LLAMA_MLP},

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama_bidirec.c - NVIDIA's Llama that looks both ways, by code of the Hub: llama-nemotron-embed,
+ * llama-embed-nemotron.
+ *
+ * The rest as Llama. `pooling` and `temperature` of config.json are its classifier's, which is not read. */
+#include "model/families/shared_names.h"
+
+const fl_family fl_family_llama_bidirec = {
+    .name        = "llama_bidirec",
+    .model_types = {"llama_bidirec"},
+    .remote_code = {"nvidia/llama-nemotron-embed-1b-v2--"
+                    "llama_bidirectional_model.LlamaBidirectionalModel"},
+    .prefixes    = {"model."},
+
+    .fixed  = {FL_LLAMA_FIXED},
+    .fields = {FL_LLAMA_FIELDS},
+    .rope   = {.theta = "rope_theta", .fallback = 10000},
+
+    .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP},
+};
