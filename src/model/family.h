@@ -161,7 +161,7 @@ typedef struct fl_family {
     } tasks;
     const char
         *projection;    /* a matrix that every token is multiplied by before pooling; NULL: none */
-    const char *module; /* a class of its own that modules.json may name first */
+    const char *module; /* a class of its own that modules.json may name */
     bool        first_layer_unnormed; /* ModernBERT */
     fl_name     tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
@@ -193,6 +193,7 @@ typedef struct fl_family {
     X(jina3)                                                                                       \
     X(modernbert)                                                                                  \
     X(voyage)                                                                                      \
+    X(pplx)                                                                                        \
     X(qwen3)                                                                                       \
     X(qwen2)                                                                                       \
     X(llama)                                                                                       \

@@ -21,19 +21,19 @@ typedef struct fl_model_task {
 } fl_model_task;
 
 struct fl_model_private {
-    fl_safetensors *weights; /* owned; NULL without weights */
-    fl_model_task   task;
-    fl_adapter     *adapters; /* owned list */
-    const char     *module; /* modules.json begins with a class that is the family's own; or NULL */
-    char          **kept;   /* owned strings that the model points to */
-    size_t          kept_count, kept_room;
-    char           *transformer;           /* owned: folder of config.json, tokenizer and weights */
-    const char     *tokenizer_config_path; /* kept; NULL: not asked for yet */
-    const fl_tensor *projection;           /* of every token, before pooling; NULL: none */
-    const char      *projection_name;      /* what it is called */
-    bool             has_modules;          /* modules.json is there */
-    bool             bare;                 /* an .onnx file and no config.json */
-    bool             scored;               /* a module has written the scores */
+    fl_safetensors  *weights; /* owned; NULL without weights */
+    fl_model_task    task;
+    fl_adapter      *adapters; /* owned list */
+    const char      *module;   /* a class in modules.json that is a family's own; or NULL */
+    char           **kept;     /* owned strings that the model points to */
+    size_t           kept_count, kept_room;
+    char            *transformer; /* owned: folder of config.json, tokenizer and weights */
+    const char      *tokenizer_config_path; /* kept; NULL: not asked for yet */
+    const fl_tensor *projection;            /* of every token, before pooling; NULL: none */
+    const char      *projection_name;       /* what it is called */
+    bool             has_modules;           /* modules.json is there */
+    bool             bare;                  /* an .onnx file and no config.json */
+    bool             scored;                /* a module has written the scores */
     bool             classifier; /* scores come from the network's own head, not from modules */
     bool             fill_mask;  /* the transformer has its vocabulary head */
     bool             pylate; /* late interaction as PyLate saves it: it does what no module says */

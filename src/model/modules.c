@@ -19,7 +19,8 @@
 #include "base/mem.h"
 #include "model/model_private.h"
 
-static const char package[] = "sentence_transformers.", own_code[] = "custom_st.Transformer";
+static const char package[] = "sentence_transformers.", own_code[] = "custom_st.Transformer",
+                  quantizer[] = "st_quantize.FlexibleQuantizer";
 
 /* One entry of the list, checked; `kind` is the last component of its type. */
 typedef struct entry {
@@ -62,7 +63,8 @@ static int read_entry(entry *out, const fl_modules *modules, size_t index, fletc
                        "%s: path \"%.80s\" of module %zu leaves the folder.", modules->path,
                        out->path, index);
     if (strncmp(out->type, package, strlen(package)) != 0 && !fl_late_names(out->type) &&
-        (index > 0 || strcmp(out->type, own_code) != 0))
+        (index > 0 || strcmp(out->type, own_code) != 0) &&
+        (index < 2 || strcmp(out->type, quantizer) != 0))
         return refuse_code(modules, out->type, error);
     out->kind = strrchr(out->type, '.') + 1;
     return 0;
@@ -101,7 +103,10 @@ static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
         FL_TRY(fl_router_open(modules, model, first.path, error));
         FL_TRY(read_entry(&first, modules, 0, error));
     }
-    model->own->module    = strcmp(first.type, own_code) == 0 ? own_code : NULL;
+    model->own->module = strcmp(first.type, own_code) == 0 ? own_code : NULL;
+    for (size_t i = 2; i < modules->count; i++)
+        if (strcmp(modules->list[i].type, quantizer) == 0)
+            model->own->module = quantizer;
     model->is_static      = strcmp(first.kind, "StaticEmbedding") == 0;
     model->own->fill_mask = strcmp(first.kind, "MLMTransformer") == 0;
     if (!model->is_static && !model->own->fill_mask && strcmp(first.kind, "Transformer") != 0)
@@ -217,6 +222,8 @@ static int read_stage(const fl_modules *modules, const entry *module, fl_model *
         status = fl_layer_norm_read(stage, folder, width, error);
     else if (strcmp(module->kind, "Normalize") == 0)
         status = read_normalize(model, stage, folder, module->path, width, error);
+    else if (strcmp(module->type, quantizer) == 0)
+        *stage = (fl_stage){.kind = FL_STAGE_WHOLE, .in = width, .out = width};
     else
         status = refuse(modules, module, error);
     if (status == 0) {

@@ -103,6 +103,12 @@ static void layer_norm(const fl_stage *stage, const float *in, float *out) {
     }
 }
 
+/* rintf rounds ties to even, as torch does. */
+static void whole(const fl_stage *stage, const float *in, float *out) {
+    for (uint32_t i = 0; i < stage->in; i++)
+        out[i] = rintf(127.0f * tanhf(in[i]));
+}
+
 static int8_t to_int8(float x) {
     float clamped = x > 1.0f ? 1.0f : x < -1.0f ? -1.0f : x;
     return (int8_t)lrintf(clamped * 127.0f);
@@ -188,7 +194,8 @@ bool fl_row_stages(const fl_model *model, const fl_plan *plan, const float *pool
                    float *const line[2], void *row) {
     uint32_t     count = plan->raw ? inner_stages(model) : model->stage_count;
     const float *now   = pooled;
-    bool         unit  = false; /* the last stage left a row of unit length */
+    bool         unit  = false; /* the last stage left a row of unit length … */
+    bool         ready = false; /* … or whole numbers that are int8 as they are */
     if (!fl_all_finite(pooled, width))
         return false;
     for (uint32_t i = 0; i < count; i++) {
@@ -196,11 +203,14 @@ bool fl_row_stages(const fl_model *model, const fl_plan *plan, const float *pool
         float          *next = next_line(now, line, stage->kind == FL_STAGE_NORMALIZE ? row : NULL);
         if (stage->kind == FL_STAGE_DENSE)
             dense(stage, now, next);
+        else if (stage->kind == FL_STAGE_WHOLE)
+            whole(stage, now, next);
         else if (stage->kind == FL_STAGE_LAYER_NORM)
             layer_norm(stage, now, next);
         else
             normalize_row(now, width, next);
         unit  = stage->kind == FL_STAGE_NORMALIZE;
+        ready = stage->kind == FL_STAGE_WHOLE;
         width = stage->out;
         now   = next;
         if (stage->kind != FL_STAGE_NORMALIZE && !fl_all_finite(now, width))
@@ -218,7 +228,13 @@ bool fl_row_stages(const fl_model *model, const fl_plan *plan, const float *pool
     if (plan->normalize && (cut ? plan->renormalize : !unit)) {
         float *next = next_line(now, line, row);
         normalize_row(now, plan->columns, next);
-        now = next;
+        now   = next;
+        ready = false;
+    }
+    if (ready && plan->dtype == FLETCH_INT8) {
+        for (uint32_t i = 0; i < plan->columns; i++)
+            ((int8_t *)row)[i] = (int8_t)now[i];
+        return true;
     }
     fl_row_store(now, plan->columns, (fletch_dtype)plan->dtype, row);
     return true;

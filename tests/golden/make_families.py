@@ -194,6 +194,7 @@ def make_decoders() -> None:
     again("family-qwen2-hub", path, theta(3000.0))
     make_gte_qwen()
     make_both_ways()
+    make_pplx()
     path = save("family-llama", transformers.LlamaConfig(
         **GROUPED | {"attention_bias": True, "mlp_bias": True},
         rope_parameters={"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0,
@@ -265,6 +266,29 @@ def make_both_ways() -> None:
     pooling = json.loads((path / "1_Pooling/config.json").read_text())
     base.write_json(path / "1_Pooling/config.json", pooling | {"embedding_dimension": 48})
     change(path, published_as("qwen3", "modeling_qwen3_bidirectional", "Qwen3BidirectionalModel", use_bidirectional_attention=True, num_labels=48))
+
+
+class FlexibleQuantizer(torch.nn.Module):
+    """What st_quantize.py of pplx-embed does unless asked otherwise."""
+    def forward(self, features):
+        soft = torch.tanh(features["sentence_embedding"])
+        return features | {"sentence_embedding": torch.clamp(torch.round(soft * 127), -128, 127)}
+
+
+def make_pplx() -> None:
+    """Qwen3 that looks both ways, without a prefix, and vectors of whole numbers."""
+    path = save("family-pplx", transformers.Qwen3Config(**GROUPED | {"is_causal": False}), MEAN, after=())
+    base.finish(path)
+    model = base.SentenceTransformer(str(path), device="cpu", model_kwargs={"dtype": torch.float32})
+    model.append(FlexibleQuantizer())
+    rows = numpy.stack([model.encode(text, show_progress_bar=False) for text in base.TEXTS])
+    assert numpy.array_equal(rows, rows.round()) and abs(rows).max() > 60
+    numpy.save(path / "expected-0.npy", rows.astype("<f4"))
+    change(path, published_as("bidirectional_pplx_qwen3", "modeling", "PPLXQwen3Model", architectures=["PPLXQwen3Model"],
+                              use_bidirectional_attention=True, code={"AutoConfig": "configuration.PPLXQwen3Config"}))
+    modules = json.loads((path / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "", "type": "st_quantize.FlexibleQuantizer", "kwargs": ["quantization"]})
+    base.write_json(path / "modules.json", modules)
 
 
 def change(path: pathlib.Path, edit) -> None:

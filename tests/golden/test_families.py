@@ -122,6 +122,8 @@ ONLY = [
     ("family-deberta", "embedding_size", 16, "present"),
     ("family-ministral3", "rope_parameters", None, "absent"),
     ("family-ministral3", "rope_scaling", {"type": "yarn", "factor": 2.0}, "present"),
+    ("family-pplx", "auto_map", {"AutoModel": "perplexity-ai/pplx-embed-context-v1-0.6b--modeling.PPLXQwen3Model"}, "pplx-embed-context"),
+    ("family-pplx", "use_bidirectional_attention", False, "false"),
     ("family-voyage", "use_bidirectional_attention", False, "false"),
     ("family-voyage", "use_bidirectional_attention", None, "absent"),
     ("family-voyage", "auto_map", {"AutoModel": "a/b--modeling_qwen3_bidirectional.Qwen3BidirectionalModel"}, "a/b--modeling_qwen3"),
@@ -213,7 +215,7 @@ def test_the_forms_of_the_document_are_folders_of_the_tests(name, classes):
 def test_every_code_of_the_tables_is_in_the_document():
     codes = {code for text in FAMILIES.values() for block in re.findall(r"\.remote_code\s*=\s*{(.*?)}", text, re.S)
              for code in re.findall(r'"(?:[\w./-]+--)?(\w+\.\w+Model|\w+\.\w+LoRA)"', block)}
-    assert len(codes) == 9
+    assert len(codes) == 10
     assert codes == {name for classes in published().values() for name in classes}
 
 
@@ -225,6 +227,14 @@ def test_a_part_of_the_head_that_turns_is_refused(tmp_path):
     harmless = changed("family-nomic", tmp_path, rotary_emb_fraction=1.0, rotary_scaling_factor=1, max_trained_positions=2)
     assert numpy.array_equal(golden.embed(harmless, TEXTS, work=tmp_path),
                              golden.embed(FOLDERS / "family-nomic", TEXTS, work=tmp_path))
+
+
+def test_the_quantizer_of_pplx_embed_is_of_its_family_alone(tmp_path):
+    path = changed("family-qwen3-both-ways", tmp_path)
+    modules = json.loads((path / "modules.json").read_text())
+    modules.append({"idx": len(modules), "name": "9", "path": "", "type": "st_quantize.FlexibleQuantizer"})
+    (path / "modules.json").write_text(json.dumps(modules))
+    assert "is code outside sentence-transformers" in refusal(path)
 
 
 def test_queries_that_grow_end_where_they_would(tmp_path):

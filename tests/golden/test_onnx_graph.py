@@ -30,9 +30,6 @@ LEVELS = "0123" if FULL else "03"
 UNKNOWN = ("family-nomic-moe", "family-jina-qk", "family-jina3-tasks", "family-static")  # what the graph has no operators for
 
 
-PROJECTED = ("family-voyage",)  # pooled rows pass through a projection of the network's
-
-
 def known(folder: pathlib.Path) -> bool:
     return not folder.name.startswith(UNKNOWN)
 
@@ -43,10 +40,10 @@ def modules(folder: pathlib.Path) -> list:
 
 
 def runs():
-    """(folder, index) of the runs whose rows are the pooled ones, as they are or of length 1."""
+    """(folder, index) of the runs whose rows are the pooled ones, as they are or of length 1; voyage projects them."""
     for path in sorted(FOLDERS.glob("*/expected.json")):
         after_pooling = set(modules(path.parent)) - {"Transformer", "Pooling"}
-        if known(path.parent) and path.parent.name not in PROJECTED and after_pooling <= {"Normalize"} and path.parent.name != "truncate-dim":
+        if known(path.parent) and path.parent.name != "family-voyage" and after_pooling <= {"Normalize"} and path.parent.name != "truncate-dim":
             for index, run in enumerate(json.loads(path.read_text())):
                 if run["flags"] in ([], ["--prompt-name", "passage"]):
                     name = f"{path.parent.name}-{index}"

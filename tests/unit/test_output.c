@@ -113,6 +113,25 @@ Test(output, dense_tanh_then_layer_norm) {
     cr_assert_float_eq(out[2], -0.70692945f, 2e-6);
 }
 
+/* pplx-embed: numpy.round(numpy.tanh(x) * 127), ties to even; int8 are these numbers, not 127 times them. */
+Test(output, whole_numbers) {
+    fl_stage     stage    = {.kind = FL_STAGE_WHOLE, .in = 6, .out = 6};
+    fl_model     model    = model_of(6, &stage, 1);
+    fl_plan      plan     = {.columns = 6};
+    float        row[6]   = {0.0f, 0.5f, -0.5f, 9.0f, -9.0f, 0.01f}, out[6];
+    const float  want[6]  = {0.0f, 59.0f, -59.0f, 127.0f, -127.0f, 1.0f};
+    const int8_t bytes[6] = {0, 59, -59, 127, -127, 1};
+    int8_t       made[6];
+    finish(&model, &plan, row, out);
+    cr_assert_arr_eq(out, want, sizeof want);
+    plan.dtype = FLETCH_INT8;
+    finish(&model, &plan, row, made);
+    cr_assert_arr_eq(made, bytes, sizeof bytes);
+    plan.normalize = true; /* then as any row of unit length */
+    finish(&model, &plan, row, made);
+    cr_assert_eq(made[3], 81); /* 127 * 127 / sqrt(59² + 59² + 127² + 127² + 1) */
+}
+
 Test(output, packed_types) {
     fl_model model  = model_of(9, NULL, 0);
     fl_plan  plan   = {.columns = 9, .dtype = FLETCH_UBINARY};
