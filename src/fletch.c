@@ -446,7 +446,7 @@ int fletch_model_fingerprint(const fletch_model *model, char out[65], fletch_err
     if (!out)
         return refuse(error, "the place for the fingerprint is NULL");
     out[0] = '\0';
-    return model ? fl_model_fingerprint(model->model->folder, out, error)
+    return model ? fl_model_fingerprint(model->model->folder, model->model->base, out, error)
                  : refuse(error, "the model is NULL");
 }
 

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -71,8 +72,7 @@ static int file_fingerprint(const char *path, char out[65], fletch_error *error)
     return status;
 }
 
-int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error) {
-    out[0] = '\0';
+static int folder_fingerprint(const char *folder, char out[65], fletch_error *error) {
     if (fl_gguf_is_file(folder))
         return file_fingerprint(folder, out, error);
     char          *names[FILES_MAX];
@@ -110,4 +110,16 @@ int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error) 
     }
     fl_buf_free(&list);
     return status;
+}
+
+int fl_model_fingerprint(const char *folder, const char *base, char out[65], fletch_error *error) {
+    char both[2 * 65 + 1], other[65];
+    out[0] = '\0';
+    FL_TRY(folder_fingerprint(folder, out, error));
+    if (base == NULL || strcmp(base, folder) == 0)
+        return FLETCH_OK;
+    FL_TRY(folder_fingerprint(base, other, error));
+    snprintf(both, sizeof both, "%s %s", out, other);
+    fl_sha256_hex(both, strlen(both), out);
+    return FLETCH_OK;
 }

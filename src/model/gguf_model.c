@@ -338,7 +338,9 @@ int fl_gguf_model_read(fl_model *model, const fl_model_options *options, fletch_
     model->gguf             = true;
     model->tokenizer_path   = fl_strdup(r.path);
     model->own->transformer = fl_strdup(r.path);
-    if (model->tokenizer_path == NULL || model->own->transformer == NULL)
+    model->own->base        = fl_strdup(r.path);
+    if (model->tokenizer_path == NULL || model->own->transformer == NULL ||
+        model->own->base == NULL)
         return fl_fail_nomem(error, strlen(r.path), "a path");
     FL_TRY(fl_map_open(&map, r.path, error));
     int status = fl_gguf_read(&r.file, map.data, map.size, r.path, error);

@@ -34,7 +34,8 @@ typedef struct place {
 } place;
 
 static bool looks_like_model(const char *folder) {
-    static const char *const marks[] = {"modules.json", "config.json", "tokenizer.json"};
+    static const char *const marks[] = {"modules.json", "config.json", "tokenizer.json",
+                                        "adapter_config.json"};
     char                     path[FL_HUB_PATH_MAX];
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (fl_path_join(path, sizeof path, folder, marks[i], NULL) == 0 && fl_file_exists(path))

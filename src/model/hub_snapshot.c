@@ -41,7 +41,8 @@ static bool is_module_folder(const char *name) {
 bool fl_hub_file_is_needed(const char *relative) {
     static const char *const root[] = {
         "config.json",
-        "adapter_config.json", /* refused, never unseen */
+        "adapter_config.json",
+        "adapter_model.safetensors",
         "tokenizer.json",
         "tokenizer_config.json",
         "special_tokens_map.json",
@@ -166,6 +167,15 @@ static bool has_weights(const folder_look *look, const char *prefix) {
     return false;
 }
 
+/* What an adapter is made of, where there is one; its base is another snapshot's business. */
+static bool is_adapter(const folder_look *look, const char *prefix) {
+    return has_file(look, prefix, "adapter_config.json", false);
+}
+
+static bool has_adapter(const folder_look *look, const char *prefix) {
+    return has_file(look, prefix, "adapter_model.safetensors", true);
+}
+
 static bool has_tokenizer(const folder_look *look, const char *prefix) {
     return has_file(look, prefix, "vocab.txt", false) ||
            has_file(look, prefix, "tokenizer.json", true);
@@ -182,6 +192,9 @@ static bool has_module(const folder_look *look, bool first, const char *path, co
     bool table = fl_path_ends_with(type, ".StaticEmbedding"); /* a table has no config.json */
     if (fl_path_ends_with(type, "SparseStaticEmbedding")) {   /* its weights may be an idf.json */
         return has_file(look, prefix, "config.json", true);
+    }
+    if (first && is_adapter(look, prefix)) {
+        return has_adapter(look, prefix);
     }
     if (first) {
         return (table || has_file(look, prefix, "config.json", true)) &&
@@ -249,8 +262,9 @@ fl_hub_state fl_hub_snapshot_state(const fl_hub_repo *repo, const char *commit,
     if (has_file(&look, "", "modules.json", false)) {
         return state_by_modules(&look);
     }
-    if (!has_file(&look, "", "config.json", true) || !has_tokenizer(&look, "") ||
-        !has_weights(&look, "")) {
+    if (is_adapter(&look, "") ? !has_adapter(&look, "")
+                              : !has_file(&look, "", "config.json", true) ||
+                                    !has_tokenizer(&look, "") || !has_weights(&look, "")) {
         return FL_HUB_PARTIAL;
     }
     if (!fl_hub_known_absent(repo, commit, "modules.json")) {

@@ -235,7 +235,7 @@ int fl_late_find(fl_model *model, const fl_modules *modules, fletch_error *error
     int               status = 0;
     if (model->head != FL_HEAD_EMBEDDING)
         return 0;
-    FL_TRY(fl_model_read_json(&reader, path, plain ? model->own->transformer : model->folder,
+    FL_TRY(fl_model_read_json(&reader, path, plain ? model->own->base : model->folder,
                               plain ? "config.json" : settings, error));
     const char *type    = fl_json_text(fl_json_get(reader.object, "model_type"));
     bool        colbert = type != NULL && strcmp(type, "ColBERT") == 0;

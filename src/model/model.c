@@ -80,7 +80,7 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
     char           path[FL_MODEL_PATH_MAX];
     fl_json_reader reader;
     int            status = 0;
-    FL_TRY(fl_model_read_json(&reader, path, model->own->transformer, "config.json", error));
+    FL_TRY(fl_model_read_json(&reader, path, model->own->base, "config.json", error));
     if (reader.object == NULL && options->without_weights)
         return 0;
     if (reader.object == NULL && fl_onnx_only(model))
@@ -114,18 +114,6 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
     return status;
 }
 
-/* transformers would add peft's adapter to the weights beside it. */
-static int refuse_adapter(const fl_model *model, fletch_error *error) {
-    char path[FL_MODEL_PATH_MAX];
-    int  there =
-        fl_file_find(path, sizeof path, model->own->transformer, "adapter_config.json", error);
-    return there <= 0 ? there
-                      : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                                "%s: an adapter beside the weights is not supported; it changes "
-                                "the vectors, so the model is refused rather than approximated.",
-                                path);
-}
-
 static int read_folder(fl_model *model, const fl_model_options *options, fl_modules *modules,
                        fletch_error *error) {
     const fl_family *family  = NULL;
@@ -133,16 +121,15 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     int              opened  = 0;
     const bool       weighed = !options->without_weights;
     FL_TRY(fl_modules_open(modules, model, error));
+    FL_TRY(fl_peft_open(model, options, error));
     FL_TRY(fl_scores_find(model, modules, error));
     FL_TRY(fl_late_find(model, modules, error));
     if (weighed) /* what config.json lacks is told first */
-        opened = fl_safetensors_open_folder(&model->own->weights, model->own->transformer, &damage);
+        opened = fl_safetensors_open_folder(&model->own->weights, model->own->base, &damage);
     if (model->is_static && opened == 0 && weighed)
         FL_TRY(fl_static_read(model, error));
     if (!model->is_static)
         FL_TRY(read_config(model, &family, options, error));
-    if (!model->is_static && weighed)
-        FL_TRY(refuse_adapter(model, error));
     FL_TRY(fl_modules_check(modules, model, family, error));
     FL_TRY(fl_task_check(model, options, error));
     FL_TRY(fl_tokenizer_files_read(model, family, error));
@@ -179,6 +166,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     }
     if (!model->is_static)
         FL_TRY(fl_weights_read(model, family, NULL, options->log, error));
+    FL_TRY(fl_peft_finish(model, family, error));
     if (model->head == FL_HEAD_SCORES)
         FL_TRY(fl_scores_read(model, family, error));
     if (model->head == FL_HEAD_LATE)
@@ -276,10 +264,12 @@ void fl_model_close(fl_model *model) {
     if (model->own != NULL) {
         fl_task_close(model);
         fl_safetensors_close(model->own->weights);
+        fl_safetensors_close(model->own->peft);
         for (size_t i = 0; i < model->own->kept_count; i++)
             fl_free(model->own->kept[i]);
         fl_free(model->own->kept);
         fl_free(model->own->transformer);
+        fl_free(model->own->base);
         fl_free(model->own->queries);
     }
     fl_free(model->own);

@@ -117,6 +117,7 @@ typedef struct fl_lookup {
 typedef struct fl_model fl_model;
 struct fl_model {
     char       *folder;    /* owned */
+    const char *base;      /* of an adapter: the folder of the model that it changes; or NULL */
     const char *onnx_file; /* the .onnx file that was named, which is the network then; or NULL */
     fl_encoder  encoder;   /* not filled when opened without weights */
     /* tokenizer: the bytes, for tokenizer/ (which this room does not know) */
@@ -181,6 +182,8 @@ typedef struct fl_model_options {
                                         an architecture that is not known does not matter */
     const char *pooling;         /* override: "mean", "cls" …, "splade", "colbert", or "" */
     const char *task;            /* of a model with adapters; "" or NULL: none */
+    const struct fl_hub_options
+               *hub;       /* where the base of an adapter is looked for; NULL: in folders */
     const char *onnx_file; /* an .onnx file of this folder is the network; NULL: as the folder is */
     const fl_log *log;
 } fl_model_options;
@@ -208,8 +211,9 @@ const char *fl_model_file_at(const fl_model *model, size_t index);
 /* Give the pages of mapped weight files back; they come again when they are read. Any thread. */
 void fl_model_release_pages(const fl_model *model);
 
-/* SHA-256 over a folder's model files as hex; "" on failure. Reads them all: 50 ms for 90 MB. */
-int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error);
+/* SHA-256 over a folder's model files as hex, and those of an adapter's base (NULL: none); "" on failure. Reads
+ * them all: 50 ms for 90 MB. */
+int fl_model_fingerprint(const char *folder, const char *base, char out[65], fletch_error *error);
 
 const char *fl_pooling_name(fl_pooling pooling);                      /* "mean" */
 const char *fl_dense_activation_name(fl_dense_activation activation); /* "sigmoid" */

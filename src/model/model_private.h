@@ -28,6 +28,12 @@ struct fl_model_private {
     char           **kept;     /* owned strings that the model points to */
     size_t           kept_count, kept_room;
     char            *transformer; /* owned: folder of config.json, tokenizer and weights */
+    char            *base;        /* owned: of config.json and the weights: that one, but for
+                                              an adapter's (peft.c) */
+    fl_safetensors  *peft;        /* owned: its matrices; NULL: there is none */
+    double           peft_alpha;
+    bool             peft_root;             /* alpha is divided by the root of the rank */
+    size_t           peft_taken;            /* tensors of it that matrices took */
     const char      *tokenizer_config_path; /* kept; NULL: not asked for yet */
     const fl_tensor *projection;            /* of every token, before pooling; NULL: none */
     const char      *projection_name;       /* what it is called */
@@ -185,6 +191,16 @@ int fl_task_check(const fl_model *model, const fl_model_options *options, fletch
 int  fl_task_adapt(fl_model *model, const char *prefix, const char *name, const fl_tensor *whole,
                    uint64_t first, bool table, fl_tensor *part, fletch_error *error);
 void fl_task_close(fl_model *model);
+/* own->adapters = scale * left[from left_row on, rank] * right[rank rows from right_row on, columns]. */
+int fl_adapter_add(fl_model *model, const fl_tensor *right, uint64_t right_row,
+                   const fl_tensor *left, uint64_t left_row, float scale, fletch_error *error);
+
+/* peft.c: own->base, and what adapter_config.json says where the folder has one. Then as fl_task_adapt, for a matrix
+ * whose name ends in ".weight"; then, whether all of the adapter was taken. */
+int fl_peft_open(fl_model *model, const fl_model_options *options, fletch_error *error);
+int fl_peft_adapt(fl_model *model, const char *prefix, const char *name, const fl_tensor *whole,
+                  uint64_t first, fl_tensor *part, fletch_error *error);
+int fl_peft_finish(fl_model *model, const fl_family *family, fletch_error *error);
 
 /* gguf_model.c: model->folder is such a file. Then, whether `folder` holds one: how many, at most 1, whose path
  * goes to `path`; EINVAL when there are several. */
@@ -195,6 +211,8 @@ int fl_gguf_in_folder(const char *folder, char *path, size_t capacity, fletch_er
  * then every tensor of the file must be used; NULL: the family's. */
 int fl_weights_read(fl_model *model, const fl_family *family, const fl_name *names,
                     const fl_log *log, fletch_error *error);
+/* Whether a tensor of the file is in a slot: not a pooler or a head. */
+bool fl_weights_uses(const fl_model *model, const fl_tensor *tensor);
 /* The prefix of the folder's names: one of the family's, or "". */
 const char *fl_weights_prefix(fl_model *model, const fl_family *family);
 

@@ -68,7 +68,7 @@ int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *err
     char              path[FL_MODEL_PATH_MAX];
     fl_json_reader    reader;
     bool              plain  = modules->count == 0;
-    const char       *folder = plain ? model->own->transformer : model->folder;
+    const char       *folder = plain ? model->own->base : model->folder;
     int               status = 0;
     FL_TRY(fl_model_read_json(&reader, path, folder, plain ? "config.json" : settings, error));
     const char *type = fl_json_text(fl_json_get(reader.object, "model_type"));
@@ -217,8 +217,8 @@ static int load(fl_model *model, const fl_family *family, const char *module, co
     char     name[NAME_MAX_BYTES];
     uint64_t columns = stage->kind == FL_STAGE_DENSE && strcmp(part, "weight") == 0 ? stage->in : 0;
     (void)find(model, family, module, part, name);
-    return fl_dense_load(out, model->own->weights, model->own->transformer, name, stage->out,
-                         columns, error);
+    return fl_dense_load(out, model->own->weights, model->own->base, name, stage->out, columns,
+                         error);
 }
 
 static int read_layer(fl_model *model, const fl_family *family, const fl_head_layer *layer,
@@ -303,7 +303,7 @@ int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error
     char           path[FL_MODEL_PATH_MAX];
     fl_json_reader config;
     int            status = 0;
-    FL_TRY(fl_model_read_json(&config, path, model->own->transformer, "config.json", error));
+    FL_TRY(fl_model_read_json(&config, path, model->own->base, "config.json", error));
     bool tied = fl_json_bool(&config, "tie_word_embeddings", false);
     if (model->own->logits && config.status == 0)
         status = fl_causal_read(model, tied, error);

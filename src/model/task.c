@@ -134,21 +134,28 @@ int fl_task_adapt(fl_model *model, const char *prefix, const char *name, const f
     const fl_tensor     *right   = find_half(model, prefix, name, table ? 'B' : 'A', right_name);
     FL_TRY(check_half(model, left, left_name, whole->shape[0], task->rank, error));
     FL_TRY(check_half(model, right, right_name, task->rank, columns, error));
-    uint64_t    values  = task->rank * columns; /* both are checked against the file */
-    size_t      bytes   = sizeof(fl_adapter) + (size_t)values * sizeof(float);
-    fl_adapter *adapter = fl_alloc(bytes);
+    FL_TRY(fl_adapter_add(model, right, task->index * task->rank, left,
+                          task->index * left->shape[1] + first, task->scale, error));
+    part->adapter = model->own->adapters;
+    return 0;
+}
+
+int fl_adapter_add(fl_model *model, const fl_tensor *right, uint64_t right_row,
+                   const fl_tensor *left, uint64_t left_row, float scale, fletch_error *error) {
+    const uint64_t rank = left->shape[left->rank - 1], columns = right->shape[right->rank - 1];
+    const uint64_t values  = rank * columns; /* both are checked against the file */
+    const size_t   bytes   = sizeof(fl_adapter) + (size_t)values * sizeof(float);
+    fl_adapter    *adapter = fl_alloc(bytes);
     if (adapter == NULL)
         return fl_fail_nomem(error, bytes, "an adapter");
-    uint64_t stride    = left->bytes / left->shape[0] / left->shape[1];
     *adapter           = (fl_adapter){.next    = model->own->adapters,
                                       .left    = *left,
-                                      .rank    = task->rank,
+                                      .rank    = (uint32_t)rank,
                                       .columns = (uint32_t)columns,
-                                      .scale   = task->scale};
-    adapter->left.data = (const char *)left->data + (task->index * left->shape[1] + first) * stride;
+                                      .scale   = scale};
+    adapter->left.data = (const char *)left->data + fl_dtype_bytes(left->dtype, left_row * rank);
+    fl_tensor_to_f32(right, right_row * columns, values, adapter->right);
     model->own->adapters = adapter;
-    fl_tensor_to_f32(right, task->index * values, values, adapter->right);
-    part->adapter = adapter;
     return 0;
 }
 

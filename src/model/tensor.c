@@ -127,14 +127,20 @@ static void convert(const fl_tensor *tensor, uint64_t first, uint64_t count, flo
     }
 }
 
-/* out[n] += scale * left · right[.., column ..] */
+/* out[n] += scale * left · right[.., column ..]; columns side by side, for vectors. */
 static void add_product(const fl_adapter *a, const float *left, uint64_t column, uint64_t n,
                         float *out) {
-    for (uint64_t i = 0; i < n; i++) {
-        float sum = 0;
-        for (uint32_t k = 0; k < a->rank; k++)
-            sum += left[k] * a->right[(uint64_t)k * a->columns + column + i];
-        out[i] += sum * a->scale;
+    enum { AT_ONCE = 64 };
+    for (uint64_t first = 0, some; first < n; first += some) {
+        float sum[AT_ONCE] = {0};
+        some               = n - first < AT_ONCE ? n - first : AT_ONCE;
+        for (uint32_t k = 0; k < a->rank; k++) {
+            const float *right = a->right + (uint64_t)k * a->columns + column + first;
+            for (uint64_t i = 0; i < some; i++)
+                sum[i] += left[k] * right[i];
+        }
+        for (uint64_t i = 0; i < some; i++)
+            out[first + i] += sum[i] * a->scale;
     }
 }
 

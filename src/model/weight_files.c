@@ -44,7 +44,7 @@ static bool is_weights(const fl_model *model, const char *name) {
 
 void fl_weight_files_read(fl_model *model) {
     fl_weight_files *files  = &model->files;
-    const char      *folder = model->own->transformer, *part;
+    const char      *folder = model->own->base, *part;
     DIR             *opened = model->gguf ? NULL : opendir(folder);
     struct dirent   *entry;
     const char      *first = fl_model_file_at(model, 0);

@@ -107,12 +107,12 @@ static int check(const resolver *r, const char *name, const fl_tensor *tensor, u
                 ? "%s: tensor %s has shape [%s] but the metadata asks for [%s]."
                 : "%s: tensor %s has shape [%s] but config.json asks for [%s]: the files "
                   "do not belong together.",
-            r->model->own->transformer, name, has, wants);
+            r->model->own->base, name, has, wants);
     }
     if (!fl_dtype_is_real(tensor->dtype))
         return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: tensor %s has dtype %s; weights may be F32, F16 or BF16.",
-                       r->model->own->transformer, name, fl_dtype_name(tensor->dtype));
+                       r->model->own->base, name, fl_dtype_name(tensor->dtype));
     return 0;
 }
 
@@ -142,6 +142,8 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
     out->shape[0]   = mine.rows;
     int status =
         fl_task_adapt(r->model, r->prefix, name, tensor, first, layer == NULL, out, r->error);
+    if (status == 0)
+        status = fl_peft_adapt(r->model, r->prefix, name, tensor, first, out, r->error);
     return status != 0 ? status : 1;
 }
 
@@ -198,8 +200,8 @@ static int resolve_all(resolver *r) {
     if (status != 0 || r->missing == 0)
         return status;
     return fl_fail(r->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                   "%s: %u tensors of the %s architecture are missing: %s%s.",
-                   r->model->own->transformer, r->missing, desc->architecture, r->missing_names,
+                   "%s: %u tensors of the %s architecture are missing: %s%s.", r->model->own->base,
+                   r->missing, desc->architecture, r->missing_names,
                    r->missing > MISSING_SHOWN ? " …" : "");
 }
 
@@ -246,6 +248,10 @@ static void log_unused(const resolver *r, const fl_log *log) {
     fl_log_write(log, FL_LOG_DEBUG, "%zu of %zu tensors used", count - unused, count);
 }
 
+bool fl_weights_uses(const fl_model *model, const fl_tensor *tensor) {
+    return is_used(&model->encoder, tensor);
+}
+
 const char *fl_weights_prefix(fl_model *model, const fl_family *family) {
     return find_prefix(&(resolver){.model = model, .family = family, .names = family->tensors});
 }
@@ -269,7 +275,7 @@ static int check_mlm(const resolver *r) {
         "%s: the vocabulary head of the %s architecture is not supported; SPLADE is of "
         "bert, distilbert, roberta, mpnet, electra, modernbert, gte, nomic_bert, eurobert "
         "and jina_embeddings_v3.",
-        r->model->own->transformer, d->architecture);
+        r->model->own->base, d->architecture);
 }
 
 /* ALBERT projects its embeddings though they be as wide as the layers; no engine does. */
@@ -284,7 +290,7 @@ static int check_projection(const resolver *r) {
             return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                            "%s: embeddings as wide as the layers (%u) with a projection (%s) are "
                            "not supported.",
-                           r->model->own->transformer, d->hidden, name);
+                           r->model->own->base, d->hidden, name);
     }
     return 0;
 }
@@ -301,7 +307,7 @@ static int refuse_unused(const resolver *r) {
                 r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                 "%s: tensor %.80s is not known; it may change the vectors, so the model is "
                 "refused rather than approximated.",
-                r->model->own->transformer, name);
+                r->model->own->base, name);
     }
     return 0;
 }

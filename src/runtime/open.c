@@ -256,6 +256,7 @@ static int open_folder(fletch_model *m, const char *name, bool tokenizer_only,
     fl_model_options options = {.without_weights = tokenizer_only,
                                 .pooling         = strcmp(pooling, "auto") == 0 ? "" : pooling,
                                 .task            = fl_config_text(m->config, FL_KEY_MODEL_TASK),
+                                .hub             = &hub,
                                 .onnx_file       = file ? name : NULL,
                                 .log             = fl_config_log(m->config)};
     return fl_model_open(&m->model, path, &options, error);
