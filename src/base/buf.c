@@ -104,3 +104,16 @@ char *fl_buf_take(fl_buf *buf) {
     *buf       = (fl_buf){0};
     return text;
 }
+
+void fl_buf_base64(fl_buf *buf, const unsigned char *data, size_t size) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    fl_buf_putc(buf, '"');
+    for (size_t i = 0; i < size; i += 3) {
+        unsigned three = (unsigned)data[i] << 16;
+        three |= i + 1 < size ? (unsigned)data[i + 1] << 8 : 0;
+        three |= i + 2 < size ? (unsigned)data[i + 2] : 0;
+        for (unsigned k = 0; k < 4; k++)
+            fl_buf_putc(buf, i + k <= size ? digits[three >> (18 - 6 * k) & 63] : '=');
+    }
+    fl_buf_putc(buf, '"');
+}

@@ -25,4 +25,7 @@ void  fl_buf_putc(fl_buf *buf, char c);
 void  fl_buf_printf(fl_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *fl_buf_take(fl_buf *buf); /* the string, owned by the caller; NULL if failed */
 
+/* Bytes as a JSON string of base64. */
+void fl_buf_base64(fl_buf *buf, const unsigned char *data, size_t size);
+
 #endif

@@ -17,7 +17,8 @@ enum {
     FL_NAMES_MAX       = 34,
     FL_WORDS_MAX       = 6,
     FL_FUSED_MAX       = 3,
-    FL_HEAD_LAYERS_MAX = 4
+    FL_HEAD_LAYERS_MAX = 4,
+    FL_OLD_MAX         = 2
 };
 
 /* A key of config.json and the member of fl_encoder_desc that it fills. `keys` are spellings,
@@ -122,7 +123,8 @@ typedef struct fl_family {
     const char *tokenizer_class;    /* where no file names one; NULL: as the model_type is called */
     bool        tokenizer_forced;   /* transformers 5 makes that one, whatever the class */
     bool        tokenizer_as_saved; /* transformers takes tokenizer.json, whatever the class */
-    bool        untyped_pairs;      /* the tokenizer of its class makes no token types */
+    const char *old_tokenizers[FL_OLD_MAX]; /* classes whose own files do for tokenizer.json */
+    bool        untyped_pairs;              /* the tokenizer of its class makes no token types */
 
     fl_encoder_desc fixed; /* switches that config.json does not tell */
     fl_family_field fields[FL_FIELDS_MAX];

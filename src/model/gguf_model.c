@@ -336,6 +336,7 @@ int fl_gguf_model_read(fl_model *model, const fl_model_options *options, fletch_
     reader r                = {.model = model, .path = model->folder, .error = error};
     fl_map map              = {0};
     model->gguf             = true;
+    model->tokenizer_made   = true;
     model->tokenizer_path   = fl_strdup(r.path);
     model->own->transformer = fl_strdup(r.path);
     model->own->base        = fl_strdup(r.path);

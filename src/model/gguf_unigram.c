@@ -3,19 +3,6 @@
 #include "base/error.h"
 #include "model/gguf_tokenizer.h"
 
-static void put_base64(fl_buf *out, const unsigned char *data, uint64_t size) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    fl_buf_putc(out, '"');
-    for (uint64_t i = 0; i < size; i += 3) {
-        unsigned three = (unsigned)data[i] << 16;
-        three |= i + 1 < size ? (unsigned)data[i + 1] << 8 : 0;
-        three |= i + 2 < size ? (unsigned)data[i + 2] : 0;
-        for (unsigned k = 0; k < 4; k++)
-            fl_buf_putc(out, i + k <= size ? digits[three >> (18 - 6 * k) & 63] : '=');
-    }
-    fl_buf_putc(out, '"');
-}
-
 /* Runs of white space are split away with the words, so that what the model does to them does not matter. */
 static void put_steps(fl_gguf_maker *m) {
     const fl_gguf_value *map = fl_gguf_key(m, "precompiled_charsmap");
@@ -30,7 +17,7 @@ static void put_steps(fl_gguf_maker *m) {
     if (map != NULL) {
         fl_gguf_put_object(m, "normalizer", "Precompiled");
         fl_json_w_raw(&m->w, "precompiled_charsmap");
-        put_base64(m->w.out, map->data, map->count);
+        fl_buf_base64(m->w.out, map->data, map->count);
         fl_json_w_end(&m->w);
     }
     fl_json_w_raw(&m->w, "pre_tokenizer");

@@ -137,6 +137,9 @@ fl_hub_state fl_hub_snapshot_state(const fl_hub_repo *repo, const char *commit,
 int fl_hub_shards_read(const char *index_path, const char *ending, fl_hub_names *shards,
                        fletch_error *error);
 
+/* What may stand for tokenizer.json (old_tokenizer.c), ending in NULL: taken where that is not there. */
+extern const char *const fl_hub_old_tokenizers[];
+
 /* Whether fletch reads a file of this name: a configuration, tokenizer or module file. Weights of
  * the root are chosen apart, since the index or the single file will do. */
 bool fl_hub_file_is_needed(const char *relative);

@@ -238,6 +238,12 @@ static int choose(pull_work *pull, fletch_error *error) {
             }
         }
     }
+    for (size_t i = 0; fl_hub_old_tokenizers[i] != NULL; i++) {
+        if (!fl_hub_names_has(&pull->listed, "tokenizer.json") &&
+            fl_hub_names_has(&pull->listed, fl_hub_old_tokenizers[i])) {
+            FL_TRY(fl_hub_names_add(&pull->chosen, fl_hub_old_tokenizers[i], error));
+        }
+    }
     FL_TRY(choose_modules(pull, &weights, error));
     if (!weights) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,

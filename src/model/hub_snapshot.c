@@ -25,6 +25,9 @@
 
 enum { SHARDS_MAX = 1024 }; /* as safetensors.c takes */
 
+const char *const fl_hub_old_tokenizers[] = {
+    "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model", NULL};
+
 /* A module's folder is a number, '_' and a name: 1_Pooling, 2_Dense, 0_StaticEmbedding; a Router's has the
  * route in front: query_0_SparseStaticEmbedding. */
 static bool is_module_folder(const char *name) {
@@ -177,8 +180,11 @@ static bool has_adapter(const folder_look *look, const char *prefix) {
 }
 
 static bool has_tokenizer(const folder_look *look, const char *prefix) {
-    return has_file(look, prefix, "vocab.txt", false) ||
-           has_file(look, prefix, "tokenizer.json", true);
+    bool there = has_file(look, prefix, "vocab.txt", false);
+    for (size_t i = 0; !there && fl_hub_old_tokenizers[i] != NULL; i++) {
+        there = has_file(look, prefix, fl_hub_old_tokenizers[i], false);
+    }
+    return there || has_file(look, prefix, "tokenizer.json", true);
 }
 
 /* `first`: it reads the texts. */

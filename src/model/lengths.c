@@ -226,6 +226,10 @@ int fl_tokenizer_files_read(fl_model *model, const fl_family *family, fletch_err
     const char *folder = model->own->transformer;
     int         there  = fl_file_find(path, sizeof path, folder, "tokenizer.json", error);
     if (there == 0 && !model->is_static) {
+        there                 = fl_old_tokenizer_read(model, family, path, error);
+        model->tokenizer_made = there > 0;
+    }
+    if (there == 0 && !model->is_static) {
         there                     = fl_file_find(path, sizeof path, folder, "vocab.txt", error);
         model->tokenizer_is_vocab = true;
     }

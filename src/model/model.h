@@ -121,10 +121,10 @@ struct fl_model {
     const char *onnx_file; /* the .onnx file that was named, which is the network then; or NULL */
     fl_encoder  encoder;   /* not filled when opened without weights */
     /* tokenizer: the bytes, for tokenizer/ (which this room does not know) */
-    bool  gguf; /* `folder` is a file of that format, which is all there is of the model */
-    char *tokenizer_path; /* owned: tokenizer.json, or vocab.txt when only that exists */
-    fl_buf
-        tokenizer_text; /* instead of that file: made of a GGUF's metadata; taken when it is opened */
+    bool        gguf; /* `folder` is a file of that format, which is all there is of the model */
+    char       *tokenizer_path; /* owned: tokenizer.json, or vocab.txt when only that exists */
+    fl_buf      tokenizer_text; /* instead of that file: made of others; taken when it is opened */
+    bool        tokenizer_made; /* it was; tokenizer_path is one of these */
     bool        tokenizer_is_vocab;
     bool        bert_lowercase, bert_strip_accents, bert_chinese_chars; /* for vocab.txt */
     bool        lowercase;          /* do_lower_case of sentence_bert_config.json */

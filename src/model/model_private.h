@@ -202,6 +202,11 @@ int fl_peft_adapt(fl_model *model, const char *prefix, const char *name, const f
                   uint64_t first, fl_tensor *part, fletch_error *error);
 int fl_peft_finish(fl_model *model, const fl_family *family, fletch_error *error);
 
+/* old_tokenizer.c: model->tokenizer_text from what a folder has in the place of tokenizer.json; `path` is its file. 1:
+ * made; 0: nothing that a class of its family (NULL: none) is made of. */
+int fl_old_tokenizer_read(fl_model *model, const fl_family *family, char path[FL_MODEL_PATH_MAX],
+                          fletch_error *error);
+
 /* gguf_model.c: model->folder is such a file. Then, whether `folder` holds one: how many, at most 1, whose path
  * goes to `path`; EINVAL when there are several. */
 int fl_gguf_model_read(fl_model *model, const fl_model_options *options, fletch_error *error);

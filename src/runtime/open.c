@@ -66,14 +66,20 @@ static int mark_tokens(fletch_model *m, fl_tokenizer_options *options, fletch_er
         return FLETCH_OK;
     fl_tokenizer_close(m->tokenizer);
     m->tokenizer = NULL;
+    if (m->model->tokenizer_made)
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: a late-interaction model needs a tokenizer.json; save its tokenizer once "
+            "with transformers",
+            m->model->folder);
     fl_buf again = {0};
     FL_TRY(fl_file_read(m->model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, &again, error));
     return fl_tokenizer_open(&m->tokenizer, &again, options, error);
 }
 
-/* The text of tokenizer.json: of the file, or what was made of a GGUF. */
+/* The text of tokenizer.json: of the file, or what was made of others. */
 static int read_tokenizer(fl_model *model, fl_buf *out, fletch_error *error) {
-    if (model->gguf) {
+    if (model->tokenizer_made) {
         *out                  = model->tokenizer_text;
         model->tokenizer_text = (fl_buf){0};
         return FLETCH_OK;

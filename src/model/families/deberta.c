@@ -14,6 +14,8 @@ const fl_family fl_family_deberta = {
     .model_types = {"deberta-v2"},
     .prefixes    = {"deberta."},
 
+    .old_tokenizers = {"DebertaV2Tokenizer"},
+
     .fixed = {FL_BIASED, .relative_norm = true, .distance = {{.bias = FL_BIAS_DISENTANGLED}}},
 
     .fields = {FL_HIDDEN("hidden_size", 1536), FL_LAYERS("num_hidden_layers", 24),

@@ -9,6 +9,8 @@ const fl_family fl_family_jina3 = {
     .model_types = {"jina_embeddings_v3"},
     .prefixes    = {"roberta.", "jina_embeddings_v3."},
 
+    .old_tokenizers = {"XLMRobertaTokenizer"},
+
     .fixed  = {FL_BIASED},
     .fields = {FL_JINA3_FIELDS, FL_MLM_TIED},
     .only   = {{"position_embedding_type", "absolute|rotary"}, {"lora_adaptations", "absent"}},

@@ -18,6 +18,8 @@ const fl_family fl_family_roberta = {
 
     .untyped_pairs = true,
 
+    .old_tokenizers = {"RobertaTokenizer", "XLMRobertaTokenizer"},
+
     .fixed = {FL_BERT_FIXED},
     .only  = {{"lora_adaptations", "absent"}, {"use_reg_tokens", "false"}},
 

@@ -13,6 +13,8 @@ const fl_family fl_family_roberta_prelayernorm = {
 
     .untyped_pairs = true,
 
+    .old_tokenizers = {"RobertaTokenizer"},
+
     .fixed = {FL_BERT_FIXED, .norm_place = FL_NORM_PRE, .final_norm = true},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),

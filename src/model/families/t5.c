@@ -15,6 +15,8 @@ const fl_family fl_family_t5 = {
 
     .tokenizer_class = "T5Tokenizer",
 
+    .old_tokenizers = {"T5Tokenizer"},
+
     .fixed = {.norm            = FL_NORM_RMS,
               .norm_place      = FL_NORM_PRE,
               .final_norm      = true,

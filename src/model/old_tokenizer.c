@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* old_tokenizer.c - the tokenizer of a folder that has no tokenizer.json but what one is made of:
+ * SentencePiece's model, or vocab.json and merges.txt.
+ *
+ * Role    lengths.c asks where tokenizer.json is missing; the tokenizer room reads what comes out like any other file.
+ * In/Out  the files, tokenizer_config.json's switches -> the text of the tokenizer.json that transformers makes of
+ *         them.
+ * Method  A table of the classes whose files these are (a family says which are its own): which tokens stand in
+ *         front of the pieces and behind them, what is around a text, what is done to it first. SentencePiece's model
+ *         is walked field by field (base/proto.h): Unigram alone, of pieces with scores, with a map of characters.
+ *         transformers 4 lets <mask> take the space before it, transformers 5 does not, and nor does this.
+ *         The class's own rules (token_class.c) then hold for the text as for a file.
+ * Memory  the files while the text is made, and the text. Threads: reentrant.
+ * Proof   tests/golden/test_old_tokenizers.py. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json_w.h"
+#include "base/mem.h"
+#include "base/proto.h"
+#include "model/model_private.h"
+
+enum { PIECES_MAX = 1 << 22, NAMES = 6, EXTRA_MAX = 1000 };
+
+/* Of SentencePiece's ModelProto. */
+enum { CONTROL = 3, USER_DEFINED = 4, UNIGRAM = 1 };
+
+typedef enum steps { BYTES, WORDS, WHOLE } steps;
+
+typedef struct form {
+    const char *class, *file, *second; /* second: beside vocab.json */
+    steps       steps;                 /* of the text: bytes; words of Metaspace; as DeBERTa */
+    const char *head[NAMES];           /* stand in the place of the first `skipped` pieces */
+    unsigned    skipped;
+    const char *names[NAMES]; /* special tokens; one that no piece is comes behind them all */
+    const char *first, *last; /* around a text; NULL: none */
+    bool        doubled;      /* between two texts the last token stands twice */
+    bool        typed;        /* the second text has type 1 */
+    bool        gaps;         /* T5's <extra_id_0> and on */
+} form;
+
+static const form forms[] = {
+    {.class  = "RobertaTokenizer",
+     .file   = "vocab.json",
+     .second = "merges.txt",
+     .steps  = BYTES,
+     .names  = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"},
+     .first  = "<s>",
+     .last   = "</s>"},
+    {.class   = "XLMRobertaTokenizer",
+     .file    = "sentencepiece.bpe.model",
+     .steps   = WORDS,
+     .head    = {"<s>", "<pad>", "</s>", "<unk>"},
+     .skipped = 3,
+     .names   = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"},
+     .first   = "<s>",
+     .last    = "</s>",
+     .doubled = true},
+    {.class = "T5Tokenizer",
+     .file  = "spiece.model",
+     .steps = WORDS,
+     .names = {"<pad>", "</s>", "<unk>"},
+     .last  = "</s>",
+     .gaps  = true},
+    {.class = "DebertaV2Tokenizer",
+     .file  = "spm.model",
+     .steps = WHOLE,
+     .names = {"[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"},
+     .first = "[CLS]",
+     .last  = "[SEP]",
+     .typed = true},
+};
+
+/* ---- SentencePiece --------------------------------------------------------------------------- */
+
+typedef struct piece {
+    fl_span  text;
+    float    score;
+    uint32_t type;
+} piece;
+
+typedef struct maker {
+    const form     *form;
+    fl_json_reader *config; /* tokenizer_config.json, or an empty one */
+    const char     *path;
+    fletch_error   *error;
+    piece          *pieces; /* owned: the vocabulary in the order of its ids */
+    size_t          count, room;
+    fl_proto_span   map;
+    char            gap[EXTRA_MAX][20];
+    fl_json_w       w;
+} maker;
+
+static int damaged(const maker *m, const char *what) {
+    return fl_fail(m->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: %s.", m->path, what);
+}
+
+static int refuse(const maker *m, const char *what) {
+    return fl_fail(m->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s: %s.", m->path, what);
+}
+
+static int add_piece(maker *m, piece one) {
+    if (m->count == PIECES_MAX)
+        return damaged(m, "it has more than 4194304 pieces");
+    if (!fl_array_reserve((void **)&m->pieces, &m->room, m->count + 1, sizeof *m->pieces))
+        return fl_fail_nomem(m->error, (m->count + 1) * sizeof *m->pieces, "a vocabulary");
+    m->pieces[m->count++] = one;
+    return 0;
+}
+
+static int add_name(maker *m, const char *name) {
+    return add_piece(m, (piece){{name, strlen(name)}, 0.0f, CONTROL});
+}
+
+static float real_of(const fl_proto_field *field) {
+    float value = 0.0f;
+    if (field->wire == 5)
+        memcpy(&value, field->body.at, sizeof value);
+    return value;
+}
+
+static int read_piece(maker *m, fl_proto_span body) {
+    piece          one = {.type = 1};
+    fl_proto_field field;
+    int            more;
+    while ((more = fl_proto_next(&body, &field)) > 0) {
+        if (field.number == 1 && field.wire == 2)
+            one.text =
+                (fl_span){(const char *)field.body.at, (size_t)(field.body.end - field.body.at)};
+        else if (field.number == 2)
+            one.score = real_of(&field);
+        else if (field.number == 3)
+            one.type = (uint32_t)field.value;
+    }
+    if (more < 0 || one.text.size == 0 || !(one.score - one.score == 0))
+        return damaged(m, "a piece of it is damaged");
+    return add_piece(m, one);
+}
+
+/* What the class makes anew is not asked for; what it cannot express is refused. */
+static int read_spec(maker *m, fl_proto_span body, bool trainer) {
+    fl_proto_field field;
+    int            more;
+    while ((more = fl_proto_next(&body, &field)) > 0) {
+        if (trainer && field.number == 3 && field.value != UNIGRAM)
+            return refuse(m, "a model of SentencePiece that is not Unigram is not supported");
+        if (trainer && field.number == 35 && field.value != 0)
+            return refuse(m, "byte_fallback is not supported");
+        if (!trainer && field.number == 2 && field.wire == 2)
+            m->map = field.body;
+        if (!trainer && (field.number == 3 || field.number == 4) && field.value == 0)
+            return refuse(m, "add_dummy_prefix or remove_extra_whitespaces is off");
+    }
+    return more < 0 ? damaged(m, "its settings are damaged") : 0;
+}
+
+static int read_pieces(maker *m, const fl_buf *file) {
+    fl_proto_span  all = fl_proto_of((const unsigned char *)file->data, file->size);
+    fl_proto_field field;
+    size_t         seen = 0;
+    int            more;
+    for (size_t i = 0; i < NAMES && m->form->head[i] != NULL; i++)
+        FL_TRY(add_name(m, m->form->head[i]));
+    while ((more = fl_proto_next(&all, &field)) > 0) {
+        if (field.wire != 2)
+            continue;
+        if (field.number == 1 && seen++ >= m->form->skipped)
+            FL_TRY(read_piece(m, field.body));
+        if (field.number == 2 || field.number == 3)
+            FL_TRY(read_spec(m, field.body, field.number == 2));
+    }
+    if (more < 0 || seen <= m->form->skipped)
+        return damaged(m, "it is not a model of SentencePiece, or is cut short");
+    if (m->map.at == m->map.end)
+        return refuse(m, "a model of SentencePiece without a map of characters is not supported");
+    return 0;
+}
+
+/* What the class adds behind the pieces: T5's gaps, then special tokens that are none of them. */
+static int add_tail(maker *m) {
+    int64_t gaps = m->form->gaps ? fl_json_int(m->config, "extra_ids", 100, 0, EXTRA_MAX) : 0;
+    FL_TRY(m->config->status);
+    for (int64_t i = gaps - 1; i >= 0; i--) {
+        snprintf(m->gap[i], sizeof m->gap[i], "<extra_id_%d>", (int)i);
+        FL_TRY(add_name(m, m->gap[i]));
+    }
+    for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
+        bool found = false;
+        for (size_t k = 0; k < m->count && !found; k++)
+            found = fl_span_is(m->pieces[k].text, m->form->names[i]);
+        if (!found)
+            FL_TRY(add_name(m, m->form->names[i]));
+    }
+    return 0;
+}
+
+/* ---- tokenizer.json -------------------------------------------------------------------------- */
+
+static int64_t id_of(const maker *m, const char *name) {
+    for (size_t i = 0; i < m->count; i++)
+        if (fl_span_is(m->pieces[i].text, name))
+            return (int64_t)i;
+    return -1;
+}
+
+static void put_token(maker *m, int64_t id, fl_span content, bool special) {
+    fl_json_w_object(&m->w, NULL);
+    fl_json_w_i64(&m->w, "id", id);
+    fl_json_w_bytes(&m->w, "content", content.data, content.size);
+    fl_json_w_bool(&m->w, "single_word", false);
+    fl_json_w_bool(&m->w, "lstrip", false);
+    fl_json_w_bool(&m->w, "rstrip", false);
+    fl_json_w_bool(&m->w, "normalized", false);
+    fl_json_w_bool(&m->w, "special", special);
+    fl_json_w_end(&m->w);
+}
+
+static void put_added(maker *m) {
+    fl_json_w_array(&m->w, "added_tokens");
+    for (size_t i = 0; i < m->count; i++) {
+        const piece *one = &m->pieces[i];
+        if (one->type == CONTROL || one->type == USER_DEFINED || fl_span_is(one->text, "<unk>") ||
+            fl_span_is(one->text, "[UNK]"))
+            put_token(m, (int64_t)i, one->text, one->type != USER_DEFINED);
+    }
+    fl_json_w_end(&m->w);
+}
+
+static void put_part(maker *m, const char *kind, const char *id, unsigned type) {
+    if (id == NULL)
+        return;
+    fl_json_w_object(&m->w, NULL);
+    fl_json_w_object(&m->w, kind);
+    fl_json_w_text(&m->w, "id", id);
+    fl_json_w_u64(&m->w, "type_id", type);
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+}
+
+static void put_special(maker *m, const char *name) {
+    if (name == NULL)
+        return;
+    fl_json_w_object(&m->w, name);
+    fl_json_w_text(&m->w, "id", name);
+    fl_json_w_array(&m->w, "ids");
+    fl_json_w_i64(&m->w, NULL, id_of(m, name));
+    fl_json_w_end(&m->w);
+    fl_json_w_array(&m->w, "tokens");
+    fl_json_w_text(&m->w, NULL, name);
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+}
+
+static void put_template(maker *m) {
+    const form    *f    = m->form;
+    const unsigned type = f->typed ? 1 : 0;
+    fl_json_w_object(&m->w, "post_processor");
+    fl_json_w_text(&m->w, "type", "TemplateProcessing");
+    for (unsigned pair = 0; pair < 2; pair++) {
+        fl_json_w_array(&m->w, pair ? "pair" : "single");
+        put_part(m, "SpecialToken", f->first, 0);
+        put_part(m, "Sequence", "A", 0);
+        put_part(m, "SpecialToken", f->last, 0);
+        put_part(m, "SpecialToken", pair && f->doubled ? f->last : NULL, 0);
+        put_part(m, "Sequence", pair ? "B" : NULL, type);
+        put_part(m, "SpecialToken", pair ? f->last : NULL, type);
+        fl_json_w_end(&m->w);
+    }
+    fl_json_w_object(&m->w, "special_tokens");
+    put_special(m, f->first);
+    put_special(m, f->last);
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+}
+
+static void put_kind(maker *m, const char *key, const char *type) {
+    fl_json_w_object(&m->w, key);
+    fl_json_w_text(&m->w, "type", type);
+}
+
+static void put_map(maker *m, const char *key) {
+    put_kind(m, key, "Precompiled");
+    fl_json_w_raw(&m->w, "precompiled_charsmap");
+    fl_buf_base64(m->w.out, m->map.at, (size_t)(m->map.end - m->map.at));
+    fl_json_w_end(&m->w);
+}
+
+static void put_normalizer(maker *m) {
+    if (m->form->steps == WORDS) {
+        put_map(m, "normalizer");
+        return;
+    }
+    put_kind(m, "normalizer", "Sequence");
+    fl_json_w_array(&m->w, "normalizers");
+    if (fl_json_bool(m->config, "do_lower_case", false)) {
+        put_kind(m, NULL, "Lowercase");
+        fl_json_w_end(&m->w);
+    }
+    put_kind(m, NULL, "Strip");
+    fl_json_w_bool(&m->w, "strip_left", true);
+    fl_json_w_bool(&m->w, "strip_right", true);
+    fl_json_w_end(&m->w);
+    put_map(m, NULL);
+    put_kind(m, NULL, "Replace");
+    fl_json_w_object(&m->w, "pattern");
+    fl_json_w_text(&m->w, "Regex", " {2,}");
+    fl_json_w_end(&m->w);
+    fl_json_w_text(&m->w, "content", " ");
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+}
+
+static void put_metaspace(maker *m, const char *key) {
+    put_kind(m, key, "Metaspace");
+    fl_json_w_text(&m->w, "replacement", "\xE2\x96\x81");
+    fl_json_w_text(&m->w, "prepend_scheme", "always");
+    fl_json_w_bool(&m->w, "split", true);
+    fl_json_w_end(&m->w);
+}
+
+static void put_splits(maker *m) {
+    const bool punctuation =
+        m->form->steps == WHOLE && fl_json_bool(m->config, "split_by_punct", false);
+    put_kind(m, "pre_tokenizer", "Sequence");
+    fl_json_w_array(&m->w, "pretokenizers");
+    if (m->form->steps == WORDS || punctuation) {
+        put_kind(m, NULL, punctuation ? "Punctuation" : "WhitespaceSplit");
+        if (punctuation)
+            fl_json_w_text(&m->w, "behavior", "Isolated");
+        fl_json_w_end(&m->w);
+    }
+    put_metaspace(m, NULL);
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+    put_metaspace(m, "decoder");
+}
+
+static int make_unigram(maker *m, const fl_buf *file) {
+    FL_TRY(read_pieces(m, file));
+    FL_TRY(add_tail(m));
+    const char   *unknown = m->form->steps == WHOLE ? "[UNK]" : "<unk>";
+    const int64_t id      = id_of(m, unknown);
+    fl_json_w_object(&m->w, NULL);
+    put_added(m);
+    put_normalizer(m);
+    put_splits(m);
+    put_template(m);
+    put_kind(m, "model", "Unigram");
+    fl_json_w_i64(&m->w, "unk_id", id);
+    fl_json_w_bool(&m->w, "byte_fallback", false);
+    fl_json_w_array(&m->w, "vocab");
+    for (size_t i = 0; i < m->count; i++) {
+        fl_json_w_array(&m->w, NULL);
+        fl_json_w_bytes(&m->w, NULL, m->pieces[i].text.data, m->pieces[i].text.size);
+        fl_buf_printf(m->w.out, ",%.9g", (double)m->pieces[i].score);
+        fl_json_w_end(&m->w);
+    }
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+    return m->config->status;
+}
+
+/* ---- vocab.json and merges.txt --------------------------------------------------------------- */
+
+/* The ids of special tokens are those of vocab.json: pieces are these alone here. */
+static int read_specials(maker *m, fl_json *vocab, int64_t ids[NAMES]) {
+    for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
+        fl_json *found = NULL;
+        if (!fl_json_find(vocab, m->form->names[i], &found))
+            return refuse(m, "a special token of RoBERTa is missing");
+        ids[i] = fl_json_int64(found);
+    }
+    return 0;
+}
+
+static void put_merges(maker *m, const fl_buf *merges) {
+    const char *at = merges->data, *end = at + merges->size;
+    fl_json_w_array(&m->w, "merges");
+    for (bool first = true; at < end; first = false) {
+        const char *line = memchr(at, '\n', (size_t)(end - at));
+        size_t      size = (size_t)((line != NULL ? line : end) - at);
+        size_t      text = size > 0 && at[size - 1] == '\r' ? size - 1 : size;
+        if (text > 0 && !(first && at[0] == '#'))
+            fl_json_w_bytes(&m->w, NULL, at, text);
+        at += size + 1;
+    }
+    fl_json_w_end(&m->w);
+}
+
+static void put_byte_level(maker *m, const char *key, bool prefix) {
+    put_kind(m, key, "ByteLevel");
+    fl_json_w_bool(&m->w, "add_prefix_space", prefix);
+    fl_json_w_bool(&m->w, "trim_offsets", true);
+    fl_json_w_bool(&m->w, "use_regex", true);
+    fl_json_w_end(&m->w);
+}
+
+static void put_end(maker *m, const char *key, const char *name, int64_t id) {
+    fl_json_w_array(&m->w, key);
+    fl_json_w_text(&m->w, NULL, name);
+    fl_json_w_i64(&m->w, NULL, id);
+    fl_json_w_end(&m->w);
+}
+
+static int put_bytes(maker *m, const fl_buf *vocab, const fl_buf *merges, const int64_t *ids) {
+    const bool prefix = fl_json_bool(m->config, "add_prefix_space", false);
+    fl_json_w_object(&m->w, NULL);
+    fl_json_w_array(&m->w, "added_tokens");
+    for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
+        const char *name = m->form->names[i];
+        put_token(m, ids[i], (fl_span){name, strlen(name)}, true);
+    }
+    fl_json_w_end(&m->w);
+    put_byte_level(m, "pre_tokenizer", prefix);
+    put_byte_level(m, "decoder", prefix);
+    put_kind(m, "post_processor", "RobertaProcessing");
+    put_end(m, "sep", "</s>", ids[2]);
+    put_end(m, "cls", "<s>", ids[0]);
+    fl_json_w_bool(&m->w, "trim_offsets", true);
+    fl_json_w_bool(&m->w, "add_prefix_space", prefix);
+    fl_json_w_end(&m->w);
+    put_kind(m, "model", "BPE");
+    fl_json_w_bool(&m->w, "fuse_unk", false);
+    fl_json_w_text(&m->w, "continuing_subword_prefix", "");
+    fl_json_w_text(&m->w, "end_of_word_suffix", "");
+    put_merges(m, merges);
+    fl_json_w_raw(&m->w, "vocab");
+    fl_buf_append(m->w.out, vocab->data, vocab->size);
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+    return m->config->status;
+}
+
+static int make_bytes(maker *m, const fl_buf *vocab, const char *second) {
+    fl_buf   merges     = {0};
+    fl_json *tree       = NULL;
+    int64_t  ids[NAMES] = {0};
+    int      status     = fl_json_read(&tree, m->path, FL_TOKENIZER_BYTES_MAX, m->error);
+    if (status == 0)
+        status = read_specials(m, tree, ids);
+    if (status == 0)
+        status = fl_file_read(second, FL_TOKENIZER_BYTES_MAX, &merges, m->error);
+    if (status == 0)
+        status = put_bytes(m, vocab, &merges, ids);
+    fl_buf_free(&merges);
+    fl_json_free(tree);
+    return status;
+}
+
+/* ---- The folder ------------------------------------------------------------------------------ */
+
+/* That of one of the family's classes whose files are there: 1, 0, or a failure to look. */
+static int find_form(const form **out, const fl_model *model, const fl_family *family, char *path,
+                     char *second, fletch_error *error) {
+    const char *folder = model->own->transformer;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        bool has = false;
+        for (size_t k = 0; k < FL_OLD_MAX && family->old_tokenizers[k] != NULL; k++)
+            has = has || strcmp(family->old_tokenizers[k], forms[i].class) == 0;
+        int there = has ? fl_file_find(path, FL_MODEL_PATH_MAX, folder, forms[i].file, error) : 0;
+        if (there > 0 && forms[i].second != NULL)
+            there = fl_file_find(second, FL_MODEL_PATH_MAX, folder, forms[i].second, error);
+        *out = &forms[i];
+        if (there != 0)
+            return there;
+    }
+    return 0;
+}
+
+/* "T5TokenizerFast" is "T5Tokenizer". */
+static bool is_class(const char *name, const char *class) {
+    size_t size = strlen(class);
+    return strncmp(name, class, size) == 0 &&
+           (name[size] == '\0' || strcmp(name + size, "Fast") == 0);
+}
+
+static int make(fl_model *model, maker *m, const char *second) {
+    const char *class =
+        fl_json_string(m->config, "tokenizer_class",
+                       model->config_class != NULL ? model->config_class : m->form->class);
+    fl_buf file   = {0};
+    int    status = m->config->status;
+    if (status == 0 && !is_class(class, m->form->class)) {
+        fl_family_refuse(m->config, "tokenizer_class without tokenizer.json", class);
+        status = m->config->status;
+    }
+    if (status == 0)
+        status = fl_file_read(m->path, FL_TOKENIZER_BYTES_MAX, &file, m->error);
+    if (status == 0)
+        status = m->form->steps == BYTES ? make_bytes(m, &file, second) : make_unigram(m, &file);
+    fl_buf_free(&file);
+    fl_free(m->pieces);
+    if (status == 0 && m->w.out->failed)
+        status = fl_fail_nomem(m->error, m->w.out->size, "a tokenizer");
+    return status;
+}
+
+int fl_old_tokenizer_read(fl_model *model, const fl_family *family, char path[FL_MODEL_PATH_MAX],
+                          fletch_error *error) {
+    const form    *found                     = NULL;
+    char           second[FL_MODEL_PATH_MAX] = "";
+    fl_json_reader config;
+    int there = family == NULL ? 0 : find_form(&found, model, family, path, second, error);
+    if (there <= 0)
+        return there;
+    FL_TRY(fl_model_read_tokenizer_config(model, &config, error));
+    maker *m = fl_alloc_zero(1, sizeof *m);
+    if (m == NULL)
+        return fl_fail_nomem(error, sizeof *m, "a tokenizer");
+    *m         = (maker){.form = found, .config = &config, .path = path, .error = error};
+    m->w.out   = &model->tokenizer_text;
+    int status = make(model, m, second);
+    fl_free(m);
+    return status != 0 ? status : 1;
+}
