@@ -80,6 +80,33 @@ def test_weights_of_torch_come_where_there_are_no_others(ask, tmp_path):
     assert here >= set(pickles) and "optimizer.bin" not in here
 
 
+def folder_of(path):
+    return {str(one.relative_to(path)): one.read_bytes() for one in path.rglob("*") if one.is_file()}
+
+
+def test_an_adapter_comes_with_its_base(ask, tmp_path):
+    """Both of the hub, the base in the revision that the adapter names."""
+    adapter = folder_of(ROOT / "tests/golden/peft/pooler")
+    config = json.loads(adapter["adapter_config.json"])
+    adapter["adapter_config.json"] = json.dumps(config | {"base_model_name_or_path": "org/base", "revision": "main"}).encode()
+    with StandIn() as hub:
+        hub.add(ID, adapter)
+        hub.add("org/base", files())
+        path, same = ask(endpoint=hub.url)
+    assert not same and path.startswith(str(tmp_path / "cache"))
+    assert ask()[0] == path, "from the cache, without a hub"
+
+
+def test_a_tokenizer_of_older_files_comes(ask, tmp_path):
+    bare = {name: data for name, data in files().items() if name not in ("tokenizer.json", "vocab.txt", "tokenizer_config.json")}
+    old = folder_of(ROOT / "tests/golden/old_tokenizers/roberta")
+    with StandIn() as hub:
+        hub.add(ID, bare | {name: old[name] for name in ("vocab.json", "merges.txt")} | {"spm.model": b"w"})
+        ask(endpoint=hub.url)  # BERT's network has no such class: it is refused, after all has come
+    here = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert here >= {"vocab.json", "merges.txt", "spm.model"}
+
+
 def test_no_network(ask):
     kind, code, words = ask()
     assert (kind, code) == ("NetworkError", "ENETWORK") and ID in words

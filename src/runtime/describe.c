@@ -51,6 +51,8 @@ static void tell_folder(teller *t, const fletch_model *m) {
     tell(t, "id", folder, "%s", m->id[0] ? m->id : m->model->folder);
     tell(t, "revision", folder, "%s", m->revision);
     tell(t, "path", folder, "%s", m->model->folder);
+    if (m->model->base != NULL)
+        tell(t, "base", "adapter_config.json", "%s", m->model->base);
     tell(t, "tokenizer", m->model->tokenizer_path, "%s, %" PRIu32 " ids",
          fl_tokenizer_kind(m->tokenizer), fl_tokenizer_vocab_size(m->tokenizer));
 }

@@ -6,6 +6,7 @@ else the library does, if libcurl is there. Both write the same cache."""
 from __future__ import annotations
 
 import functools
+import json
 import os
 import pathlib
 
@@ -29,7 +30,20 @@ def _is_offline(options: Options) -> bool:
 
 
 def resolve(name: str, options: Options, token: str | bool | None = None) -> str:
-    """The folder of a model; downloads it where that is allowed and needed."""
+    """The folder of a model, and what an adapter was trained on beside it; downloads them where that is allowed and needed."""
+    folder = _resolve(name, options, token)
+    try:
+        adapter = json.loads((pathlib.Path(folder) / "adapter_config.json").read_bytes())
+        base, revision = adapter["base_model_name_or_path"], adapter.get("revision")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return folder  # none; or damaged, which opening says
+    if isinstance(base, str) and base and not os.path.isdir(base):
+        others = tuple(option for option in options if option[0] != "model.revision")
+        _resolve(f"{base}@{revision}" if revision and "@" not in base else base, others, token)
+    return folder
+
+
+def _resolve(name: str, options: Options, token: str | bool | None) -> str:
     if os.path.isdir(name):
         return name
     try:
@@ -49,13 +63,16 @@ def resolve(name: str, options: Options, token: str | bool | None = None) -> str
                        f"pip install huggingface_hub, or install libcurl ({error})") from None
 
 
-def _missing_weights(folder: str) -> list[str]:
-    """pytorch_model.bin of the root and of modules, where there is nothing better."""
+def _stand_ins(folder: str) -> list[str]:
+    """pytorch_model.bin of the root and of modules, and what tokenizer.json is made of, where there is nothing better."""
     root = pathlib.Path(folder)
+    others = [] if (root / "tokenizer.json").exists() else ["merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"]
     places = ["", *(f"{path.parent.name}/" for path in root.glob("[0-9]*_*/config.json")
                      if not path.parent.name.endswith(("_Pooling", "_Normalize")))]
-    return [f"{place}{name}" for place in places if not list((root / place).glob("model*.safetensors"))
-            for name in ("pytorch_model*.bin", "pytorch_model.bin.index.json")]
+    if (root / "adapter_model.safetensors").exists():
+        del places[0]
+    return others + [f"{place}{name}" for place in places if not list((root / place).glob("model*.safetensors"))
+                     for name in ("pytorch_model*.bin", "pytorch_model.bin.index.json")]
 
 
 def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bool:
@@ -70,9 +87,9 @@ def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bo
     try:
         fetch = functools.partial(huggingface_hub.snapshot_download, repository, revision=revision or chosen.get("model.revision"),
                                   token=token, cache_dir=chosen.get("model.cache_dir"))
-        pickles = _missing_weights(fetch(allow_patterns=_FILES))
-        if pickles:
-            fetch(allow_patterns=pickles)
+        others = _stand_ins(fetch(allow_patterns=_FILES))
+        if others:
+            fetch(allow_patterns=others)
     except errors.GatedRepoError as error:
         raise Denied(f"{repository} is not for this token: {error}") from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
