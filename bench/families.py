@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """families.py [ROW ...] - families beyond BERT at full size against their peers, and what the exact savings give.
 
-Rows: nomic-v1.5, gte-base, modernbert-base, multilingual-e5-small, qwen3-0.6b (random weights of those shapes, shapes.py),
+Rows: nomic-v1.5, gte-base, modernbert-base, multilingual-e5-small, qwen3-0.6b, deberta-v3-base (random weights of those shapes, shapes.py),
 cls (pooling to the first token against the mean, on the default model of 6 layers), prompt (queries after one instruction
 against the same tokens with the instruction at the end, where nothing is shared; Qwen3's shape). None given: all.
 Text in, unit rows out, one mixed set; engines in turns, every other round in reverse order; nothing is timed before all
@@ -50,7 +50,8 @@ def flop(config: dict, lengths: list[int], pooled: bool) -> float:
     hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     head = config.get("head_dim") or hidden // heads
     q, kv = heads * head, config.get("num_key_value_heads", heads) * head
-    gated = config["model_type"] != "bert"
+    gated = config["model_type"] not in ("bert", "deberta-v2")
+    products = 4 if config["model_type"] == "deberta-v2" else 2  # of a pair: DeBERTa multiplies both sides with their distance, too
     inner = (3 if gated else 2) * hidden * config["intermediate_size"]
     windowed = [kind == "sliding_attention" for kind in config.get("layer_types", [])] or [False] * layers
     window = config.get("local_attention", 0) // 2
@@ -64,7 +65,7 @@ def flop(config: dict, lengths: list[int], pooled: bool) -> float:
     for n in lengths:
         for layer in range(layers):
             rows = 1 if pooled and layer == layers - 1 else n
-            total += rows * (2 * hidden * q + inner) + n * 2 * hidden * kv + rows * 2 * q * seen(n, windowed[layer])
+            total += rows * (2 * hidden * q + inner) + n * 2 * hidden * kv + rows * products * q * seen(n, windowed[layer])
     return 2 * total
 
 
