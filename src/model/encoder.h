@@ -136,6 +136,7 @@ typedef struct fl_encoder_desc {
     /* attention */
     fl_qk_norm  qk_norm;
     float       attention_scale;        /* 1/√head_dim */
+    float       score_cap;              /* scores are cap tanh(s / cap); 0: as they are (Gemma 2) */
     fl_rope     rope[FL_RULES_MAX];     /* those in use come first; dims 0: none */
     fl_distance distance[FL_RULES_MAX]; /* likewise; zero: every key, nothing added */
     bool        relative_norm;          /* DeBERTa's table is normed, by a layer norm */
@@ -257,6 +258,7 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(ALIBI, "ALiBi", d->distance[l->distance].bias == FL_BIAS_ALIBI)                              \
     X(DISENTANGLED, "scores of content and distance (DeBERTa)",                                    \
       d->distance[l->distance].bias == FL_BIAS_DISENTANGLED)                                       \
+    X(CAPPED, "capped scores", d->score_cap > 0)                                                   \
     X(MIXED_RULES, "layers that see different keys", l->distance != d->layer[0].distance)          \
     X(EXPERTS, "mixtures of experts", l->experts > 0)                                              \
     X(VOCABULARY, "weights of the vocabulary (SPLADE)", d->mlm)                                    \

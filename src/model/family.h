@@ -57,6 +57,8 @@ typedef struct fl_family_field {
 #define FL_TYPES(keys, fallback, least) FL_SIZE(types, keys, fallback, least, 65536)
 #define FL_EPS(keys, fallback)                                                                     \
     { keys, offsetof(fl_encoder_desc, norm_eps), FL_FIELD_REAL, fallback, 0, 1, NULL }
+#define FL_REAL(member, keys, fallback, least, below)                                              \
+    { keys, offsetof(fl_encoder_desc, member), FL_FIELD_REAL, fallback, least, below, NULL }
 #define FL_BOOL(member, keys, fallback)                                                            \
     { keys, offsetof(fl_encoder_desc, member), FL_FIELD_BOOL, fallback, 0, 1, NULL }
 #define FL_ATTENTION_BIASES(key) FL_BOOL(qkv_bias, key, false), FL_BOOL(out_bias, key, false)
@@ -204,6 +206,7 @@ typedef struct fl_family {
     X(mistral)                                                                                     \
     X(ministral3)                                                                                  \
     X(gemma)                                                                                       \
+    X(gemma2)                                                                                      \
     X(gemma3)
 #define FL_NAME(name) extern const fl_family fl_family_##name;
 FL_FAMILIES(FL_NAME)

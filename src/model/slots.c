@@ -73,6 +73,9 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "a text may have %u different ids but the word table only has %u rows",
                        d->vocab, d->word_rows);
+    if (!(d->score_cap >= 0) || (d->score_cap > 0 && d->score_cap < 1e-3f))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "scores cannot be capped at %g",
+                       (double)d->score_cap);
     for (unsigned i = 0; i < FL_RULES_MAX; i++) {
         const fl_distance *rule = &d->distance[i];
         if (rule->bias == FL_BIAS_T5_BUCKETS &&

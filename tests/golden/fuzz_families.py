@@ -247,6 +247,15 @@ def gemma(d: Draw):
                                     rope_parameters=d.rope())
 
 
+def gemma2(d: Draw):
+    s = d.grouped(even=True)
+    return transformers.Gemma2Config(
+        **s, max_position_embeddings=d.positions(), hidden_activation=d.activation(), rms_norm_eps=d.eps(), attention_bias=d.flag(),
+        query_pre_attn_scalar=d.choice([7, 64, s["head_dim"]]),
+        sliding_window=d.choice([2, 3, 14, 50, 512]), layer_types=kinds_of_layers(d, s["num_hidden_layers"]), attn_logit_softcapping=d.choice([0.7, 5.0, 50.0]),
+        rope_parameters=d.rope(("linear",)))
+
+
 def gemma3(d: Draw):
     s = d.grouped(even=True)
     return transformers.Gemma3TextConfig(
@@ -285,7 +294,7 @@ def nomic_moe(d: Draw):
 
 
 FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
-                                    modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma3)}
+                                    modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3)}
 
 
 # ---- One model ---------------------------------------------------------------------------------------

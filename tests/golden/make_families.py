@@ -212,6 +212,9 @@ def make_decoders() -> None:
 
     path = save("family-gemma", transformers.GemmaConfig(**GROUPED | {"num_key_value_heads": 1}, rope_parameters=rope), LAST)
     base.finish(path)
+    path = save("family-gemma2", transformers.Gemma2Config(
+        **GROUPED | {"sliding_window": 9, "num_hidden_layers": 3, "query_pre_attn_scalar": 7, "attn_logit_softcapping": 1.5}, rope_parameters=rope), LAST)
+    base.finish(path)
     types = ["full_attention", "sliding_attention", "sliding_attention"]
     path = save("family-gemma3", transformers.Gemma3TextConfig(
         **SMALL | {"num_key_value_heads": 1, "num_attention_heads": 3, "head_dim": 10, "sliding_window": 14,

@@ -59,6 +59,8 @@ INLINE = """<|im_start|>system
 
 PLAIN = {key: value for key, value in SMALL.items() if key != "head_dim"}
 END = 312  # <|endoftext|>
+YARN = {"rope_type": "yarn", "rope_theta": 3000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 512, "llama_4_scaling_beta": 0.1}
 GEMMA = transformers.Gemma3TextConfig(**SMALL, sliding_window=8, query_pre_attn_scalar=8)
 SEQUENCES = [
     ("qwen3", transformers.Qwen3Config(**SMALL), transformers.Qwen3ForSequenceClassification, True, {"pad_token_id": END}),
@@ -69,6 +71,9 @@ SEQUENCES = [
     ("mistral", transformers.MistralConfig(**SMALL, sliding_window=8), transformers.MistralForSequenceClassification, True,
      {"pad_token_id": END}),
     ("gemma", transformers.GemmaConfig(**SMALL), transformers.GemmaForSequenceClassification, True, {"pad_token_id": END}),
+    ("gemma2", transformers.Gemma2Config(**SMALL, attn_logit_softcapping=2.0), transformers.Gemma2ForSequenceClassification, True, {"pad_token_id": END}),
+    ("ministral3", transformers.Ministral3Config(**SMALL, rope_parameters=YARN), transformers.Ministral3ForSequenceClassification, True,
+     {"pad_token_id": END}),
     ("gemma3", GEMMA, transformers.Gemma3TextForSequenceClassification, False, {}),  # then it is 0, which is "!"
     ("gemma3-end", GEMMA, transformers.Gemma3TextForSequenceClassification, True, {"pad_token_id": END}),
     ("gemma3-null", GEMMA, transformers.Gemma3TextForSequenceClassification, False, {"pad_token_id": None}),

@@ -252,7 +252,7 @@ static void attention_case(size_t n, size_t d, int with_bias) {
 
 /* Several heads over the same keys, of which a token sees `before` and `after` itself: values; a part
  * of the queries has the bits of all of them; and what a token does not see may be anything. Without bias, with one
- * by distance, and with a row of its own for each query. */
+ * by distance, and with a row of its own for each query; some capped. */
 static void attention_sight(size_t heads, size_t n, size_t d, size_t before, size_t after) {
     size_t       stride = heads * d, count = n * stride;
     size_t       row_bias = n % 3 == 2 ? n + 16 : 0, of_head = row_bias ? n * row_bias : 2 * n + 16;
@@ -274,6 +274,7 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
                                                   : bias + n - 1,
                          .bias_row   = row_bias ? (ptrdiff_t)row_bias : -1,
                          .bias_head  = of_head,
+                         .cap        = n % 4 == 1 ? 2.0f : 0.0f,
                          .scratch    = fresh(fl_cpu_attention_scratch(heads, n, n, d)),
                          .heads      = heads,
                          .n          = n,

@@ -39,7 +39,8 @@ typedef struct toy_spec {
     fl_activation head_activation;
     uint32_t
         relative; /* DeBERTa: 16 buckets over 64, or so many distances with projections of their own */
-    bool alternate; /* every other layer sees all keys, and turns by another angle */
+    float cap;    /* of scores */
+    bool  alternate; /* every other layer sees all keys, and turns by another angle */
 } toy_spec;
 
 /* What Llama, Qwen and their like have in common, in a toy_spec. */
@@ -145,6 +146,7 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .types            = 2,
                           .segments         = s->segments,
                           .attention_scale  = 1.0f / sqrtf((float)s->head_dim),
+                          .score_cap        = s->cap,
                           .embedding        = s->embedding ? s->embedding : s->hidden,
                           .word_rows        = s->map ? s->vocab / 2 : s->vocab,
                           .word_map         = s->map,
@@ -391,6 +393,9 @@ static inline void toy_attention(const fl_encoder *e, const fl_layer_desc *l, co
                 s[j] =
                     s[j] * (double)e->desc.attention_scale +
                     toy_distance(e, &e->desc.distance[l->distance], h, (ptrdiff_t)j - (ptrdiff_t)i);
+                if (e->desc.score_cap > 0.0f && s[j] > -INFINITY) {
+                    s[j] = (double)e->desc.score_cap * tanh(s[j] / (double)e->desc.score_cap);
+                }
                 top = fmax(top, s[j]);
             }
             for (size_t j = 0; j < n; j++) {

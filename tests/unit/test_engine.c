@@ -129,7 +129,11 @@ static const toy_spec families[] = {
      .final_norm = true, .kv_heads = 1, .qk_norm = FL_QK_NORM_HEAD, .no_bias = true,
      .glu = FL_MLP_GLU, .bare_embeddings = true, .activation = FL_ACT_GELU_TANH, .rope_dims = 16,
      .theta = 10000.0, .no_positions = true, .embed_scale = 8.0f, .window = 5,
-     .alternate = true},                                                           /* Gemma3 */
+     .alternate = true}, /* Gemma3 */
+    {SIZES, .norm = FL_NORM_RMS_PLUS_ONE, .place = FL_NORM_PRE, .extra = FL_EXTRA_NORM_BRANCH,
+     .final_norm = true, .kv_heads = 2, .no_bias = true, .glu = FL_MLP_GLU, .bare_embeddings = true,
+     .activation = FL_ACT_GELU_TANH, .rope_dims = 16, .theta = 10000.0, .no_positions = true,
+     .causal = true, .window = 7, .cap = 1.5f},                                    /* Gemma2 */
     {SIZES, .alibi = true, .glu = FL_MLP_GLU, .no_positions = true, .type = true}, /* JinaBERT */
     {SIZES, .extra = FL_EXTRA_NORM_RESIDUAL, .alibi = true, .glu = FL_MLP_GLU, .no_positions = true,
      .qk_norm = FL_QK_NORM_WIDE}, /* JinaBERT with its double residual */
@@ -224,6 +228,7 @@ static toy_spec random_spec(uint64_t *state) {
     s.map             = toy_draw(state, 4) == 0;
     s.window          = toy_draw(state, 2) ? 1 + toy_draw(state, 40) : 0;
     s.alternate       = !s.t5 && toy_draw(state, 2);
+    s.cap             = toy_draw(state, 6) == 0 ? 1.0f + (float)toy_draw(state, 50) : 0.0f;
     if (!s.t5 && !s.alibi && s.qk_norm == FL_QK_NORM_NONE && s.heads == s.kv_heads) {
         s.relative  = toy_draw(state, 2) ? 16 : 1 + toy_draw(state, 60);
         s.alternate = false;

@@ -277,6 +277,7 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
                            .out_head   = e->head16,
                            .bias       = bias ? bias + e->max_length - 1 - first : NULL,
                            .bias_row   = -1,
+                           .cap        = e->desc.score_cap,
                            .bias_head  = e->bias_stride,
                            .scratch    = c->at.attention,
                            .heads      = h->count,

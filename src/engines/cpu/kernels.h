@@ -84,6 +84,7 @@ typedef struct fl_gemm {
 /* Attention over one text of the query heads that share a key and value head.
  *
  *   s[i][j] = q[i] · k[j] + (bias ? bias[(i - first) bias_row + j] : 0)   1/√d is in the query weights
+ *   s       = cap tanh(s / cap)                           where there is a cap
  *   out[i]  = Σ_j softmax(s[i])[j] v[j]                   over the keys j that token i sees
  *
  *   Token i sees the keys from i - before to i + after that exist: before = after = FL_CPU_ALL is the
@@ -102,6 +103,7 @@ typedef struct fl_attention {
     const float
              *bias; /* of query `first` and key 0, readable to key n + 15 of every query; or NULL */
     ptrdiff_t bias_row;  /* to the next query's: -1 where distance alone decides, j - i … */
+    float     cap;       /* of scores; 0: none */
     size_t    bias_head; /* … and to the next head's */
     float    *scratch;   /* fl_cpu_attention_scratch(heads, rows, n, d) floats */
     size_t    heads, n, d, first, rows, before, after;

@@ -37,7 +37,7 @@ static const fl_encoder_caps caps = {
     .features = FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE | FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM |
                 FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
                 FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL |
-                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_DISENTANGLED |
+                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_DISENTANGLED | FL_CAN_CAPPED |
                 FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
@@ -343,7 +343,7 @@ int fl_ort_graph_build(const fl_ort *ort, const fl_encoder *encoder,
     *out                               = (fl_ort_graph){.model = NULL};
     bool     cpu                       = strcmp(options->provider, "cpu") == 0;
     fl_graph g = {.ort = ort, .encoder = encoder, .desc = &encoder->desc, .error = error};
-    g.fused    = cpu || strcmp(options->provider, "cuda") == 0;
+    g.fused    = (cpu || strcmp(options->provider, "cuda") == 0) && g.desc->score_cap == 0;
     g.masked   = !cpu;
     g.real =
         options->precision != NULL && strcmp(options->precision, "fp16") == 0 ? ONNX_F16 : ONNX_F32;

@@ -239,6 +239,11 @@ static fl_value plain(fl_graph *g, fl_value bias, fl_value q, fl_value k, fl_val
     k              = fl_graph_transpose(g, fl_graph_op2(g, "Reshape", k, g->heads4), 0, 2, 3, 1);
     v              = fl_graph_transpose(g, fl_graph_op2(g, "Reshape", v, g->heads4), 0, 2, 1, 3);
     fl_value score = fl_graph_op2(g, "Mul", fl_graph_op2(g, "MatMul", q, k), g->scale);
+    if (g->desc->score_cap > 0) {
+        fl_value cap = fl_graph_narrow(g, fl_graph_real(g, g->desc->score_cap));
+        score        = fl_graph_op1(g, "Tanh", fl_graph_op2(g, "Div", score, cap));
+        score        = fl_graph_op2(g, "Mul", score, cap);
+    }
     if (bias.name[0] != '\0')
         score = fl_graph_op2(g, "Add", score, bias);
     fl_operator softmax = {.kind = "Softmax", .in = {score}, .attribute = {FL_INT("axis", -1)}};

@@ -88,7 +88,9 @@ FL_INLINE void scores(const fl_attention *at, const float *q, size_t j, size_t c
         }
     }
     for (size_t i = 0; i < count; i++) {
-        out[i] = (double)(float)(sum[i] + (bias ? (double)bias[j + i] : 0.0));
+        double s   = sum[i] + (bias ? (double)bias[j + i] : 0.0);
+        double cap = (double)at->cap;
+        out[i]     = (double)(float)(cap > 0 ? cap * tanh(s / cap) : s);
     }
 }
 

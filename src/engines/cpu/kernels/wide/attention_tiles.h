@@ -12,7 +12,7 @@
 #define FL_ENGINES_CPU_KERNELS_WIDE_ATTENTION_TILES_H
 
 #include "engines/cpu/kernels/wide/attention_run.h"
-#include "engines/cpu/kernels/wide/wide.h"
+#include "engines/cpu/kernels/wide/wide_exp.h"
 
 /* The compiler's own vectors of four: the same shuffles on every machine. */
 typedef float four __attribute__((vector_size(16), aligned(4)));
@@ -62,6 +62,14 @@ FL_INLINE void score_tile(int rows, int panels, const group *g, size_t row, size
         FL_UNROLL for (int r = 0; r < rows; r++, bias += g->at->bias_row) {
             FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
                 acc[r][v] += vec_load(bias + v * FL_VEC_LANES);
+            }
+        }
+    }
+    if (g->at->cap > 0.0f) {
+        vec cap = vec_set(g->at->cap), twice = vec_set(2.0f / g->at->cap);
+        FL_UNROLL for (int r = 0; r < rows; r++) {
+            FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
+                acc[r][v] = cap * wide_tanh_of_half(acc[r][v] * twice);
             }
         }
     }
