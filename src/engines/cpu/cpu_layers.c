@@ -229,16 +229,67 @@ static void join_prompt(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t 
     *v = behind;
 }
 
-/* Query heads `first` and on. */
-static void run_attention(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t first,
-                          const fl_attention *at) {
-    const fl_engine *e                   = c->engine;
+/* One text of the block, and where these heads have its rows. */
+typedef struct text {
+    float *q, *out;     /* of the first head; out is context */
+    float *k, *v;       /* of n tokens; place_text puts those of a kept prompt before them */
+    size_t known;       /* tokens of the prompt whose keys are kept */
+    size_t n;           /* tokens behind them */
+    size_t keys;        /* tokens that are attended to */
+    size_t first, rows; /* the queries: all n, or the one that is pooled */
+} text;
+
+/* q and k turn by their places; the keys and values of a prompt are kept, or put before these. */
+static void place_text(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h,
+                       bool fresh_k, text *t) {
+    const fl_engine *e = c->engine;
+    for (size_t i = 0; layer->rope && i < h->count; i++) {
+        rotate(e, layer->rope, t->q + i * h->q_rows * e->head16, t->first, t->rows);
+    }
+    if (layer->rope && fresh_k) { /* a second run of the group's queries finds them turned */
+        rotate(e, layer->rope, t->k, t->known, t->n);
+    }
+    if (e->prompt.keeping && h->first == h->kv * e->group) {
+        keep_prompt(e, layer, h->kv, t->k, t->v, t->n);
+    } else if (t->known > 0) {
+        join_prompt(c, layer, h->kv, t->known, t->n, &t->k, &t->v);
+    }
+}
+
+/* The queries from `first` on, `rows` of them, each of which sees `before` and `after`. */
+static void attend_rows(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h,
+                        const text *t, size_t first, size_t rows, size_t before, size_t after) {
+    const fl_engine    *e     = c->engine;
+    const fl_cpu_sight *sight = layer->sight;
+    const float        *bias  = sight->bias ? sight->bias + h->first * e->bias_stride : NULL;
+    size_t              skip  = first - t->first;
+    fl_attention        at    = {.q          = t->q + skip * e->head16,
+                                 .q_stride   = e->head16,
+                                 .q_head     = h->q_rows * e->head16,
+                                 .k          = t->k,
+                                 .v          = t->v,
+                                 .kv_stride  = e->head16,
+                                 .out        = t->out + skip * e->inner,
+                                 .out_stride = e->inner,
+                                 .out_head   = e->head16,
+                                 .bias       = bias ? bias + e->max_length - 1 - first : NULL,
+                                 .bias_row   = -1,
+                                 .cap        = e->desc.score_cap,
+                                 .bias_head  = e->bias_stride,
+                                 .scratch    = c->at.attention,
+                                 .heads      = h->count,
+                                 .n          = t->keys,
+                                 .d          = e->head16,
+                                 .first      = first,
+                                 .rows       = rows,
+                                 .before     = before,
+                                 .after      = after};
     void (*narrow)(const fl_attention *) = format_of(e)->attention;
     void (*run)(const fl_attention *)    = narrow ? narrow : e->kernels->attention;
     if (layer->pos_k) {
-        fl_cpu_attend_disentangled(e, layer, first, at, run, c->at.relative);
+        fl_cpu_attend_disentangled(e, layer, h->first, &at, run, c->at.relative);
     } else {
-        run(at);
+        run(&at);
     }
 }
 
@@ -246,59 +297,27 @@ static void run_attention(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_
 static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k) {
     const fl_engine    *e     = c->engine;
     const fl_cpu_sight *sight = layer->sight;
-    const float        *bias  = sight->bias ? sight->bias + h->first * e->bias_stride : NULL;
     bool                few   = h->q_rows < h->tokens;
     size_t              row = 0, q_row = 0;
-    for (uint32_t t = c->block->first; t < c->block->last; t++) {
-        size_t n = fl_cpu_length(e, t), rows = few ? 1 : n, keys = fl_cpu_keys(e, t);
-        size_t known = fl_cpu_shared(e, t);
-        size_t first = known + (few ? fl_cpu_pooled_row(e, n, fl_cpu_skip(e, t)) : 0);
-        float *q = q_of(c, h, 0) + q_row * e->head16, *k = k_of(c) + row * e->head16;
-        float *v = v_of(c, h) + row * e->head16;
-        for (size_t i = 0; layer->rope && i < h->count; i++) {
-            rotate(e, layer->rope, q + i * h->q_rows * e->head16, first, rows);
-        }
-        if (layer->rope && fresh_k) {
-            rotate(e, layer->rope, k, known, n);
-        }
-        if (e->prompt.keeping && h->first == h->kv * e->group) {
-            keep_prompt(e, layer, h->kv, k, v, n);
-        } else if (known > 0) {
-            join_prompt(c, layer, h->kv, known, n, &k, &v);
-        }
-        fl_attention at = {.q          = q,
-                           .q_stride   = e->head16,
-                           .q_head     = h->q_rows * e->head16,
-                           .k          = k,
-                           .v          = v,
-                           .kv_stride  = e->head16,
-                           .out        = c->at.context + q_row * e->inner + h->first * e->head16,
-                           .out_stride = e->inner,
-                           .out_head   = e->head16,
-                           .bias       = bias ? bias + e->max_length - 1 - first : NULL,
-                           .bias_row   = -1,
-                           .cap        = e->desc.score_cap,
-                           .bias_head  = e->bias_stride,
-                           .scratch    = c->at.attention,
-                           .heads      = h->count,
-                           .n          = keys,
-                           .d          = e->head16,
-                           .first      = first,
-                           .rows       = rows < keys ? rows : keys,
-                           .before     = sight->before,
-                           .after      = sight->after};
-        run_attention(c, layer, h->first, &at);
-        if (keys < n) { /* tokens that nothing attends to see all that are attended to */
-            at.q += keys * at.q_stride;
-            at.out += keys * at.out_stride;
-            at.bias   = at.bias ? at.bias - keys : NULL;
-            at.first  = keys;
-            at.rows   = n - keys;
-            at.before = at.after = FL_CPU_ALL;
-            run_attention(c, layer, h->first, &at);
+    for (uint32_t i = c->block->first; i < c->block->last; i++) {
+        size_t n = fl_cpu_length(e, i), known = fl_cpu_shared(e, i);
+        text   t = {.q     = q_of(c, h, 0) + q_row * e->head16,
+                    .k     = k_of(c) + row * e->head16,
+                    .v     = v_of(c, h) + row * e->head16,
+                    .out   = c->at.context + q_row * e->inner + h->first * e->head16,
+                    .known = known,
+                    .n     = n,
+                    .keys  = fl_cpu_keys(e, i),
+                    .first = known + (few ? fl_cpu_pooled_row(e, n, fl_cpu_skip(e, i)) : 0),
+                    .rows  = few ? 1 : n};
+        place_text(c, layer, h, fresh_k, &t);
+        size_t seeing = fl_cpu_least(t.rows, t.keys);
+        attend_rows(c, layer, h, &t, t.first, seeing, sight->before, sight->after);
+        if (t.keys < n) { /* tokens that nothing attends to see all that are attended to */
+            attend_rows(c, layer, h, &t, t.keys, n - t.keys, FL_CPU_ALL, FL_CPU_ALL);
         }
         row += n;
-        q_row += rows;
+        q_row += t.rows;
     }
 }
 
@@ -412,7 +431,8 @@ static void attention(const fl_cpu_crew *c, size_t index, size_t q_rows) {
     const fl_engine    *e     = c->engine;
     const fl_cpu_layer *layer = &e->layers[index];
     size_t  tokens = c->block->tokens, last = fl_cpu_share(c, e->desc.heads, c->member + 1);
-    bool    few    = q_rows<tokens, wide = e->q_wide> 0;
+    bool    few    = q_rows < tokens;
+    bool    wide   = e->q_wide > 0;
     operand pooled = {0};
     if (few) {
         pooled = gather_pooled(c, q_rows, index);
