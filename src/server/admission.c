@@ -73,14 +73,6 @@ static void take_identity(fl_http_request *request) {
     }
 }
 
-const char *fl_admission_word(int status) {
-    return status == 408   ? "request_timeout"
-           : status == 413 ? "payload_too_large"
-           : status == 414 ? "uri_too_long"
-           : status == 431 ? "headers_too_large"
-                           : "bad_request";
-}
-
 /* What the head says of itself; false: it is refused with -found. */
 static bool check_head(fl_request_full *full, int found) {
     fl_http_request    *request = &full->shared;
@@ -95,7 +87,7 @@ static bool check_head(fl_request_full *full, int found) {
         if (found != -408) {
             fl_metrics_rejected(request->server->metrics, FL_REJECTED_HEADERS);
         }
-        fl_reply_error(request, -found, fl_admission_word(-found), "%s", head->fault);
+        fl_reply_error(request, fl_http_code_of(-found), "%s", head->fault);
         return false;
     }
     return true;
@@ -127,12 +119,12 @@ static bool find_route(fl_request_full *full) {
     request->route = fl_route_find(request->method, request->path, &allow, &request->tail);
     if (request->route == NULL) {
         if (allow.size == 0) {
-            fl_reply_error(request, 404, "not_found", "there is no %.200s here", request->path);
+            fl_reply_error(request, FL_HTTP_NOT_FOUND, "there is no %.200s here", request->path);
         } else if (strcmp(request->method, "OPTIONS") == 0) {
             answer_preflight(request, &allow);
         } else {
             fl_reply_header(request, "allow", "%s, OPTIONS", allow.data);
-            fl_reply_error(request, 405, "method_not_allowed", "%.200s takes %s", request->path,
+            fl_reply_error(request, FL_HTTP_METHOD_NOT_ALLOWED, "%.200s takes %s", request->path,
                            allow.data);
         }
     }
@@ -149,7 +141,7 @@ static bool check_ready(fl_request_full *full) {
     }
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_NOT_READY);
     fl_reply_header(request, "retry-after", "1");
-    fl_reply_error(request, 503, "unavailable",
+    fl_reply_error(request, FL_HTTP_UNAVAILABLE,
                    loading ? "the model is being loaded" : "the server is shutting down");
     return false;
 }
@@ -180,7 +172,7 @@ static bool check_key(fl_request_full *full, fl_api_key **found) {
     }
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_KEY);
     fl_reply_header(request, "www-authenticate", "Bearer");
-    fl_reply_error(request, 401, "invalid_api_key", "the API key is missing or wrong");
+    fl_reply_error(request, FL_HTTP_INVALID_API_KEY, "the API key is missing or wrong");
     return false;
 }
 
@@ -196,7 +188,7 @@ static bool check_share(fl_request_full *full, fl_api_key *key) {
     }
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_KEY_LIMIT);
     fl_reply_header(request, "retry-after", "%u", wait);
-    fl_reply_error(request, 429, "rate_limited",
+    fl_reply_error(request, FL_HTTP_RATE_LIMITED,
                    "this API key's limit is reached; try again in %u second%s", wait,
                    wait == 1 ? "" : "s");
     return false;
@@ -215,13 +207,13 @@ static bool check_page(fl_request_full *full) {
         return true;
     }
     if (server->confined && !fl_cors_is_ours(server->hosts, host)) {
-        fl_reply_error(request, 403, "permission_denied",
+        fl_reply_error(request, FL_HTTP_PERMISSION_DENIED,
                        "this server does not answer to the name in Host; name it in "
                        "server.allowed_hosts if it is its own");
         return false;
     }
     if (!reads && !fl_cors_may_write(server->cors, origin, host)) {
-        fl_reply_error(request, 403, "permission_denied",
+        fl_reply_error(request, FL_HTTP_PERMISSION_DENIED,
                        "pages of this Origin may not call the server; name it in "
                        "server.cors_origin if they may");
         return false;
@@ -234,16 +226,16 @@ static bool check_page(fl_request_full *full) {
 void fl_refuse_size(fl_http_request *request) {
     fl_reply_header(request, "x-fletch-limit", "server.max_body=%llu",
                     (unsigned long long)request->server->max_body);
-    fl_reply_error(request, 413, "payload_too_large",
+    fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE,
                    "the body is larger than %llu bytes (server.max_body)",
                    (unsigned long long)request->server->max_body);
 }
 
 void fl_refuse_memory(fl_http_request *request, uint64_t wanted) {
-    int code = wanted > request->server->max_bodies ? 413 : 503; /* never, or not now */
-    fl_full(request)->crowded    = code;                         /* fl_reply_error has the words */
+    int status = wanted > request->server->max_bodies ? 413 : 503; /* never, or not now */
+    fl_full(request)->crowded    = status; /* fl_reply_error has the words */
     fl_full(request)->crowded_by = "server.max_body_memory";
-    fl_reply_error(request, code, "unavailable", "%s", "");
+    fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", "");
 }
 
 static bool check_size(fl_request_full *full) {
@@ -260,7 +252,7 @@ static bool check_size(fl_request_full *full) {
         return false;
     }
     if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
-        fl_reply_error(request, 415, "unsupported_media_type",
+        fl_reply_error(request, FL_HTTP_CONTENT_ENCODING,
                        "bodies are taken as they are, not compressed");
         return false;
     }
@@ -275,11 +267,11 @@ static bool read_wishes(fl_request_full *full, const fl_api_key *key) {
     int64_t     wanted       = 0;
     bool        bulk         = priority != NULL && strcasecmp(priority, "bulk") == 0;
     if (priority != NULL && !bulk && strcasecmp(priority, "interactive") != 0) {
-        fl_reply_error(request, 400, "bad_request", "x-fletch-priority is interactive or bulk");
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "x-fletch-priority is interactive or bulk");
         return false;
     }
     if (deadline != NULL && (!fl_parse_i64(deadline, &wanted) || wanted < 1)) {
-        fl_reply_error(request, 400, "bad_request",
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
                        "x-fletch-deadline-ms is a number of milliseconds above 0");
         return false;
     }

@@ -17,11 +17,9 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-static void write_error(fl_http_reply *reply, int status, const char *code, const char *message) {
-    if (strcmp(code, "wrong_task") == 0 || strcmp(code, "too_long") == 0) {
+static void write_error(fl_http_reply *reply, fl_http_code code, const char *message) {
+    if (code == FL_HTTP_WRONG_TASK || code == FL_HTTP_TOO_LONG) {
         reply->status = 400;
-    } else {
-        reply->status = status;
     }
     reply->type = "application/json";
     fl_buf_puts(&reply->body, "{\"message\":");
@@ -32,44 +30,44 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 const fl_dialect fl_dialect_cohere = {"cohere", write_error};
 
 static const fl_faults faults = {
-    .syntax  = {400, "bad_request", "invalid json syntax: "},
-    .meaning = {400, "bad_request", "invalid request: "},
-    .type    = {415, "bad_request", "Expected request with `Content-Type: application/json`"},
+    .syntax  = {FL_HTTP_BAD_REQUEST, "invalid json syntax: "},
+    .meaning = {FL_HTTP_BAD_REQUEST, "invalid request: "},
+    .type    = {FL_HTTP_CONTENT_TYPE, "Expected request with `Content-Type: application/json`"},
     .untyped = true};
 
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
     fl_http_request *request = job->request;
     switch (why) {
     case FL_REFUSE_MODEL:
-        fl_reply_error(request, 404, "model_not_found", "model '%.*s' not found",
+        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model '%.*s' not found",
                        (int)job->ask.model.size, job->ask.model.data);
         return;
     case FL_REFUSE_HEAD:
-        fl_reply_error(request, 400, "wrong_task", "invalid request: model '%s': %s",
+        fl_reply_error(request, FL_HTTP_WRONG_TASK, "invalid request: model '%s': %s",
                        job->served->name, message);
         return;
     case FL_REFUSE_EMPTY:
-        fl_reply_error(request, 400, "bad_request",
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
                        "invalid request: texts must hold at least one text, and no empty one");
         return;
     case FL_REFUSE_DIMENSIONS:
-        fl_reply_error(request, 400, "bad_request",
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
                        "invalid request: output_dimension must be from 1 to %u",
                        job->served->info.dimensions);
         return;
     case FL_REFUSE_TOO_LONG:
-        fl_reply_error(request, 400, "too_long",
+        fl_reply_error(request, FL_HTTP_TOO_LONG,
                        "invalid request: too many tokens: text %zu has %zu, the model takes %u; "
                        "set truncate to START or END",
                        where, fl_job_length(job, where), job->served->info.max_length);
         return;
     case FL_REFUSE_TOO_MUCH:
-        fl_reply_error(request, 413, "payload_too_large", "%s", message);
+        fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", message);
         return;
     case FL_REFUSE_PROMPT:
     case FL_REFUSE_INPUT:
     case FL_REFUSE_HEADER:
-        fl_reply_error(request, 400, "bad_request", "invalid request: %s", message);
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "invalid request: %s", message);
         return;
     }
 }
@@ -241,7 +239,7 @@ static void rerank(fl_http_request *request) {
         return;
     }
     if (job->ask.input.count == 0 || job->ask.source.size == 0) {
-        fl_reply_error(request, 400, "bad_request", "invalid request: %s",
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "invalid request: %s",
                        job->ask.input.count == 0 ? "documents must hold at least one document"
                                                  : "query must not be empty");
     } else if (fl_job_prepare_scores(job, job->ask.raw_scores == 1 ? FLETCH_ACTIVATION_NONE

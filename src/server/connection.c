@@ -303,7 +303,7 @@ static void run(fl_conn *conn) {
     }
     set_phase(conn, FL_PHASE_RUN);
     if (!room || full->gather.failed) {
-        fl_reply_error(request, 500, "internal", "out of memory for the request's body");
+        fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory for the request's body");
         start_reply(conn);
         return;
     }
@@ -474,7 +474,7 @@ static bool welcome(fl_request_full *full, size_t count) {
     if (full->chunks.count > FL_LIMIT_PIECES) {
         fl_metrics_rejected(server->metrics, FL_REJECTED_BODY);
         fl_reply_header(request, "x-fletch-limit", "chunks=%d", FL_LIMIT_PIECES);
-        fl_reply_error(request, 413, "payload_too_large", "the body has more than %d chunks",
+        fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE, "the body has more than %d chunks",
                        FL_LIMIT_PIECES);
     } else if (count > server->max_body - full->gather.size) {
         fl_metrics_rejected(server->metrics, FL_REJECTED_BODY);
@@ -516,7 +516,7 @@ static bool refuse_chunks(fl_conn *conn, int status) {
     if (!conn->request->judged) {
         fl_metrics_rejected(request->server->metrics,
                             status == 413 ? FL_REJECTED_BODY : FL_REJECTED_HEADERS);
-        fl_reply_error(request, status, fl_admission_word(status), "%s",
+        fl_reply_error(request, fl_http_code_of(status), "%s",
                        status == 413   ? "a chunk is larger than any number"
                        : status == 431 ? "trailers larger than 16 KiB"
                                        : "the body's chunks are malformed");
@@ -637,8 +637,7 @@ static void too_slow(fl_conn *conn) {
         begin(conn, -408);
     } else {
         if (!full->judged) {
-            fl_reply_error(&full->shared, 408, fl_admission_word(408),
-                           "the request came too slowly");
+            fl_reply_error(&full->shared, FL_HTTP_REQUEST_TIMEOUT, "the request came too slowly");
         }
         (void)refuse(conn);
     }

@@ -43,13 +43,13 @@ static bool is_json(const fl_http_request *request, bool when_absent) {
 
 fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     const fl_faults *faults = style->faults;
-    if (faults->type.status != 0 && !is_json(request, faults->untyped)) {
-        fl_reply_error(request, faults->type.status, faults->type.code, "%s", faults->type.text);
+    if (faults->type.text != NULL && !is_json(request, faults->untyped)) {
+        fl_reply_error(request, faults->type.code, "%s", faults->type.text);
         return NULL;
     }
     fl_job *job = fl_request_alloc(request, sizeof *job);
     if (job == NULL) {
-        fl_reply_error(request, 500, "internal", "out of memory");
+        fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
         return NULL;
     }
     request->work       = job;
@@ -59,8 +59,8 @@ fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_fi
     fl_json_in in;
     if (!fl_fields_read(request, &in, fields, &job->ask)) {
         const fl_fault *fault = in.mistyped ? &faults->meaning : &faults->syntax;
-        fl_reply_error(request, fault->status, fault->code, "%s%s at line %zu column %zu",
-                       fault->text, in.message, in.line, in.column);
+        fl_reply_error(request, fault->code, "%s%s at line %zu column %zu", fault->text, in.message,
+                       in.line, in.column);
         return NULL;
     }
     return job;
@@ -271,7 +271,7 @@ static bool take_memory(fl_job *job) {
     job->truncated = fl_request_alloc(job->request, job->count);
     job->packed    = fl_request_alloc(job->request, job->columns * sizeof *job->rows);
     if (job->rows == NULL || job->tokens == NULL || job->truncated == NULL || job->packed == NULL) {
-        fl_reply_error(job->request, 500, "internal", "out of memory");
+        fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
         return false;
     }
     return true;
@@ -352,7 +352,7 @@ bool fl_job_prepare(fl_job *job) {
 static bool hold_lists(fl_job *job, uint64_t bytes, uint64_t most) {
     job->options.list_bytes = bytes < most ? bytes : most;
     if (!fl_request_hold(job->request, job->options.list_bytes)) {
-        fl_reply_error(job->request, 503, "unavailable", "%s", "");
+        fl_reply_error(job->request, FL_HTTP_UNAVAILABLE, "%s", "");
         return false;
     }
     return true;
@@ -367,7 +367,7 @@ static bool prepare_lists(fl_job *job, fletch_kind kind) {
     job->tokens    = fl_request_alloc(job->request, job->count * sizeof *job->tokens);
     job->truncated = fl_request_alloc(job->request, job->count);
     if (job->tokens == NULL || job->truncated == NULL) {
-        fl_reply_error(job->request, 500, "internal", "out of memory");
+        fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
         return false;
     }
     job->columns = job->served->info.dimensions; /* none are cut */
@@ -603,11 +603,11 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
     }
     bool good = job->octets ? write_octets(job, outcome) : job->style->write(job, outcome);
     if (!good && request->reply.body.failed) {
-        fl_reply_error(request, 500, "internal", "out of memory while the answer was written");
+        fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory while the answer was written");
         return;
     }
     if (!good) {
-        fl_reply_error(request, 500, "internal",
+        fl_reply_error(request, FL_HTTP_INTERNAL,
                        "the model gave a vector that is not finite for one of the texts");
         return;
     }

@@ -99,15 +99,15 @@ typedef enum fl_refusal {
 
 /* How a dialect refuses a body. */
 typedef struct fl_fault {
-    int         status;
-    const char *code, *text;
+    fl_http_code code;
+    const char  *text;
 } fl_fault;
 
 typedef struct fl_faults {
     fl_fault
         syntax; /* it is no JSON; before the reader's own words and the place stands the text */
     fl_fault meaning; /* it means nothing here; likewise */
-    fl_fault type;    /* another Content-Type; status 0: any is taken */
+    fl_fault type;    /* another Content-Type; no text: any is taken */
     bool     untyped; /* none at all is taken for JSON */
 } fl_faults;
 

@@ -297,8 +297,8 @@ static void pack_reply(void *arg) {
     step(full);
 }
 
-/* The request's memory is at its bound: the word and the sentence for it. */
-static const char *tell_crowded(fl_http_request *request, char *message, size_t size) {
+/* The request's memory is at its bound: the code and the sentence for it. */
+static fl_http_code tell_crowded(fl_http_request *request, char *message, size_t size) {
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
     const char *option = fl_full(request)->crowded_by;
     fl_reply_header(request, "x-fletch-limit", "%s", option);
@@ -307,21 +307,19 @@ static const char *tell_crowded(fl_http_request *request, char *message, size_t 
                        "the request takes more memory than all may have (%s); send fewer texts at "
                        "once",
                        option);
-        return "payload_too_large";
+        return FL_HTTP_PAYLOAD_TOO_LARGE;
     }
     fl_reply_header(request, "retry-after", "1");
     (void)snprintf(message, size, "too many large requests at once");
-    return "unavailable";
+    return FL_HTTP_UNAVAILABLE;
 }
 
 /* Put an error where the reply was. When memory was refused, that is the error. */
-static void put_error(fl_http_request *request, int status, const char *code, char *message,
-                      size_t size) {
+static void put_error(fl_http_request *request, fl_http_code code, char *message, size_t size) {
     fl_request_full *full  = fl_full(request);
     fl_http_reply   *reply = &request->reply;
     if (full->crowded != 0) {
-        status = full->crowded;
-        code   = tell_crowded(request, message, size);
+        code = tell_crowded(request, message, size);
     }
     fl_utf8_make_printable(message); /* what the client sent may have been cut inside a character */
     trim(&reply->body);
@@ -329,11 +327,11 @@ static void put_error(fl_http_request *request, int status, const char *code, ch
         fl_buf_free(&reply->body);
     }
     reply->type               = NULL;
-    reply->status             = status;
+    reply->status             = fl_http_errors[code].status;
     const fl_dialect *dialect = request->route != NULL
                                     ? request->route->dialect
                                     : fl_dialect_of(request->path != NULL ? request->path : "/");
-    dialect->error(reply, status, code, message);
+    dialect->error(reply, code, message);
     if (reply->body.failed) { /* a bare status is still an answer */
         fl_buf_free(&reply->body);
         reply->type = NULL;
@@ -352,7 +350,7 @@ static void pass_gate(fl_http_request *request) {
     }
     if (body->size > FL_LIMIT_HEADER_BYTES) {
         fl_buf_free(body);
-        put_error(request, 503, "", message, sizeof message);
+        put_error(request, FL_HTTP_UNAVAILABLE, message, sizeof message);
     }
     full->crowded = 0;
     (void)atomic_fetch_add(&request->server->replies, body->size - full->replied);
@@ -402,7 +400,7 @@ bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cos
     }
     (void)atomic_fetch_sub(&full->pending, 1);
     fl_reply_header(request, "retry-after", "1");
-    fl_reply_error(request, 503, "unavailable", "too many requests wait for a thread");
+    fl_reply_error(request, FL_HTTP_UNAVAILABLE, "too many requests wait for a thread");
     return false;
 }
 
@@ -467,7 +465,7 @@ static void on_done(void *user, const fletch_outcome *outcome) {
     if (full->work_cells >= LARGE_RESULT) {
         full->outcome = *outcome;
         if (outcome->error.code == FLETCH_OK && !hold_reply(full, full->work_cells * CELL_TEXT)) {
-            fl_reply_error(request, 503, "unavailable", "%s", "");
+            fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", "");
             fletch_lists_free(outcome->lists);
             return;
         }
@@ -582,7 +580,7 @@ void fl_reply_header(fl_http_request *request, const char *name, const char *for
 
 void fl_reply_bytes(fl_http_request *request, int status, const char *type) {
     if (request->reply.body.failed) {
-        fl_reply_error(request, 500, "internal", "out of memory while writing the reply");
+        fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory while writing the reply");
         return;
     }
     request->reply.type = type;
@@ -601,14 +599,13 @@ void fl_reply_static(fl_http_request *request, int status, const char *type, con
     send_reply(request, status);
 }
 
-void fl_reply_error(fl_http_request *request, int status, const char *code, const char *format,
-                    ...) {
+void fl_reply_error(fl_http_request *request, fl_http_code code, const char *format, ...) {
     char    message[MESSAGE_MAX];
     va_list list;
     va_start(list, format);
     (void)vsnprintf(message, sizeof message, format, list);
     va_end(list);
-    put_error(request, status, code, message, sizeof message);
+    put_error(request, code, message, sizeof message);
     send_reply(request, request->reply.status);
 }
 
@@ -625,46 +622,46 @@ static unsigned retry_after(const fl_served *served) {
 }
 
 typedef struct failure {
-    int         code, status;
-    const char *word;
-    bool        ours; /* not the client's fault: the text stays in the log */
+    int          status; /* of the library */
+    fl_http_code code;
+    bool         ours; /* not the client's fault: the text stays in the log */
 } failure;
 
 static const failure failures[] = {
-    {FLETCH_EINVAL, 400, "bad_request", false},
-    {FLETCH_EUTF8, 400, "bad_request", false},
-    {FLETCH_ETOOLONG, 422, "too_long", false},
-    {FLETCH_EUNSUPPORTED, 424, "wrong_task", false},
-    {FLETCH_ENOTFOUND, 404, "not_found", false},
-    {FLETCH_EDENIED, 403, "permission_denied", true},
-    {FLETCH_EBUSY, 429, "overloaded", false},
-    {FLETCH_EDEADLINE, 504, "deadline_exceeded", false},
-    {FLETCH_ENOSPC, 500, "internal", true},
+    {FLETCH_EINVAL, FL_HTTP_BAD_REQUEST, false},
+    {FLETCH_EUTF8, FL_HTTP_BAD_REQUEST, false},
+    {FLETCH_ETOOLONG, FL_HTTP_TOO_LONG, false},
+    {FLETCH_EUNSUPPORTED, FL_HTTP_WRONG_TASK, false},
+    {FLETCH_ENOTFOUND, FL_HTTP_NOT_FOUND, false},
+    {FLETCH_EDENIED, FL_HTTP_PERMISSION_DENIED, true},
+    {FLETCH_EBUSY, FL_HTTP_OVERLOADED, false},
+    {FLETCH_EDEADLINE, FL_HTTP_DEADLINE_EXCEEDED, false},
+    {FLETCH_ENOSPC, FL_HTTP_INTERNAL, true},
 };
 
-static failure failure_of(int code) {
+static failure failure_of(int status) {
     for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
-        if (failures[i].code == code) {
+        if (failures[i].status == status) {
             return failures[i];
         }
     }
-    return (failure){code, 500, "internal", true};
+    return (failure){status, FL_HTTP_INTERNAL, true};
 }
 
 void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
     fl_server *server = request->server;
     failure    found  = failure_of(error->code);
     if (fl_full(request)->crowded != 0) {
-        fl_reply_error(request, 503, "unavailable", "%s", ""); /* which has the words */
+        fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", ""); /* which has the words */
         return;
     }
     if (error->code == FLETCH_ECANCELLED) {
         if (atomic_load(&request->cancelled)) {
-            fl_reply_error(request, 499, "client_closed_request",
+            fl_reply_error(request, FL_HTTP_CLIENT_CLOSED,
                            "the connection was closed before the result was ready");
         } else {
             fl_reply_header(request, "retry-after", "1");
-            fl_reply_error(request, 503, "unavailable", "the server is shutting down");
+            fl_reply_error(request, FL_HTTP_UNAVAILABLE, "the server is shutting down");
         }
         return;
     }
@@ -672,7 +669,7 @@ void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
         unsigned wait = retry_after(fl_full(request)->served);
         fl_metrics_rejected(server->metrics, FL_REJECTED_QUEUE);
         fl_reply_header(request, "retry-after", "%u", wait);
-        fl_reply_error(request, 429, "overloaded",
+        fl_reply_error(request, FL_HTTP_OVERLOADED,
                        "the server is overloaded; try again in %u second%s", wait,
                        wait == 1 ? "" : "s");
         return;
@@ -680,9 +677,9 @@ void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
     if (found.ours) {
         fl_server_log_line(server->log, FL_LEVEL_ERROR, "request %s: %s", request->id,
                            error->message);
-        fl_reply_error(request, found.status, found.word, "%s; the server's log says more",
+        fl_reply_error(request, found.code, "%s; the server's log says more",
                        fletch_status_text(error->code));
         return;
     }
-    fl_reply_error(request, found.status, found.word, "%s", error->message);
+    fl_reply_error(request, found.code, "%s", error->message);
 }

@@ -22,16 +22,15 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-static void write_error(fl_http_reply *reply, int status, const char *code, const char *message) {
-    if (strcmp(code, "overloaded") == 0) {
-        message = "server busy, please try again.  maximum pending requests exceeded";
-        status  = 503; /* the number that Ollama's clients wait for */
-    } else if (strcmp(code, "too_long") == 0) {
-        message = "the input length exceeds the context length";
-        status  = 400;
+static void write_error(fl_http_reply *reply, fl_http_code code, const char *message) {
+    if (code == FL_HTTP_OVERLOADED) {
+        message       = "server busy, please try again.  maximum pending requests exceeded";
+        reply->status = 503; /* the number that Ollama's clients wait for */
+    } else if (code == FL_HTTP_TOO_LONG) {
+        message       = "the input length exceeds the context length";
+        reply->status = 400;
     }
-    reply->status = status;
-    reply->type   = "application/json";
+    reply->type = "application/json";
     fl_buf_puts(&reply->body, "{\"error\":");
     fl_json_quote(&reply->body, message, strlen(message));
     fl_buf_puts(&reply->body, "}");
@@ -39,20 +38,20 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_ollama = {"ollama", write_error};
 
-static const fl_faults faults = {.syntax  = {400, "bad_request", ""},
-                                 .meaning = {400, "bad_request", ""}};
+static const fl_faults faults = {.syntax  = {FL_HTTP_BAD_REQUEST, ""},
+                                 .meaning = {FL_HTTP_BAD_REQUEST, ""}};
 
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
     (void)where;
     if (why == FL_REFUSE_MODEL) {
-        fl_reply_error(job->request, 404, "model_not_found", "model '%.*s' not found",
+        fl_reply_error(job->request, FL_HTTP_MODEL_NOT_FOUND, "model '%.*s' not found",
                        (int)job->ask.model.size, job->ask.model.data);
     } else if (why == FL_REFUSE_TOO_LONG) {
-        fl_reply_error(job->request, 400, "too_long", "%s", message);
+        fl_reply_error(job->request, FL_HTTP_TOO_LONG, "%s", message);
     } else if (why == FL_REFUSE_TOO_MUCH) {
-        fl_reply_error(job->request, 413, "payload_too_large", "%s", message);
+        fl_reply_error(job->request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", message);
     } else {
-        fl_reply_error(job->request, 400, "bad_request", "%s", message);
+        fl_reply_error(job->request, FL_HTTP_BAD_REQUEST, "%s", message);
     }
 }
 
@@ -130,7 +129,7 @@ const fl_field fl_fields_ollama_named[] = {
 static fl_job *begin(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     static const char latest[] = ":latest";
     if (request->body_size == 0) {
-        fl_reply_error(request, 400, "bad_request", "missing request body");
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "missing request body");
         return NULL;
     }
     fl_job *job = fl_job_read(request, style, fields);
@@ -271,7 +270,7 @@ static void loaded(fl_http_request *request) {
 static fl_job *named(fl_http_request *request) {
     fl_job *job = begin(request, &embed_style, fl_fields_ollama_named);
     if (job != NULL && job->ask.model.size == 0) {
-        fl_reply_error(request, 400, "bad_request", "model is required");
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "model is required");
         return NULL;
     }
     return job;

@@ -34,29 +34,34 @@ static const char *error_type(int status) {
     }
 }
 
-/* A code "param/NAME" names the field that is wrong; codes that OpenAI has are told, others are null. */
-static void write_error(fl_http_reply *reply, int status, const char *code, const char *message) {
-    static const char *const told[] = {"invalid_api_key", "model_not_found", "rate_limit_exceeded",
-                                       "context_length_exceeded"};
-    const char              *param  = strncmp(code, "param/", 6) == 0 ? code + 6 : NULL;
-    const char              *shown  = NULL;
-    if (strcmp(code, "overloaded") == 0 || strcmp(code, "rate_limited") == 0) {
-        code = "rate_limit_exceeded";
-    } else if (strcmp(code, "too_long") == 0) {
-        code   = "context_length_exceeded";
-        status = 400;
+/* The codes that OpenAI has; others are null. */
+static const char *code_of(fl_http_code code) {
+    switch (code) {
+    case FL_HTTP_INVALID_API_KEY:
+    case FL_HTTP_MODEL_NOT_FOUND: return fl_http_errors[code].word;
+    case FL_HTTP_OVERLOADED:
+    case FL_HTTP_RATE_LIMITED: return "rate_limit_exceeded";
+    case FL_HTTP_TOO_LONG: return "context_length_exceeded";
+    default: return NULL;
     }
-    if (strcmp(code, "wrong_task") == 0) {
-        status = 400;
+}
+
+/* The field that is wrong. */
+static const char *param_of(fl_http_code code) {
+    bool known = code == FL_HTTP_PARAM_INPUT || code == FL_HTTP_PARAM_DIMENSIONS ||
+                 code == FL_HTTP_PARAM_PROMPT_NAME;
+    return known ? fl_http_errors[code].word : NULL;
+}
+
+static void write_error(fl_http_reply *reply, fl_http_code code, const char *message) {
+    const char *param = param_of(code), *shown = code_of(code);
+    if (code == FL_HTTP_TOO_LONG || code == FL_HTTP_WRONG_TASK) {
+        reply->status = 400;
     }
-    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
-        shown = strcmp(code, told[i]) == 0 ? told[i] : shown;
-    }
-    reply->status = status;
-    reply->type   = "application/json";
+    reply->type = "application/json";
     fl_buf_puts(&reply->body, "{\"error\":{\"message\":");
     fl_json_quote(&reply->body, message, strlen(message));
-    fl_buf_printf(&reply->body, ",\"type\":\"%s\",\"param\":", error_type(status));
+    fl_buf_printf(&reply->body, ",\"type\":\"%s\",\"param\":", error_type(reply->status));
     fl_buf_printf(&reply->body, param != NULL ? "\"%s\"" : "null", param);
     fl_buf_puts(&reply->body, ",\"code\":");
     fl_buf_printf(&reply->body, shown != NULL ? "\"%s\"}}" : "null}}", shown);
@@ -65,9 +70,9 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 const fl_dialect fl_dialect_openai = {"openai", write_error};
 
 static const fl_faults faults = {
-    .syntax  = {400, "bad_request", "We could not parse the JSON body of your request: "},
-    .meaning = {400, "bad_request", ""},
-    .type    = {415, "bad_request", "Expected request with `Content-Type: application/json`"},
+    .syntax  = {FL_HTTP_BAD_REQUEST, "We could not parse the JSON body of your request: "},
+    .meaning = {FL_HTTP_BAD_REQUEST, ""},
+    .type    = {FL_HTTP_CONTENT_TYPE, "Expected request with `Content-Type: application/json`"},
     .untyped = true};
 
 #define FOREIGN                                                                                    \
@@ -82,36 +87,36 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     fl_http_request *request = job->request;
     switch (why) {
     case FL_REFUSE_MODEL:
-        fl_reply_error(request, 404, "model_not_found",
+        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND,
                        "The model `%.*s` does not exist or you do not have access to it.",
                        (int)job->ask.model.size, job->ask.model.data);
         return;
-    case FL_REFUSE_HEAD: fl_reply_error(request, 400, "wrong_task", "%s", message); return;
-    case FL_REFUSE_EMPTY: fl_reply_error(request, 400, "bad_request", "%s", bad_input); return;
+    case FL_REFUSE_HEAD: fl_reply_error(request, FL_HTTP_WRONG_TASK, "%s", message); return;
+    case FL_REFUSE_EMPTY: fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", bad_input); return;
     case FL_REFUSE_DIMENSIONS:
-        fl_reply_error(request, 400, "param/dimensions",
+        fl_reply_error(request, FL_HTTP_PARAM_DIMENSIONS,
                        "'$.dimensions' is invalid: this model takes 1 to %u.",
                        job->served->info.dimensions);
         return;
     case FL_REFUSE_PROMPT:
-        fl_reply_error(request, 400, "param/prompt_name", "prompt_name: %s", message);
+        fl_reply_error(request, FL_HTTP_PARAM_PROMPT_NAME, "prompt_name: %s", message);
         return;
     case FL_REFUSE_TOO_LONG:
         fl_reply_error(
-            request, 400, "too_long",
+            request, FL_HTTP_TOO_LONG,
             "This model's maximum context length is %u tokens, however you requested %zu "
             "tokens (%zu in your prompt; 0 for the completion). Please reduce your prompt; "
             "or completion length.",
             job->served->info.max_length, fl_job_length(job, where), fl_job_length(job, where));
         return;
     case FL_REFUSE_INPUT:
-        fl_reply_error(request, 400, "param/input", job->work.ids != NULL ? "%s; " FOREIGN : "%s",
+        fl_reply_error(request, FL_HTTP_PARAM_INPUT, job->work.ids != NULL ? "%s; " FOREIGN : "%s",
                        message);
         return;
     case FL_REFUSE_TOO_MUCH:
-        fl_reply_error(request, 413, "payload_too_large", "%s", message);
+        fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", message);
         return;
-    case FL_REFUSE_HEADER: fl_reply_error(request, 400, "bad_request", "%s", message); return;
+    case FL_REFUSE_HEADER: fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", message); return;
     }
 }
 
@@ -282,7 +287,7 @@ static void score(fl_http_request *request) {
     fl_ask *ask = &job->ask;
     size_t  one = ask->input.count, many = ask->second.count;
     if (many == 0 || one == 0 || (one != 1 && one != many)) {
-        fl_reply_error(request, 400, "bad_request",
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
                        "text_1 has %zu texts and text_2 %zu: there must be one for all, or as many",
                        one, many);
         return;
@@ -354,7 +359,7 @@ static void one_model(fl_http_request *request) {
     size_t size = strlen(request->tail);
     char  *name = fl_request_alloc(request, size + 1);
     if (name == NULL) {
-        fl_reply_error(request, 500, "internal", "out of memory");
+        fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
         return;
     }
     memcpy(name, request->tail, size);
@@ -368,7 +373,8 @@ static void one_model(fl_http_request *request) {
             return;
         }
     }
-    fl_reply_error(request, 404, "model_not_found", "The model `%s` does not exist", request->tail);
+    fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "The model `%s` does not exist",
+                   request->tail);
 }
 
 const fl_route fl_routes_openai[] = {

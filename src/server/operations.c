@@ -18,12 +18,12 @@
 #include "server/routes.h"
 #include "server/server_internal.h"
 
-static void plain_error(fl_http_reply *reply, int status, const char *code, const char *message) {
-    (void)status;
+static void plain_error(fl_http_reply *reply, fl_http_code code, const char *message) {
+    const char *word = fl_http_errors[code].word;
     fl_buf_puts(&reply->body, "{\"error\":");
     fl_json_quote(&reply->body, message, strlen(message));
     fl_buf_puts(&reply->body, ",\"code\":");
-    fl_json_quote(&reply->body, code, strlen(code));
+    fl_json_quote(&reply->body, word, strlen(word));
     fl_buf_puts(&reply->body, "}");
     reply->type = "application/json";
 }
@@ -99,9 +99,9 @@ static void told(fl_http_request *request, int status, const fletch_error *error
     bool fault = status == FLETCH_EIO || status == FLETCH_ENOTFOUND || status == FLETCH_EDENIED ||
                  status == FLETCH_ENOSPC;
     if (status == FLETCH_EBUSY || status == FLETCH_EINVAL) { /* not in this state of the server */
-        fl_reply_error(request, 409, "conflict", "%s", error->message);
+        fl_reply_error(request, FL_HTTP_CONFLICT, "%s", error->message);
     } else if (fault) {
-        fl_reply_error(request, 500, "internal", "%s", error->message);
+        fl_reply_error(request, FL_HTTP_INTERNAL, "%s", error->message);
     } else if (status < 0) {
         fl_reply_fail(request, error);
     } else {

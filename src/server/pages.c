@@ -50,7 +50,7 @@ static void send_page(fl_http_request *request, const unsigned char *page, size_
     }
     if (!hash_of(text, size, "<style>", "</style>", style) ||
         !hash_of(text, size, "<script>", "</script>", script)) {
-        fl_reply_error(request, 500, "internal", "the page of this build has no style or script");
+        fl_reply_error(request, FL_HTTP_INTERNAL, "the page of this build has no style or script");
         return;
     }
     fl_reply_header(request, "content-security-policy",

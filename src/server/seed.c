@@ -83,7 +83,7 @@ void fl_seed_close(fl_server *server) {
 
 static bool has_store(fl_http_request *request) {
     if (request->server->store == NULL) {
-        fl_reply_error(request, 404, "not_found",
+        fl_reply_error(request, FL_HTTP_NOT_FOUND,
                        "this server keeps nothing (server.store is none): start it with "
                        "--server-store FILE");
     }
@@ -126,25 +126,25 @@ const fl_field fl_fields_seed_search[] = {
     {.flags = FL_FIELD_CLOSED}};
 
 static bool refuse(fl_http_request *request, const char *message) {
-    fl_reply_error(request, 400, "bad_request", "%s", message);
+    fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", message);
     return false;
 }
 
 static bool no_memory(fl_http_request *request) {
-    fl_reply_error(request, 500, "internal", "out of memory");
+    fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
     return false;
 }
 
 #define FAULTS                                                                                     \
-    .syntax = {400, "bad_request", ""}, .meaning = {400, "bad_request", ""},                       \
-    .type = {415, "bad_request", "expected content-type: application/json"}
+    .syntax = {FL_HTTP_BAD_REQUEST, ""}, .meaning = {FL_HTTP_BAD_REQUEST, ""},                     \
+    .type = {FL_HTTP_CONTENT_TYPE, "expected content-type: application/json"}
 /* What is kept must say what it is: a page's form cannot (see cors.c). */
 static const fl_faults add_faults    = {FAULTS};
 static const fl_faults search_faults = {FAULTS, .untyped = true};
 
 static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *message) {
     (void)where;
-    fl_reply_error(job->request, 400, "bad_request",
+    fl_reply_error(job->request, FL_HTTP_BAD_REQUEST,
                    why == FL_REFUSE_PROMPT ? "prompt_name: %s" : "%s", message);
 }
 
@@ -187,7 +187,7 @@ static bool prepare(fl_job *job) {
     size_t most = fl_job_texts_max(job->served);
     if (job->ask.input.count > most) {
         fl_reply_header(job->request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
-        fl_reply_error(job->request, 413, "payload_too_large", "at most %zu texts at once", most);
+        fl_reply_error(job->request, FL_HTTP_PAYLOAD_TOO_LARGE, "at most %zu texts at once", most);
         return false;
     }
     return fl_job_fill(job);
@@ -294,7 +294,7 @@ static bool is_bounded(const fl_job *job) {
     if (bytes > limit) {
         fl_reply_header(job->request, "x-fletch-limit", "server.max_body=%llu",
                         (unsigned long long)limit);
-        fl_reply_error(job->request, 413, "payload_too_large",
+        fl_reply_error(job->request, FL_HTTP_PAYLOAD_TOO_LARGE,
                        "texts and metadata, which is kept with each text, would take %llu bytes of "
                        "the store at once, more than server.max_body; send fewer texts at once",
                        (unsigned long long)bytes);
@@ -338,7 +338,7 @@ static void kept(fl_write *write, const fletch_error *error) {
     const fl_stored_item *items   = write->items;
     fl_buf               *body    = &request->reply.body;
     if (error->code == FLETCH_ENOSPC && !fl_store_lasts(request->server->store)) {
-        fl_reply_error(request, 507, "store_full", "%s", error->message);
+        fl_reply_error(request, FL_HTTP_STORE_FULL, "%s", error->message);
         return;
     }
     if (error->code < 0) {
@@ -370,7 +370,7 @@ static void kept(fl_write *write, const fletch_error *error) {
 static bool normalize(const fl_job *job) {
     for (size_t i = 0; i < job->count; i++) {
         if (!fl_vectors_normalize(job->rows + i * job->columns, job->columns)) {
-            fl_reply_error(job->request, 500, "internal",
+            fl_reply_error(job->request, FL_HTTP_INTERNAL,
                            "the model gave a vector without a direction for one of the texts");
             return false;
         }
@@ -526,7 +526,7 @@ static int put_found(void *user, const fl_stored_item *item, fletch_error *error
 static void fail_read(fl_http_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {
         fl_reply_header(request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
-        fl_reply_error(request, 413, "payload_too_large", "%s", error->message);
+        fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", error->message);
     } else {
         fl_reply_fail(request, error);
     }
@@ -637,7 +637,7 @@ static bool take_vector(fl_job *job) {
         }
     }
     if (count != columns) {
-        fl_reply_error(job->request, 400, "bad_request",
+        fl_reply_error(job->request, FL_HTTP_BAD_REQUEST,
                        "vector: the model's vectors have %zu numbers", columns);
         return false;
     }
@@ -655,7 +655,7 @@ static bool take_filter(const fl_job *job) {
     const char *wrong = fl_filter_read(&seed->filter, text, raw.size);
     seed->filters     = true;
     if (wrong != NULL) {
-        fl_reply_error(job->request, 400, "bad_request", "filter: %s", wrong);
+        fl_reply_error(job->request, FL_HTTP_BAD_REQUEST, "filter: %s", wrong);
     }
     return wrong == NULL;
 }
@@ -766,7 +766,7 @@ static void dropped(fl_write *write, const fletch_error *error) {
         return;
     }
     if (write->dropped == 0) {
-        fl_reply_error(request, 404, "not_found", "no item of this id is stored");
+        fl_reply_error(request, FL_HTTP_NOT_FOUND, "no item of this id is stored");
         return;
     }
     fl_buf_puts(&request->reply.body, "{\"id\":");
@@ -813,7 +813,7 @@ static bool take_number(fl_http_request *request, const char *name, int64_t min,
                         int64_t *out) {
     const char *text = fl_request_query(request, name);
     if (text != NULL && (!fl_parse_i64(text, out) || *out < min || *out > max)) {
-        fl_reply_error(request, 400, "bad_request",
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
                        "%s: expected a number from %" PRId64 " to %" PRId64, name, min, max);
         return false;
     }

@@ -21,7 +21,7 @@
  *     }
  *     static void embed(fl_http_request *request) {
  *         my_job *job = request->work = fl_request_alloc(request, sizeof *job);
- *         ... parse request->body in place; on a fault: fl_reply_error(request, 400, "…", "…"); return;
+ *         ... parse request->body in place; on a fault: fl_reply_error(request, FL_HTTP_BAD_REQUEST, "…"); return;
  *         fl_served *served = fl_server_model(request->server, name, name_size);   // NULL: unknown name
  *         if (fl_request_submit(request, served, &job->work, embedded, &error) < 0)
  *             fl_reply_fail(request, &error);
@@ -50,33 +50,61 @@ typedef struct fl_api_key      fl_api_key;
 
 /* ---- Dialects and routes ---------------------------------------------------------------------- */
 
+/* What goes wrong: its status, and its word in fletch's own dialect. A line parts the server's from what only a route
+ * says; the first of a status is the transport's (fl_http_code_of). */
+#define FL_HTTP_ERRORS(X)                                                                          \
+    X(BAD_REQUEST, 400, "bad_request") /* malformed HTTP, invalid argument (EINVAL, EUTF8) */      \
+    X(INVALID_API_KEY, 401, "invalid_api_key")     /* missing or wrong */                          \
+    X(PERMISSION_DENIED, 403, "permission_denied") /* EDENIED */                                   \
+    X(NOT_FOUND, 404, "not_found")                 /* no such path, or ENOTFOUND */                \
+    X(METHOD_NOT_ALLOWED, 405, "method_not_allowed")                                               \
+    X(REQUEST_TIMEOUT, 408, "request_timeout") /* head or body came too slowly */                  \
+    X(CONFLICT, 409, "conflict")                                                                   \
+    X(PAYLOAD_TOO_LARGE, 413, "payload_too_large") /* the message names the limit */               \
+    X(URI_TOO_LONG, 414, "uri_too_long")                                                           \
+    X(CONTENT_ENCODING, 415, "unsupported_media_type") /* a compressed body */                     \
+    X(CONTENT_TYPE, 415, "bad_request")                /* the body is not said to be JSON */       \
+    X(EXPECTATION, 417, "bad_request")                                                             \
+    X(TOO_LONG, 422, "too_long")         /* ETOOLONG: a text, where truncation is refused */       \
+    X(WRONG_TASK, 424, "wrong_task")     /* EUNSUPPORTED: the model has no such head */            \
+    X(OVERLOADED, 429, "overloaded")     /* the queue is full (EBUSY); Retry-After is set */       \
+    X(RATE_LIMITED, 429, "rate_limited") /* this key's limit; Retry-After is set */                \
+    X(HEADERS_TOO_LARGE, 431, "headers_too_large")                                                 \
+    X(CLIENT_CLOSED, 499, "client_closed_request") /* for the log */                               \
+    X(INTERNAL, 500, "internal")                   /* ENOMEM, EINTERNAL, EIO ... */                \
+    X(METHOD_UNKNOWN, 501, "bad_request")                                                          \
+    X(UNAVAILABLE, 503, "unavailable") /* not ready, draining, full; Retry-After is set */         \
+    X(DEADLINE_EXCEEDED, 504, "deadline_exceeded")                                                 \
+    X(HTTP_VERSION, 505, "bad_request")                                                            \
+    X(STORE_FULL, 507, "store_full")                                                               \
+    /* ---- */                                                                                     \
+    X(MODEL_NOT_FOUND, 404, "model_not_found")                                                     \
+    X(EMPTY, 400, "empty")                                                                         \
+    X(VALIDATION, 422, "validation")                                                               \
+    X(TOKENIZER, 422, "tokenizer")                                                                 \
+    X(ANSWER_TOO_LARGE, 413, "too_much")                                                           \
+    X(JSON_SYNTAX, 400, "json")                                                                    \
+    X(JSON_TYPE, 422, "json")                                                                      \
+    X(PARAM_INPUT, 400, "input") /* the field that OpenAI's clients are told */                    \
+    X(PARAM_DIMENSIONS, 400, "dimensions")                                                         \
+    X(PARAM_PROMPT_NAME, 400, "prompt_name")
+#define FL_HTTP_CODE(name, status, word) FL_HTTP_##name,
+typedef enum fl_http_code { FL_HTTP_ERRORS(FL_HTTP_CODE) FL_HTTP_CODES } fl_http_code;
+
+typedef struct fl_http_error {
+    int         status;
+    const char *word;
+} fl_http_error;
+
+extern const fl_http_error fl_http_errors[FL_HTTP_CODES];
+
 /* How one family of clients hears of errors. `error` fills reply->body, reply->type and, if the dialect
- * insists on another number, reply->status; it does not send. `code` is one of the words below, or a
- * route's own word that its dialect knows. The transport calls it for its own refusals too, then with no
- * body read. For 404 and 405 of unknown paths the dialect is chosen by fl_dialect_of. */
+ * insists on another number than the code's, reply->status; it does not send. The transport calls it for its
+ * own refusals too, then with no body read. For 404 and 405 of unknown paths the dialect is chosen by fl_dialect_of. */
 typedef struct fl_dialect {
     const char *name; /* "openai", "tei" …: a label in metrics and logs */
-    void (*error)(fl_http_reply *reply, int status, const char *code, const char *message);
+    void (*error)(fl_http_reply *reply, fl_http_code code, const char *message);
 } fl_dialect;
-
-/* The words that the transport and fl_reply_fail use:
- *   400 "bad_request"          malformed HTTP, invalid argument (EINVAL, EUTF8)
- *   401 "invalid_api_key"      missing or wrong key
- *   403 "permission_denied"    EDENIED
- *   404 "not_found"            no such path, or ENOTFOUND
- *   405 "method_not_allowed"
- *   408 "request_timeout"      headers or body came too slowly
- *   413 "payload_too_large"    the message names the limit
- *   414 "uri_too_long"         431 "headers_too_large"
- *   415 "unsupported_media_type"  a compressed body
- *   422 "too_long"             ETOOLONG: text longer than the model takes and truncation refused
- *   424 "wrong_task"           EUNSUPPORTED: the model has no such head
- *   429 "overloaded"           the queue is full (EBUSY); Retry-After is set
- *   429 "rate_limited"         this key's limit; Retry-After is set
- *   499 "client_closed_request"  the client has left: for the log
- *   500 "internal"             ENOMEM, EINTERNAL, EIO …
- *   503 "unavailable"          not ready, draining, cancelled by shutdown; Retry-After is set
- *   504 "deadline_exceeded"    EDEADLINE */
 
 typedef void (*fl_route_fn)(fl_http_request *request);
 
@@ -238,10 +266,10 @@ void fl_reply_static(fl_http_request *request, int status, const char *type, con
                      size_t size);
 
 /* Send an error in the route's dialect. What the body held is dropped; headers stay. */
-void fl_reply_error(fl_http_request *request, int status, const char *code, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void fl_reply_error(fl_http_request *request, fl_http_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
-/* The same for a library status: code and number as in the table above; EBUSY gets Retry-After. Texts of
+/* The same for a library status: code and status as in the table above; EBUSY gets Retry-After. Texts of
  * internal errors (paths, devices) go to the log, not to the client. */
 void fl_reply_fail(fl_http_request *request, const fletch_error *error);
 

@@ -33,6 +33,11 @@ void fl_server_log_line(fl_server_log *log, int level, const char *format, ...)
 void     fl_server_log_request(fl_server_log *log, const fl_http_request *request, int status);
 uint64_t fl_server_log_dropped(const fl_server_log *log);
 
+/* ---- http_errors.c -------------------------------------------------------------------------------- */
+
+/* The first code of a status that the table has. */
+fl_http_code fl_http_code_of(int status);
+
 /* ---- admission.c: what is decided about a request when only its head is there ------------------------ */
 
 typedef struct fl_request_full fl_request_full;
@@ -40,9 +45,6 @@ typedef struct fl_request_full fl_request_full;
 /* Judge the head that fl_http_head_read found, or refused: find the route, the key, priority and deadline. When the
  * request is refused or answered already, full->judged is set and the reply stands. */
 void fl_admit(fl_request_full *full, int found);
-
-/* The word that goes with a status of the transport's own (server.h). */
-const char *fl_admission_word(int status);
 
 /* The 413 that names server.max_body. */
 void fl_refuse_size(fl_http_request *request);

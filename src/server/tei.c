@@ -17,38 +17,39 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-/* Words of the transport and of this dialect, and what TEI calls them. A type "" is plain text, NULL no body
+/* What TEI calls the codes. A type "" is plain text, NULL no body
  * at all; a text replaces the message. */
 static const struct {
-    const char *code, *type, *text;
+    fl_http_code code;
+    const char  *type, *text;
 } errors[] = {
-    {"empty", "Empty", NULL},
-    {"tokenizer", "Tokenizer", NULL},
-    {"wrong_task", "Backend", NULL},
-    {"internal", "Backend", NULL},
-    {"deadline_exceeded", "Backend", NULL},
-    {"overloaded", "Overloaded", "Model is overloaded"},
-    {"rate_limited", "Overloaded", NULL},
-    {"unavailable", "Unhealthy", "unhealthy"},
-    {"permission_denied", "Backend", NULL},
-    {"payload_too_large", "", "Failed to buffer the request body: length limit exceeded"},
-    {"json", "", NULL},
-    {"content_type", "", "Expected request with `Content-Type: application/json`"},
-    {"invalid_api_key", NULL, NULL},
-    {"not_found", NULL, NULL},
+    {FL_HTTP_EMPTY, "Empty", NULL},
+    {FL_HTTP_TOKENIZER, "Tokenizer", NULL},
+    {FL_HTTP_WRONG_TASK, "Backend", NULL},
+    {FL_HTTP_INTERNAL, "Backend", NULL},
+    {FL_HTTP_DEADLINE_EXCEEDED, "Backend", NULL},
+    {FL_HTTP_OVERLOADED, "Overloaded", "Model is overloaded"},
+    {FL_HTTP_RATE_LIMITED, "Overloaded", NULL},
+    {FL_HTTP_UNAVAILABLE, "Unhealthy", "unhealthy"},
+    {FL_HTTP_PERMISSION_DENIED, "Backend", NULL},
+    {FL_HTTP_PAYLOAD_TOO_LARGE, "", "Failed to buffer the request body: length limit exceeded"},
+    {FL_HTTP_JSON_SYNTAX, "", NULL},
+    {FL_HTTP_JSON_TYPE, "", NULL},
+    {FL_HTTP_CONTENT_TYPE, "", "Expected request with `Content-Type: application/json`"},
+    {FL_HTTP_INVALID_API_KEY, NULL, NULL},
+    {FL_HTTP_NOT_FOUND, NULL, NULL},
 };
 
-static void write_error(fl_http_reply *reply, int status, const char *code, const char *message) {
+static void write_error(fl_http_reply *reply, fl_http_code code, const char *message) {
     const char *type =
-        "Validation"; /* the transport's words that TEI has not: 405, 408, 414, 431 */
+        "Validation"; /* the transport's codes that TEI has not: 405, 408, 414, 431 */
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
-        if (strcmp(errors[i].code, code) == 0) {
+        if (errors[i].code == code) {
             type    = errors[i].type;
             message = errors[i].text != NULL ? errors[i].text : message;
         }
     }
-    reply->status = status;
-    reply->type   = NULL;
+    reply->type = NULL;
     if (type == NULL) {
         return;
     }
@@ -66,15 +67,15 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 const fl_dialect fl_dialect_tei = {"tei", write_error};
 
 const fl_faults fl_tei_faults = {
-    .syntax  = {400, "json", "Failed to parse the request body as JSON: "},
-    .meaning = {422, "json", "Failed to deserialize the JSON body into the target type: "},
-    .type    = {415, "content_type", "content type"}};
+    .syntax  = {FL_HTTP_JSON_SYNTAX, "Failed to parse the request body as JSON: "},
+    .meaning = {FL_HTTP_JSON_TYPE, "Failed to deserialize the JSON body into the target type: "},
+    .type    = {FL_HTTP_CONTENT_TYPE, "content type"}};
 
 static void refuse_prompt(fl_job *job) {
     fl_buf  names = {0};
     fl_span name  = job->ask.prompt_name;
     fl_served_prompts(job->served, &names);
-    fl_reply_error(job->request, 422, "validation",
+    fl_reply_error(job->request, FL_HTTP_VALIDATION,
                    "Input validation error: `default-prompt-name` is set to `%.*s` but it was not "
                    "found in the Sentence Transformers prompts. Available prompts: [%s]",
                    (int)(name.size < 100 ? name.size : 100), name.data,
@@ -86,31 +87,33 @@ void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     fl_http_request *request = job->request;
     switch (why) {
     case FL_REFUSE_MODEL:
-        fl_reply_error(request, 404, "validation", "model `%.*s` not found",
+        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model `%.*s` not found",
                        (int)(job->ask.model.size < 200 ? job->ask.model.size : 200),
                        job->ask.model.data);
         return;
     case FL_REFUSE_HEAD:
-        fl_reply_error(request, 424, "wrong_task", "Backend error: %s", message);
+        fl_reply_error(request, FL_HTTP_WRONG_TASK, "Backend error: %s", message);
         return;
     case FL_REFUSE_EMPTY:
-        fl_reply_error(request, 400, "empty", "Input validation error: `inputs` cannot be empty");
+        fl_reply_error(request, FL_HTTP_EMPTY, "Input validation error: `inputs` cannot be empty");
         return;
     case FL_REFUSE_DIMENSIONS:
         fl_reply_error(
-            request, 422, "validation", "Input validation error: `dimensions` should be %s",
+            request, FL_HTTP_VALIDATION, "Input validation error: `dimensions` should be %s",
             job->ask.dimensions < 1 ? "positive" : "smaller than the maximum embedding dimension.");
         return;
     case FL_REFUSE_PROMPT: refuse_prompt(job); return;
     case FL_REFUSE_TOO_LONG:
-        fl_reply_error(request, 422, "validation",
+        fl_reply_error(request, FL_HTTP_VALIDATION,
                        "Input validation error: `inputs` must have less than %u tokens. Given: %zu",
                        job->served->info.max_length, fl_job_length(job, where));
         return;
-    case FL_REFUSE_TOO_MUCH: fl_reply_error(request, 413, "validation", "%s", message); return;
+    case FL_REFUSE_TOO_MUCH:
+        fl_reply_error(request, FL_HTTP_ANSWER_TOO_LARGE, "%s", message);
+        return;
     case FL_REFUSE_INPUT:
     case FL_REFUSE_HEADER:
-        fl_reply_error(request, 422, "validation", "Input validation error: %s", message);
+        fl_reply_error(request, FL_HTTP_VALIDATION, "Input validation error: %s", message);
         return;
     }
 }
@@ -241,7 +244,7 @@ static const fl_style sparse_style = {&fl_tei_faults, fl_tei_refuse, write_spars
 
 static bool prepare_sparse(fl_job *job) {
     if (fl_job_model(job) && job->served->info.sparse == 0) {
-        fl_reply_error(job->request, 424, "wrong_task",
+        fl_reply_error(job->request, FL_HTTP_WRONG_TASK,
                        "Backend error: Model is not an embedding model with SPLADE pooling");
         return false;
     }
@@ -295,7 +298,7 @@ static bool append_source(fl_job *job) {
     size_t        *lengths = fl_request_alloc(job->request, count * sizeof *lengths);
     job->extra             = fl_request_alloc(job->request, count * sizeof(float));
     if (texts == NULL || lengths == NULL || job->extra == NULL) {
-        fl_reply_error(job->request, 500, "internal", "out of memory");
+        fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
         return false;
     }
     memcpy(texts, input->texts, input->count * sizeof *texts);
@@ -314,7 +317,7 @@ static void similarity(fl_http_request *request) {
         return;
     }
     if (job->ask.input.count == 0) {
-        fl_reply_error(request, 400, "empty", "`inputs.sentences` cannot be empty");
+        fl_reply_error(request, FL_HTTP_EMPTY, "`inputs.sentences` cannot be empty");
         return;
     }
     if (job->ask.input.empty || job->ask.source.size == 0) {
@@ -413,9 +416,9 @@ static void rerank(fl_http_request *request) {
         return;
     }
     if (job->ask.input.count == 0) {
-        fl_reply_error(request, 400, "empty", "`texts` cannot be empty");
+        fl_reply_error(request, FL_HTTP_EMPTY, "`texts` cannot be empty");
     } else if (job->ask.source.size == 0) {
-        fl_reply_error(request, 400, "empty", "`query` cannot be empty");
+        fl_reply_error(request, FL_HTTP_EMPTY, "`query` cannot be empty");
     } else if (fl_job_prepare_scores(job, job->ask.raw_scores == 1 ? FLETCH_ACTIVATION_NONE
                                                                    : FLETCH_ACTIVATION_SIGMOID)) {
         fl_job_submit(job);

@@ -94,7 +94,7 @@ void fl_tei_info(fl_http_request *request) {
     const fl_served *served =
         fl_server_model(request->server, name, name != NULL ? strlen(name) : 0);
     if (served == NULL) {
-        fl_reply_error(request, 404, "validation", "model `%.200s` not found", name);
+        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model `%.200s` not found", name);
         return;
     }
     put_info(request, served);
@@ -106,6 +106,6 @@ void fl_tei_health(fl_http_request *request) {
     if (fl_server_ready(request->server, &why)) {
         fl_reply_bytes(request, 200, NULL);
     } else {
-        fl_reply_error(request, 503, "unavailable", "%s", why != NULL ? why : "unhealthy");
+        fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", why != NULL ? why : "unhealthy");
     }
 }

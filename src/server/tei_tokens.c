@@ -44,9 +44,9 @@ static const fl_style style = {&fl_tei_faults, fl_tei_refuse, NULL, false};
 static void fail(fl_http_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {
         fl_reply_header(request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
-        fl_reply_error(request, 413, "too_much", "%s", error->message);
+        fl_reply_error(request, FL_HTTP_ANSWER_TOO_LARGE, "%s", error->message);
     } else if (error->code == FLETCH_EINVAL) {
-        fl_reply_error(request, 422, "tokenizer", "Tokenizer error: %s", error->message);
+        fl_reply_error(request, FL_HTTP_TOKENIZER, "Tokenizer error: %s", error->message);
     } else {
         fl_reply_fail(request, error);
     }
@@ -149,7 +149,7 @@ void fl_tei_tokenize(fl_http_request *request) {
         return;
     }
     if (job->ask.input.count == 0) {
-        fl_reply_error(request, 400, "empty", "`inputs` cannot be empty");
+        fl_reply_error(request, FL_HTTP_EMPTY, "`inputs` cannot be empty");
         return;
     }
     if (job->ask.input.empty) {
@@ -171,7 +171,7 @@ void fl_tei_tokenize(fl_http_request *request) {
         longest = job->ask.input.lengths[i] > longest ? job->ask.input.lengths[i] : longest;
     }
     if (!fl_request_hold(request, longest * TOKEN_BYTES)) { /* a token for each byte */
-        fl_reply_error(request, 503, "unavailable", "%s", "");
+        fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", "");
         return;
     }
     reply_each(job, tokenize_one);
@@ -208,7 +208,7 @@ void fl_tei_decode(fl_http_request *request) {
         return;
     }
     if (job->ask.input.empty) {
-        fl_reply_error(request, 400, "empty",
+        fl_reply_error(request, FL_HTTP_EMPTY,
                        "Input validation error: `input_ids` cannot be empty");
         return;
     }

@@ -83,7 +83,7 @@ const fl_field fl_fields_tei_zero_shot[] = {
     {0}};
 
 static bool fail_memory(fl_job *job) {
-    fl_reply_error(job->request, 500, "internal", "out of memory");
+    fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
     return false;
 }
 
@@ -120,10 +120,10 @@ static bool check(fl_job *job, zero_shot *z, fl_span *sentence) {
     if (z->texts.count == 0 || z->texts.empty) {
         fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
     } else if (z->labels.count == 0 || z->labels.empty) {
-        fl_reply_error(job->request, 400, "empty", "`candidate_labels` cannot be empty");
+        fl_reply_error(job->request, FL_HTTP_EMPTY, "`candidate_labels` cannot be empty");
     } else if (memmem(sentence->data, sentence->size, FL_ENTAIL_GAP, strlen(FL_ENTAIL_GAP)) ==
                NULL) {
-        fl_reply_error(job->request, 422, "validation",
+        fl_reply_error(job->request, FL_HTTP_VALIDATION,
                        "`hypothesis_template` has no {} for the label, as in \"%s\"",
                        FL_ENTAIL_SENTENCE);
     } else {

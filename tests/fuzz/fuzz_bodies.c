@@ -117,8 +117,8 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
     return (int64_t)count;
 }
 
-static void plain_error(fl_http_reply *reply, int status, const char *code, const char *message) {
-    (void)status, (void)code;
+static void plain_error(fl_http_reply *reply, fl_http_code code, const char *message) {
+    (void)code;
     fl_buf_puts(&reply->body, "{\"error\":");
     fl_json_quote(&reply->body, message, strlen(message));
     fl_buf_puts(&reply->body, "}");
@@ -371,8 +371,7 @@ void fl_reply_bytes(fl_http_request *request, int status, const char *type) {
     sent(status, type);
 }
 
-void fl_reply_error(fl_http_request *request, int status, const char *code, const char *format,
-                    ...) {
+void fl_reply_error(fl_http_request *request, fl_http_code code, const char *format, ...) {
     char    message[640];
     va_list list;
     va_start(list, format);
@@ -380,13 +379,13 @@ void fl_reply_error(fl_http_request *request, int status, const char *code, cons
     va_end(list);
     fl_utf8_make_printable(message);
     fl_buf_clear(&request->reply.body);
-    request->reply.status = status;
-    request->route->dialect->error(&request->reply, status, code, message);
+    request->reply.status = fl_http_errors[code].status;
+    request->route->dialect->error(&request->reply, code, message);
     sent(request->reply.status, request->reply.type);
 }
 
 void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
-    fl_reply_error(request, 503, "unavailable", "%s", error->message);
+    fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", error->message);
 }
 
 /* What the real library checks of a text, and a row of numbers for it. */
