@@ -210,7 +210,7 @@ static bool put_string(const charsmap *map, fl_runes *runes, size_t where, size_
     for (size_t i = replaced; i < added; i++) {
         runes->spare[begin + i].start = 1;
     }
-    if (added<replaced && * out> 0) {
+    if (*out > 0 && added < replaced) {
         runes->spare[*out - 1].start += (uint32_t)(added - replaced);
     }
     return true;

@@ -145,7 +145,7 @@ static void expect_attended(const setting *s, const batch *b, const tensor *qkv,
     allowed += s->t == F32 ? 0.0 : 3.0 * type_unit[s->t];
     for (uint32_t text = 0; text < b->texts; text++) {
         uint32_t n = b->cu[text + 1] - b->cu[text];
-        for (uint32_t row = 0; row<n; row += n> 200 && row > 8 && row + 9 < n ? 7 : 1) {
+        for (uint32_t row = 0; row < n; row += (n > 200 && row > 8 && row + 9 < n) ? 7 : 1) {
             for (uint32_t head = 0; head < s->heads; head++) {
                 const double *first = qkv->v + b->cu[text] * stride;
                 const double *keys  = first + width + head / (s->heads / s->kv_heads) * s->d;
