@@ -804,8 +804,9 @@ FLETCH_API int fletch_system_describe(const fletch_config *config, fletch_proper
 /** Progress of a download. Called from the calling thread; return non-zero to cancel. */
 typedef int (*fletch_progress_fn)(void *user, const char *file, uint64_t done, uint64_t total);
 
-/** Bring a model's files into the cache and write its snapshot folder to path[capacity]. Files that
- *  are there are kept. `id` may be a level; "id@revision" names a revision. Since 0.1. */
+/** Bring a model's files, and those of an adapter's base, into the cache and write its snapshot
+ *  folder to path[capacity]. Files that are there are kept. `id` may be a level; "id@revision"
+ *  names a revision. Since 0.1. */
 FLETCH_API int fletch_hub_pull(const fletch_config *config, const char *id,
                                fletch_progress_fn progress, void *user, char *path, size_t capacity,
                                fletch_error *error);

@@ -319,7 +319,7 @@ static const fl_command commands[] = {
      fl_cmd_decode},
     {FL_CMD_MODEL, true, "model", "pull|ls|path|verify|rm [ID]", "pull|ls|path|verify|rm",
      "Fetch, list, check and remove models.",
-     "pull [ID]     fetch a model into the cache and print its folder\n"
+     "pull [ID]     fetch a model, and an adapter's base, into the cache; print its folder\n"
      "ls            list the cached models\n"
      "path [ID]     print the folder of a cached model\n"
      "verify [ID]   check every file of a cached model against its hash\n"

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "model/hub_cache.h"
 #include "model/model.h"
 
@@ -195,15 +196,14 @@ int fl_hub_resolve(const char *name, const fl_hub_options *options, fletch_progr
     return status;
 }
 
-int fl_hub_pull(const char *name, const fl_hub_options *options, fletch_progress_fn progress,
-                void *user, char *path, size_t capacity, fletch_error *error) {
-    fletch_error local;
-    place        found;
-    char         why[64];
-    error      = error != NULL ? error : &local;
-    int status = find(&found, name, options, error);
+/* The newest of this name, in the folder `path`. */
+static int pull_one(const char *name, const fl_hub_options *options, fletch_progress_fn progress,
+                    void *user, char path[FL_HUB_PATH_MAX], fletch_error *error) {
+    place found;
+    char  why[64];
+    int   status = find(&found, name, options, error);
     if (status != 0 || found.folder) {
-        return status != 0 ? status : copy_path(path, capacity, found.path, error);
+        return status != 0 ? status : copy_path(path, FL_HUB_PATH_MAX, found.path, error);
     }
     char cached[FL_HUB_COMMIT_MAX];
     memcpy(cached, found.commit, sizeof cached);
@@ -222,7 +222,38 @@ int fl_hub_pull(const char *name, const fl_hub_options *options, fletch_progress
         memcpy(found.commit, cached, sizeof cached);
         status = 0;
     }
-    return status != 0 ? status : give_snapshot(&found, path, capacity, error);
+    return status != 0 ? status : give_snapshot(&found, path, FL_HUB_PATH_MAX, error);
+}
+
+/* The model that the adapter in `folder` changes, where there is one (peft.c opens it by the same words). */
+static int pull_base(const char *folder, const fl_hub_options *options, fletch_progress_fn progress,
+                     void *user, fletch_error *error) {
+    char     path[FL_HUB_PATH_MAX];
+    fl_json *config = NULL;
+    FL_TRY(fl_path_join(path, sizeof path, folder, "adapter_config.json", error));
+    if (!fl_file_exists(path)) {
+        return 0;
+    }
+    FL_TRY(fl_json_read(&config, path, FL_HUB_JSON_MAX, error));
+    const char    *base    = fl_json_text(fl_json_get(config, "base_model_name_or_path"));
+    fl_hub_options of_base = *options;
+    of_base.revision       = fl_json_text(fl_json_get(config, "revision"));
+    int status = base != NULL ? pull_one(base, &of_base, progress, user, path, error) : 0;
+    if (status != 0) {
+        fl_error_prefix(error, "%s/adapter_config.json, base_model_name_or_path", folder);
+    }
+    fl_json_free(config);
+    return status;
+}
+
+int fl_hub_pull(const char *name, const fl_hub_options *options, fletch_progress_fn progress,
+                void *user, char *path, size_t capacity, fletch_error *error) {
+    fletch_error local;
+    char         folder[FL_HUB_PATH_MAX];
+    error = error != NULL ? error : &local;
+    FL_TRY(pull_one(name, options, progress, user, folder, error));
+    FL_TRY(pull_base(folder, options, progress, user, error));
+    return copy_path(path, capacity, folder, error);
 }
 
 int fl_hub_path(const char *name, const fl_hub_options *options, char *path, size_t capacity,

@@ -31,8 +31,7 @@ static bool is_off(fl_json *value) {
     const char *text = fl_json_text(value);
     if (text != NULL)
         return strcmp(text, "none") == 0;
-    return value == NULL || fl_json_is(value, FL_JSON_NULL) || fl_json_count(value) == 0 ? true
-                                                                                         : false;
+    return value == NULL || fl_json_is(value, FL_JSON_NULL) || fl_json_count(value) == 0;
 }
 
 static int check_switches(fl_json_reader *config) {

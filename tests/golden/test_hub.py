@@ -236,6 +236,39 @@ def test_revisions_are_refs(bench):
     bench.fletch("pull", f"{ID}@v9").expect("ENOTFOUND", "v9")
 
 
+def adapter(**config: object) -> dict[str, bytes]:
+    files = {name: data for name, data in model().items() if name not in ("config.json", WEIGHTS)}
+    return files | {"adapter_config.json": json.dumps({"peft_type": "LORA"} | config).encode(), "adapter_model.safetensors": b"low rank"}
+
+
+def test_the_base_comes_with_an_adapter(bench):
+    """Whoever pulls where there is a network may open where there is none; the base in the revision that the adapter names."""
+    old = bench.hub.add("org/base", model(seed=1), "v1")
+    new = bench.hub.add("org/base", model(seed=2), "main")
+    bench.hub.add(ID, adapter(base_model_name_or_path="org/base", revision="v1"), "v1")
+    bench.hub.add(ID, adapter(base_model_name_or_path="org/base", revision=None), "main")
+    assert bench.fletch("pull", f"{ID}@v1").fine() == python_reads(bench, {}, "v1")
+    assert python_reads(bench, model(seed=1), "v1", "org/base").endswith(old)
+    assert not (bench.cache / "models--org--base/refs/main").exists()
+    path = bench.fletch("pull", ID).fine()
+    assert python_reads(bench, model(seed=2), "main", "org/base").endswith(new)
+    assert bench.fletch("pull", path).fine() == path, "a folder's base, too"
+
+
+@pytest.mark.parametrize("config, status, words", [
+    ({"base_model_name_or_path": "org/none"}, "ENOTFOUND", ("base_model_name_or_path", "org/none")),
+    ({"base_model_name_or_path": "/home/me/base"}, "ENOTFOUND", ("base_model_name_or_path", "/home/me/base"))])
+def test_an_adapter_without_its_base_is_told(bench, config, status, words):
+    bench.hub.add(ID, adapter(**config))
+    bench.fletch("pull", ID).expect(status, *words)
+
+
+@pytest.mark.parametrize("config", [{"base_model_name_or_path": ID}, {}, {"base_model_name_or_path": 7, "revision": []}])
+def test_a_base_that_is_no_other_model_does_not_loop(bench, config):
+    bench.hub.add(ID, adapter(**config))
+    bench.fletch("pull", ID).fine()
+
+
 def test_main_moves_and_only_what_changed_comes(bench):
     bench.hub.add(ID, model())
     bench.fletch("pull", ID).fine()
