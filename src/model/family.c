@@ -238,7 +238,7 @@ static void read_gated_word(fl_encoder_desc *desc, fl_json_reader *config, const
         fl_family_refuse(config, key, word);
 }
 
-/* How often a word is among those of `words`, with '|' between them. */
+/* Whether a word is among those of `words`, with '|' between them. */
 static bool has_word(const char *words, const char *word, size_t size) {
     for (const char *at = words; *at != '\0'; at += strspn(at, "| ")) {
         size_t length = strcspn(at, "| ");
@@ -247,6 +247,16 @@ static bool has_word(const char *words, const char *word, size_t size) {
         at += length;
     }
     return false;
+}
+
+static bool has_words(const char *words, const char *others) {
+    for (const char *at = others; *at != '\0'; at += strspn(at, "| ")) {
+        size_t size = strcspn(at, "| ");
+        if (!has_word(words, at, size))
+            return false;
+        at += size;
+    }
+    return true;
 }
 
 /* "c2p|p2c", in any order, or an array of such words. */
@@ -261,16 +271,7 @@ static void check_words(fl_json_reader *config, const char *key, const char *wor
         used += (size_t)snprintf(found + used, sizeof found - used, "%s%s", i == 0 ? "" : "|",
                                  word != NULL ? word : "no string");
     }
-    bool same = true;
-    for (unsigned turn = 0; turn < 2; turn++) {
-        const char *one = turn == 0 ? words : found, *other = turn == 0 ? found : words;
-        for (const char *at = one; *at != '\0'; at += strspn(at, "| ")) {
-            size_t size = strcspn(at, "| ");
-            same        = same && has_word(other, at, size);
-            at += size;
-        }
-    }
-    if (!same)
+    if (!has_words(found, words) || !has_words(words, found))
         fl_family_refuse(config, key, found[0] != '\0' ? found : "absent");
 }
 

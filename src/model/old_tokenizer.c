@@ -178,6 +178,13 @@ static int read_pieces(maker *m, const fl_buf *file) {
     return 0;
 }
 
+static int64_t id_of(const maker *m, const char *name) {
+    for (size_t i = 0; i < m->count; i++)
+        if (fl_span_is(m->pieces[i].text, name))
+            return (int64_t)i;
+    return -1;
+}
+
 /* What the class adds behind the pieces: T5's gaps, then special tokens that are none of them. */
 static int add_tail(maker *m) {
     int64_t gaps = m->form->gaps ? fl_json_int(m->config, "extra_ids", 100, 0, EXTRA_MAX) : 0;
@@ -186,24 +193,13 @@ static int add_tail(maker *m) {
         snprintf(m->gap[i], sizeof m->gap[i], "<extra_id_%d>", (int)i);
         FL_TRY(add_name(m, m->gap[i]));
     }
-    for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
-        bool found = false;
-        for (size_t k = 0; k < m->count && !found; k++)
-            found = fl_span_is(m->pieces[k].text, m->form->names[i]);
-        if (!found)
+    for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++)
+        if (id_of(m, m->form->names[i]) < 0)
             FL_TRY(add_name(m, m->form->names[i]));
-    }
     return 0;
 }
 
 /* ---- tokenizer.json -------------------------------------------------------------------------- */
-
-static int64_t id_of(const maker *m, const char *name) {
-    for (size_t i = 0; i < m->count; i++)
-        if (fl_span_is(m->pieces[i].text, name))
-            return (int64_t)i;
-    return -1;
-}
 
 static void put_token(maker *m, int64_t id, fl_span content, bool special) {
     fl_json_w_object(&m->w, NULL);

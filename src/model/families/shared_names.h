@@ -30,20 +30,16 @@
         FL_AT("encoder.layer.*.output.dense.", FL_LAYER_DOWN_W),                                   \
         FL_AT("encoder.layer.*.output.LayerNorm.", FL_LAYER_MLP_NORM_W)
 
-#define FL_LLAMA_FIELDS                                                                            \
+/* Of both, in the order in which wrong ones are told; what differs are the defaults. */
+#define FL_DECODER_FIELDS(kv_heads, head_dim, mlp, vocab, positions)                               \
     FL_HIDDEN("hidden_size", 4096), FL_LAYERS("num_hidden_layers", 32),                            \
-        FL_HEADS("num_attention_heads", 32), FL_KV_HEADS("num_key_value_heads", 0),                \
-        FL_HEAD_DIM("head_dim", 0), FL_MLP("intermediate_size", 11008),                            \
-        FL_VOCAB("vocab_size", 32000), FL_POSITIONS("max_position_embeddings", 2048),              \
-        FL_EPS("rms_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "silu"),                         \
-        FL_ATTENTION_BIASES("attention_bias"), FL_MLP_BIASES("mlp_bias")
-#define FL_QWEN3_FIELDS                                                                            \
-    FL_HIDDEN("hidden_size", 4096), FL_LAYERS("num_hidden_layers", 32),                            \
-        FL_HEADS("num_attention_heads", 32), FL_KV_HEADS("num_key_value_heads", 32),               \
-        FL_HEAD_DIM("head_dim", 128), FL_MLP("intermediate_size", 22016),                          \
-        FL_VOCAB("vocab_size", 151936), FL_POSITIONS("max_position_embeddings", 32768),            \
+        FL_HEADS("num_attention_heads", 32), FL_KV_HEADS("num_key_value_heads", kv_heads),         \
+        FL_HEAD_DIM("head_dim", head_dim), FL_MLP("intermediate_size", mlp),                       \
+        FL_VOCAB("vocab_size", vocab), FL_POSITIONS("max_position_embeddings", positions),         \
         FL_EPS("rms_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "silu"),                         \
         FL_ATTENTION_BIASES("attention_bias")
+#define FL_LLAMA_FIELDS FL_DECODER_FIELDS(0, 0, 11008, 32000, 2048), FL_MLP_BIASES("mlp_bias")
+#define FL_QWEN3_FIELDS FL_DECODER_FIELDS(32, 128, 22016, 151936, 32768)
 #define FL_LLAMA_ATTENTION                                                                         \
     FL_AT("embed_tokens.weight", FL_SLOT_WORD), FL_AT("norm.", FL_SLOT_FINAL_NORM_W),              \
         FL_AT("layers.*.input_layernorm.", FL_LAYER_ATTENTION_NORM_W),                             \
