@@ -59,16 +59,16 @@ void fl_gguf_make_bpe(fl_gguf_maker *m) {
         return;
     m->lstripped = pre->lstripped;
     if (lower || pre->nfc) {
-        fl_gguf_put_object(m, "normalizer", lower ? "Lowercase" : "NFC");
+        fl_tokenizer_put_step(&m->w, "normalizer", lower ? "Lowercase" : "NFC");
         fl_json_w_end(&m->w);
     }
     fl_json_w_raw(&m->w, "pre_tokenizer");
     fl_buf_puts(m->w.out, pre->steps);
-    fl_gguf_put_object(m, "decoder", "ByteLevel");
+    fl_tokenizer_put_step(&m->w, "decoder", "ByteLevel");
     fl_json_w_end(&m->w);
     fl_gguf_put_template(m);
     fl_gguf_put_added(m, NULL);
-    fl_gguf_put_object(m, "model", "BPE");
+    fl_tokenizer_put_step(&m->w, "model", "BPE");
     fl_json_w_bool(&m->w, "ignore_merges", pre->ignores_merges);
     fl_gguf_put_vocab(m, NULL);
     put_merges(m);

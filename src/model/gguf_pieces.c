@@ -103,10 +103,10 @@ static void put_steps(fl_gguf_maker *m) {
         "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
         "\"\xE2\x96\x81\"}";
     const bool prefix = fl_gguf_switch(m, "add_space_prefix", true);
-    fl_gguf_put_object(m, "normalizer", "Sequence");
+    fl_tokenizer_put_step(&m->w, "normalizer", "Sequence");
     fl_json_w_array(&m->w, "normalizers");
     if (prefix) {
-        fl_gguf_put_object(m, NULL, "Prepend");
+        fl_tokenizer_put_step(&m->w, NULL, "Prepend");
         fl_json_w_text(&m->w, "prepend", mark);
         fl_json_w_end(&m->w);
     }
@@ -130,7 +130,7 @@ void fl_gguf_make_pieces(fl_gguf_maker *m) {
     put_steps(m);
     fl_gguf_put_template(m);
     fl_gguf_put_added(m, name_of);
-    fl_gguf_put_object(m, "model", "BPE");
+    fl_tokenizer_put_step(&m->w, "model", "BPE");
     fl_gguf_put_token(m, "unk_token", unknown);
     fl_json_w_bool(&m->w, "fuse_unk", true);
     fl_json_w_bool(&m->w, "byte_fallback", true);

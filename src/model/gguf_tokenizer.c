@@ -157,49 +157,25 @@ void fl_gguf_put_token(fl_gguf_maker *m, const char *key, int64_t id) {
     fl_json_w_bytes(&m->w, key, m->tokens[id].data, m->tokens[id].size);
 }
 
-void fl_gguf_put_object(fl_gguf_maker *m, const char *key, const char *type) {
-    fl_json_w_object(&m->w, key);
-    fl_json_w_text(&m->w, "type", type);
-}
-
-static void put_part(fl_gguf_maker *m, const char *kind, const char *id, unsigned type) {
-    fl_json_w_object(&m->w, NULL);
-    fl_json_w_object(&m->w, kind);
-    fl_json_w_text(&m->w, "id", id);
-    fl_json_w_u64(&m->w, "type_id", type);
-    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
-}
-
-static void put_special(fl_gguf_maker *m, const char *name, int64_t id) {
-    if (id < 0)
-        return;
-    fl_json_w_object(&m->w, name);
-    fl_json_w_text(&m->w, "id", name);
-    fl_json_w_array(&m->w, "ids");
-    fl_json_w_i64(&m->w, NULL, id);
-    fl_json_w_end(&m->w);
-    fl_json_w_array(&m->w, "tokens");
-    fl_gguf_put_token(m, NULL, id);
-    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
-}
-
 void fl_gguf_put_template(fl_gguf_maker *m) {
     static const char *const names[] = {"single", "pair"}, *const texts[] = {"A", "B"};
-    fl_gguf_put_object(m, "post_processor", "TemplateProcessing");
+    fl_tokenizer_put_step(&m->w, "post_processor", "TemplateProcessing");
     for (unsigned count = 1; count <= 2; count++) {
         fl_json_w_array(&m->w, names[count - 1]);
         if (m->first >= 0)
-            put_part(m, "SpecialToken", "first", 0);
+            fl_tokenizer_put_part(&m->w, "SpecialToken", "first", 0);
         for (unsigned i = 0; i < count; i++) {
-            put_part(m, "Sequence", texts[i], i);
+            fl_tokenizer_put_part(&m->w, "Sequence", texts[i], i);
             if (m->last >= 0)
-                put_part(m, "SpecialToken", "last", i);
+                fl_tokenizer_put_part(&m->w, "SpecialToken", "last", i);
         }
         fl_json_w_end(&m->w);
     }
     fl_json_w_object(&m->w, "special_tokens");
-    put_special(m, "first", m->first);
-    put_special(m, "last", m->last);
+    if (m->first >= 0)
+        fl_tokenizer_put_special(&m->w, "first", m->first, m->tokens[m->first]);
+    if (m->last >= 0)
+        fl_tokenizer_put_special(&m->w, "last", m->last, m->tokens[m->last]);
     fl_json_w_end(&m->w), fl_json_w_end(&m->w);
 }
 
@@ -215,15 +191,8 @@ void fl_gguf_put_added(fl_gguf_maker *m, fl_gguf_name_fn *name) {
             continue;
         fl_span content = name_of(m, name, id, type);
         bool    strips  = m->lstripped != NULL && fl_span_is(content, m->lstripped);
-        fl_json_w_object(&m->w, NULL);
-        fl_json_w_u64(&m->w, "id", id);
-        fl_json_w_bytes(&m->w, "content", content.data, content.size);
-        fl_json_w_bool(&m->w, "single_word", false);
-        fl_json_w_bool(&m->w, "lstrip", strips);
-        fl_json_w_bool(&m->w, "rstrip", false);
-        fl_json_w_bool(&m->w, "normalized", type == FL_TOKEN_USER_DEFINED);
-        fl_json_w_bool(&m->w, "special", type != FL_TOKEN_USER_DEFINED);
-        fl_json_w_end(&m->w);
+        fl_tokenizer_put_added(&m->w, id, content, strips, type == FL_TOKEN_USER_DEFINED,
+                               type != FL_TOKEN_USER_DEFINED);
     }
     fl_json_w_end(&m->w);
 }

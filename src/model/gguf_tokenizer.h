@@ -8,6 +8,7 @@
 
 #include "base/json_w.h"
 #include "model/gguf.h"
+#include "model/tokenizer_text.h"
 
 /* EMODEL for damage; EUNSUPPORTED names what is not known, or missing where it decides the ids. */
 int fl_gguf_tokenizer(fl_buf *out, const fl_gguf *file, const char *source, fletch_error *error);
@@ -60,7 +61,6 @@ bool fl_gguf_needed_switch(fl_gguf_maker *m, const char *key);
 void fl_gguf_around(fl_gguf_maker *m);
 
 void fl_gguf_put_token(fl_gguf_maker *m, const char *key, int64_t id);
-void fl_gguf_put_object(fl_gguf_maker *m, const char *key, const char *type); /* {"type": type} */
 void fl_gguf_put_template(fl_gguf_maker *m);
 /* added_tokens: control and user-defined tokens, called as `name` does; NULL: as they are. */
 typedef fl_span fl_gguf_name_fn(fl_gguf_maker *m, uint32_t id, uint64_t type);

@@ -14,20 +14,15 @@ static void put_steps(fl_gguf_maker *m) {
         fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, "remove_extra_whitespaces", "is false");
     if (m->status != 0)
         return;
-    if (map != NULL) {
-        fl_gguf_put_object(m, "normalizer", "Precompiled");
-        fl_json_w_raw(&m->w, "precompiled_charsmap");
-        fl_buf_base64(m->w.out, map->data, map->count);
-        fl_json_w_end(&m->w);
-    }
-    fl_json_w_raw(&m->w, "pre_tokenizer");
-    fl_buf_puts(m->w.out,
-                "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},"
-                "{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":"
-                "\"always\",\"split\":true}]}");
-    fl_json_w_raw(&m->w, "decoder");
-    fl_buf_puts(m->w.out, "{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\","
-                          "\"prepend_scheme\":\"always\",\"split\":true}");
+    if (map != NULL)
+        fl_tokenizer_put_map(&m->w, "normalizer", map->data, map->count);
+    fl_tokenizer_put_step(&m->w, "pre_tokenizer", "Sequence");
+    fl_json_w_array(&m->w, "pretokenizers");
+    fl_tokenizer_put_step(&m->w, NULL, "WhitespaceSplit");
+    fl_json_w_end(&m->w);
+    fl_tokenizer_put_metaspace(&m->w, NULL);
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+    fl_tokenizer_put_metaspace(&m->w, "decoder");
 }
 
 static void put_pieces(fl_gguf_maker *m) {
@@ -57,7 +52,7 @@ void fl_gguf_make_unigram(fl_gguf_maker *m) {
     m->lstripped = "<mask>";
     fl_gguf_put_template(m);
     fl_gguf_put_added(m, NULL);
-    fl_gguf_put_object(m, "model", "Unigram");
+    fl_tokenizer_put_step(&m->w, "model", "Unigram");
     fl_json_w_i64(&m->w, "unk_id", unknown);
     fl_json_w_bool(&m->w, "byte_fallback", false);
     put_pieces(m);

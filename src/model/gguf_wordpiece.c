@@ -38,15 +38,15 @@ static void put_steps(fl_gguf_maker *m) {
     if (!told && has_capital(m))
         fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, "normalizer.lowercase",
                        "is missing, and the vocabulary has capitals; convert the model again");
-    fl_gguf_put_object(m, "normalizer", "BertNormalizer");
+    fl_tokenizer_put_step(&m->w, "normalizer", "BertNormalizer");
     fl_json_w_bool(&m->w, "clean_text", true);
     fl_json_w_bool(&m->w, "handle_chinese_chars", true);
     fl_json_w_bool(&m->w, "strip_accents", fl_gguf_switch(m, "normalizer.strip_accents", lower));
     fl_json_w_bool(&m->w, "lowercase", lower);
     fl_json_w_end(&m->w);
-    fl_gguf_put_object(m, "pre_tokenizer", "BertPreTokenizer");
+    fl_tokenizer_put_step(&m->w, "pre_tokenizer", "BertPreTokenizer");
     fl_json_w_end(&m->w);
-    fl_gguf_put_object(m, "decoder", "WordPiece");
+    fl_tokenizer_put_step(&m->w, "decoder", "WordPiece");
     fl_json_w_text(&m->w, "prefix", "##");
     fl_json_w_bool(&m->w, "cleanup", true);
     fl_json_w_end(&m->w);
@@ -65,7 +65,7 @@ void fl_gguf_make_wordpiece(fl_gguf_maker *m) {
     put_steps(m);
     fl_gguf_put_template(m);
     fl_gguf_put_added(m, name_of);
-    fl_gguf_put_object(m, "model", "WordPiece");
+    fl_tokenizer_put_step(&m->w, "model", "WordPiece");
     fl_gguf_put_token(m, "unk_token", unknown);
     fl_json_w_text(&m->w, "continuing_subword_prefix", "##");
     fl_json_w_u64(&m->w, "max_input_chars_per_word", 100);

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/proto.h"
 #include "model/model_private.h"
+#include "model/tokenizer_text.h"
 
 enum { PIECES_MAX = 1 << 22, NAMES = 6, EXTRA_MAX = 1000 };
 
@@ -201,50 +202,26 @@ static int add_tail(maker *m) {
 
 /* ---- tokenizer.json -------------------------------------------------------------------------- */
 
-static void put_token(maker *m, int64_t id, fl_span content, bool special) {
-    fl_json_w_object(&m->w, NULL);
-    fl_json_w_i64(&m->w, "id", id);
-    fl_json_w_bytes(&m->w, "content", content.data, content.size);
-    fl_json_w_bool(&m->w, "single_word", false);
-    fl_json_w_bool(&m->w, "lstrip", false);
-    fl_json_w_bool(&m->w, "rstrip", false);
-    fl_json_w_bool(&m->w, "normalized", false);
-    fl_json_w_bool(&m->w, "special", special);
-    fl_json_w_end(&m->w);
-}
-
 static void put_added(maker *m) {
     fl_json_w_array(&m->w, "added_tokens");
     for (size_t i = 0; i < m->count; i++) {
         const piece *one = &m->pieces[i];
         if (one->type == CONTROL || one->type == USER_DEFINED || fl_span_is(one->text, "<unk>") ||
             fl_span_is(one->text, "[UNK]"))
-            put_token(m, (int64_t)i, one->text, one->type != USER_DEFINED);
+            fl_tokenizer_put_added(&m->w, (int64_t)i, one->text, false, false,
+                                   one->type != USER_DEFINED);
     }
     fl_json_w_end(&m->w);
 }
 
 static void put_part(maker *m, const char *kind, const char *id, unsigned type) {
-    if (id == NULL)
-        return;
-    fl_json_w_object(&m->w, NULL);
-    fl_json_w_object(&m->w, kind);
-    fl_json_w_text(&m->w, "id", id);
-    fl_json_w_u64(&m->w, "type_id", type);
-    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+    if (id != NULL)
+        fl_tokenizer_put_part(&m->w, kind, id, type);
 }
 
 static void put_special(maker *m, const char *name) {
-    if (name == NULL)
-        return;
-    fl_json_w_object(&m->w, name);
-    fl_json_w_text(&m->w, "id", name);
-    fl_json_w_array(&m->w, "ids");
-    fl_json_w_i64(&m->w, NULL, id_of(m, name));
-    fl_json_w_end(&m->w);
-    fl_json_w_array(&m->w, "tokens");
-    fl_json_w_text(&m->w, NULL, name);
-    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+    if (name != NULL)
+        fl_tokenizer_put_special(&m->w, name, id_of(m, name), (fl_span){name, strlen(name)});
 }
 
 static void put_template(maker *m) {
@@ -268,16 +245,8 @@ static void put_template(maker *m) {
     fl_json_w_end(&m->w), fl_json_w_end(&m->w);
 }
 
-static void put_kind(maker *m, const char *key, const char *type) {
-    fl_json_w_object(&m->w, key);
-    fl_json_w_text(&m->w, "type", type);
-}
-
 static void put_map(maker *m, const char *key) {
-    put_kind(m, key, "Precompiled");
-    fl_json_w_raw(&m->w, "precompiled_charsmap");
-    fl_buf_base64(m->w.out, m->map.at, (size_t)(m->map.end - m->map.at));
-    fl_json_w_end(&m->w);
+    fl_tokenizer_put_map(&m->w, key, m->map.at, (size_t)(m->map.end - m->map.at));
 }
 
 static void put_normalizer(maker *m) {
@@ -285,18 +254,18 @@ static void put_normalizer(maker *m) {
         put_map(m, "normalizer");
         return;
     }
-    put_kind(m, "normalizer", "Sequence");
+    fl_tokenizer_put_step(&m->w, "normalizer", "Sequence");
     fl_json_w_array(&m->w, "normalizers");
     if (fl_json_bool(m->config, "do_lower_case", false)) {
-        put_kind(m, NULL, "Lowercase");
+        fl_tokenizer_put_step(&m->w, NULL, "Lowercase");
         fl_json_w_end(&m->w);
     }
-    put_kind(m, NULL, "Strip");
+    fl_tokenizer_put_step(&m->w, NULL, "Strip");
     fl_json_w_bool(&m->w, "strip_left", true);
     fl_json_w_bool(&m->w, "strip_right", true);
     fl_json_w_end(&m->w);
     put_map(m, NULL);
-    put_kind(m, NULL, "Replace");
+    fl_tokenizer_put_step(&m->w, NULL, "Replace");
     fl_json_w_object(&m->w, "pattern");
     fl_json_w_text(&m->w, "Regex", " {2,}");
     fl_json_w_end(&m->w);
@@ -304,28 +273,20 @@ static void put_normalizer(maker *m) {
     fl_json_w_end(&m->w), fl_json_w_end(&m->w), fl_json_w_end(&m->w);
 }
 
-static void put_metaspace(maker *m, const char *key) {
-    put_kind(m, key, "Metaspace");
-    fl_json_w_text(&m->w, "replacement", "\xE2\x96\x81");
-    fl_json_w_text(&m->w, "prepend_scheme", "always");
-    fl_json_w_bool(&m->w, "split", true);
-    fl_json_w_end(&m->w);
-}
-
 static void put_splits(maker *m) {
     const bool punctuation =
         m->form->steps == WHOLE && fl_json_bool(m->config, "split_by_punct", false);
-    put_kind(m, "pre_tokenizer", "Sequence");
+    fl_tokenizer_put_step(&m->w, "pre_tokenizer", "Sequence");
     fl_json_w_array(&m->w, "pretokenizers");
     if (m->form->steps == WORDS || punctuation) {
-        put_kind(m, NULL, punctuation ? "Punctuation" : "WhitespaceSplit");
+        fl_tokenizer_put_step(&m->w, NULL, punctuation ? "Punctuation" : "WhitespaceSplit");
         if (punctuation)
             fl_json_w_text(&m->w, "behavior", "Isolated");
         fl_json_w_end(&m->w);
     }
-    put_metaspace(m, NULL);
+    fl_tokenizer_put_metaspace(&m->w, NULL);
     fl_json_w_end(&m->w), fl_json_w_end(&m->w);
-    put_metaspace(m, "decoder");
+    fl_tokenizer_put_metaspace(&m->w, "decoder");
 }
 
 static int make_unigram(maker *m, const fl_buf *file) {
@@ -338,7 +299,7 @@ static int make_unigram(maker *m, const fl_buf *file) {
     put_normalizer(m);
     put_splits(m);
     put_template(m);
-    put_kind(m, "model", "Unigram");
+    fl_tokenizer_put_step(&m->w, "model", "Unigram");
     fl_json_w_i64(&m->w, "unk_id", id);
     fl_json_w_bool(&m->w, "byte_fallback", false);
     fl_json_w_array(&m->w, "vocab");
@@ -380,7 +341,7 @@ static void put_merges(maker *m, const fl_buf *merges) {
 }
 
 static void put_byte_level(maker *m, const char *key, bool prefix) {
-    put_kind(m, key, "ByteLevel");
+    fl_tokenizer_put_step(&m->w, key, "ByteLevel");
     fl_json_w_bool(&m->w, "add_prefix_space", prefix);
     fl_json_w_bool(&m->w, "trim_offsets", true);
     fl_json_w_bool(&m->w, "use_regex", true);
@@ -400,18 +361,18 @@ static int put_bytes(maker *m, const fl_buf *vocab, const fl_buf *merges, const 
     fl_json_w_array(&m->w, "added_tokens");
     for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
         const char *name = m->form->names[i];
-        put_token(m, ids[i], (fl_span){name, strlen(name)}, true);
+        fl_tokenizer_put_added(&m->w, ids[i], (fl_span){name, strlen(name)}, false, false, true);
     }
     fl_json_w_end(&m->w);
     put_byte_level(m, "pre_tokenizer", prefix);
     put_byte_level(m, "decoder", prefix);
-    put_kind(m, "post_processor", "RobertaProcessing");
+    fl_tokenizer_put_step(&m->w, "post_processor", "RobertaProcessing");
     put_end(m, "sep", "</s>", ids[2]);
     put_end(m, "cls", "<s>", ids[0]);
     fl_json_w_bool(&m->w, "trim_offsets", true);
     fl_json_w_bool(&m->w, "add_prefix_space", prefix);
     fl_json_w_end(&m->w);
-    put_kind(m, "model", "BPE");
+    fl_tokenizer_put_step(&m->w, "model", "BPE");
     fl_json_w_bool(&m->w, "fuse_unk", false);
     fl_json_w_text(&m->w, "continuing_subword_prefix", "");
     fl_json_w_text(&m->w, "end_of_word_suffix", "");
