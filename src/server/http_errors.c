@@ -13,6 +13,6 @@ fl_http_code fl_http_code_of(int status) {
             return (fl_http_code)code;
         }
     }
-    assert(!"a status without a code");
+    assert(0 && "a status without a code");
     return FL_HTTP_BAD_REQUEST;
 }
