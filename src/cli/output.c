@@ -17,12 +17,12 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/half.h"
 #include "base/json.h"
 #include "base/number.h"
 #include "cli/zip.h"
@@ -195,37 +195,12 @@ void fl_output_put_f32(fl_buf *out, float value) {
     fl_buf_append(out, text, fl_f32_text(text, value));
 }
 
-/* The nearest float16, ties to even; what is too large becomes infinite. */
-static uint16_t to_half(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
-    if (size > 0x7f800000) {
-        return (uint16_t)(sign | 0x7e00); /* NaN */
-    }
-    if (size >= 0x477ff000) {
-        return (uint16_t)(sign | 0x7c00);
-    }
-    if (size < 0x38800000) { /* below the normal ones: a count of 2^-24 */
-        return (uint16_t)(sign | (uint32_t)lrintf(fabsf(value) * 0x1p24f));
-    }
-    return (uint16_t)(sign | (size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13);
-}
-
-static float of_half(uint16_t half) {
-    int   exponent = half >> 10 & 31, mantissa = half & 1023;
-    float size = exponent == 31  ? (mantissa != 0 ? NAN : INFINITY)
-                 : exponent == 0 ? ldexpf((float)mantissa, -24)
-                                 : ldexpf((float)(mantissa + 1024), exponent - 25);
-    return (half & 0x8000) != 0 ? -size : size;
-}
-
 /* Element `i` of a row as text; rows of bits are given as the bytes they are packed in. */
 static void put_value(fl_buf *out, const fl_row *row, size_t i, bool half) {
     bool is_signed = row->dtype == FLETCH_INT8 || row->dtype == FLETCH_BINARY;
     if (row->dtype == FLETCH_FLOAT32) {
         float value = ((const float *)row->vector)[i];
-        fl_output_put_f32(out, half ? of_half(to_half(value)) : value);
+        fl_output_put_f32(out, half ? fl_half_to_f32(fl_half_of(value)) : value);
         return;
     }
     int value = is_signed ? ((const int8_t *)row->vector)[i] : ((const uint8_t *)row->vector)[i];
@@ -312,7 +287,7 @@ void fl_output_vector(fl_output *output, const fl_row *row) {
     size_t start = out->size;
     if (output->half) {
         for (size_t i = 0; i < row->cols; i++) {
-            uint16_t half = to_half(((const float *)row->vector)[i]);
+            uint16_t half = fl_half_of(((const float *)row->vector)[i]);
             fl_buf_append(out, &half, sizeof half);
         }
     } else {

@@ -15,10 +15,7 @@
 
 #include <string.h>
 
-enum {
-    F16_EXPONENT_ONE = 0x0400, /* least number that is not subnormal */
-    F16_INFINITY     = 0x7C00
-};
+#include "base/half.h"
 
 const fl_dtype_row fl_dtypes[] = {
     {"F32", FL_DTYPE_F32, 32},
@@ -63,25 +60,6 @@ static float float_of_bits(uint32_t bits) {
     return value;
 }
 
-static uint32_t bits_of_float(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* Half precision has 5 exponent bits with bias 15 and 10 of mantissa; single has 8 with bias 127
- * and 23. A normal number moves its bits up by 13 and its exponent by 127 - 15 = 112. A subnormal
- * one is mantissa * 2^-24, which an integer conversion gives exactly. Infinity and NaN move by
- * 112 once more, to exponent 255, and keep their payload. */
-float fl_half_to_f32(uint16_t half) {
-    uint32_t sign      = (uint32_t)(half & 0x8000U) << 16;
-    uint32_t magnitude = half & 0x7FFFU;
-    uint32_t rebias    = magnitude >= F16_INFINITY ? 2U * (112U << 23) : 112U << 23;
-    uint32_t normal    = (magnitude << 13) + rebias;
-    uint32_t subnormal = bits_of_float((float)(int32_t)magnitude * 0x1p-24f);
-    return float_of_bits(sign | (magnitude < F16_EXPONENT_ONE ? subnormal : normal));
-}
-
 /* A range may begin and end inside a block. */
 static void widen(const fl_block_row *row, const unsigned char *data, uint64_t first,
                   uint64_t count, float *out) {
@@ -89,7 +67,7 @@ static void widen(const fl_block_row *row, const unsigned char *data, uint64_t f
     for (uint64_t done = 0, n; done < count; done += n) {
         uint64_t at = (first + done) / row->values, skip = (first + done) % row->values;
         n = row->values - skip < count - done ? row->values - skip : count - done;
-        row->widen(data + at * row->bytes, n == row->values ? out + done : whole);
+        fl_block_widen(row, data + at * row->bytes, n == row->values ? out + done : whole);
         if (n < row->values)
             memcpy(out + done, whole + skip, n * sizeof *out);
     }
@@ -145,14 +123,19 @@ static void add_product(const fl_adapter *a, const float *left, uint64_t column,
 }
 
 /* Row i of the first half of a head is the file's 2i, of the second 2i + 1. */
+uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row) {
+    if (tensor->turned == 0)
+        return row;
+    uint64_t in = row % tensor->turned, half = tensor->turned / 2;
+    return row - in + (in < half ? 2 * in : 2 * (in - half) + 1);
+}
+
 static void convert_turned(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
-    const uint64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1, half = tensor->turned / 2;
+    const uint64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1;
     for (uint64_t done = 0, n; done < count; done += n) {
         uint64_t row = (first + done) / columns, column = (first + done) % columns;
-        uint64_t in = row % tensor->turned;
-        uint64_t at = row - in + (in < half ? 2 * in : 2 * (in - half) + 1);
-        n           = columns - column < count - done ? columns - column : count - done;
-        convert(tensor, at * columns + column, n, out + done);
+        n = columns - column < count - done ? columns - column : count - done;
+        convert(tensor, fl_tensor_row(tensor, row) * columns + column, n, out + done);
     }
 }
 

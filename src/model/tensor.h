@@ -75,16 +75,34 @@ static inline bool fl_dtype_is_real(fl_dtype dtype) {
 /* Bytes of `count` elements; whole blocks where the type has blocks. */
 uint64_t fl_dtype_bytes(fl_dtype dtype, uint64_t count);
 
-/* blocks.c: how a type of blocks lies in a file; NULL for any other. */
-enum { FL_BLOCK_VALUES_MAX = 256 };
+/* Weights in groups: small integers q of which `run` neighbours in a row share a scale, and where there is a least
+ * value, that too: scale q + least. Scales are halves; coded, a half of a longer stretch times a byte of each run. */
+typedef struct fl_groups {
+    uint8_t
+        bits; /* of q: 8; 4, which without a least value are -8 … 7 and with one 0 … 15; 0: no groups */
+    uint8_t run; /* 32 or 16 */
+    bool    least, coded;
+} fl_groups;
+
+/* blocks.c: a type of blocks, and a block taken apart. What a type has not is left as it was. */
+enum { FL_BLOCK_VALUES_MAX = 256, FL_BLOCK_RUNS_MAX = 16 };
+typedef struct fl_block_parts {
+    uint16_t scale,
+        least; /* halves; of a coded type with a least value, that is -(least * least_code) */
+    int8_t scale_code[FL_BLOCK_RUNS_MAX], least_code[FL_BLOCK_RUNS_MAX];
+    int8_t q[FL_BLOCK_VALUES_MAX];
+} fl_block_parts;
 typedef struct fl_block_row {
     const char *name;
     uint32_t    values, bytes; /* of a block; values divide FL_BLOCK_VALUES_MAX */
-    void (*widen)(const unsigned char *block, float *out);
+    fl_groups   groups;
+    void (*split)(const unsigned char *block, fl_block_parts *out);
 } fl_block_row;
-const fl_block_row *fl_block_of(fl_dtype dtype);
+const fl_block_row *fl_block_of(fl_dtype dtype); /* NULL: it has no blocks */
+void                fl_block_widen(const fl_block_row *row, const unsigned char *block, float *out);
 
-float fl_half_to_f32(uint16_t half);
+/* Where row `row` lies in the file. */
+uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row);
 
 /* Convert elements [first, first + count) of a real or I8 tensor to float32 (unaligned-safe), its adapter
  * added. */

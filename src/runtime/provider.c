@@ -87,6 +87,7 @@ static void engine_options(fletch_model *m, const fl_config *config, const char 
     out->threads       = threads > 0 ? (uint32_t)threads : fl_cpu_usable();
     out->isa           = fl_config_text(config, FL_KEY_CPU_ISA);
     out->precision     = fl_config_text(config, FL_KEY_PROVIDER_PRECISION);
+    out->weights       = fl_config_text(config, FL_KEY_MODEL_WEIGHTS);
     out->deterministic = fl_config_bool(config, FL_KEY_PROVIDER_DETERMINISTIC);
     out->memory_limit  = (uint64_t)fl_config_int(config, FL_KEY_CUDA_MEMORY_LIMIT);
     out->config        = config;

@@ -181,22 +181,22 @@ def tensors(folder: pathlib.Path) -> dict[str, numpy.ndarray]:
     return out
 
 
-def write(folder, path, kind: str = "F32", keys: dict | None = None, more: dict | None = None) -> None:
-    """`keys` are set over the folder's (None takes one away), `more` are further tensors (None likewise)."""
+def write(folder, path, kind="F32", keys: dict | None = None, more: dict | None = None, quantise=gguf.quantize) -> None:
+    """`kind` is a type's name or tells one by a tensor's name, `keys` are set over the folder's (None takes one away),
+    `more` are further tensors (None likewise), quantise(data, type) makes the blocks."""
     folder = pathlib.Path(folder)
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture_of(config)[0]])
     for key, value in (metadata(folder) | (keys or {})).items():
         if value is not None:
             put(writer, key, value)
-    quantised = gguf.GGMLQuantizationType[kind]
-    per, _ = gguf.GGML_QUANT_SIZES[quantised]
     for name, data in (tensors(folder) | (more or {})).items():
         if data is None:
             continue
-        fits = data.ndim > 1 and data.shape[-1] % per == 0
-        as_is = gguf.GGMLQuantizationType.F32
-        writer.add_tensor(name, gguf.quantize(data, quantised if fits else as_is), raw_dtype=quantised if fits else as_is)
+        type_ = gguf.GGMLQuantizationType[kind if isinstance(kind, str) else kind(name)]
+        if data.ndim < 2 or data.shape[-1] % gguf.GGML_QUANT_SIZES[type_][0] != 0:
+            type_ = gguf.GGMLQuantizationType.F32
+        writer.add_tensor(name, quantise(data, type_), raw_dtype=type_)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

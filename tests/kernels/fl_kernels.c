@@ -3,7 +3,7 @@
  * timed.
  *
  *     fl-kernels test [-o gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|
- *                      gemm_q8|quantize_q16|gemm_q16|round_bf16|gemm_bf16|attention_bf16] [-i avx2]
+ *                      gemm_q8|quantize_q16|gemm_q16|round_bf16|gemm_bf16|attention_bf16|widen] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
  *     fl-kernels list
  *
@@ -475,6 +475,53 @@ static void test_rms_norm(void) {
     test_norm(kernels->rms_norm, fl_cpu_kernels_ref.rms_norm, "rms_norm");
 }
 
+/* ---- widen ----------------------------------------------------------------------------------- */
+
+static bool same_or_nan(const float *a, const float *b, size_t count) {
+    bool all = true;
+    for (size_t i = 0; i < count; i++) {
+        all = all && ((isnan(a[i]) && isnan(b[i])) || same(a + i, b + i, 1));
+    }
+    return all;
+}
+
+/* Any bytes: halves are subnormal, infinite and no number, too. */
+static void widen_case(const fl_groups *g, size_t steps, float factor) {
+    size_t   bytes = fl_cpu_groups_bytes(g, steps), count = steps * FL_CPU_LANES;
+    uint8_t *panel = (uint8_t *)fresh(bytes / sizeof(float) + 1);
+    float   *ours = fresh(count), *want = fresh(count);
+    for (size_t i = 0; i < bytes; i++) {
+        panel[i] = (uint8_t)(draw() * 1000.0f + 1000.0f);
+    }
+    for (size_t i = 0; g->coded && i < steps; i += FL_CPU_STRETCH) {
+        for (size_t c = 0; c < (g->least ? 2 : 1) * FL_CPU_LANES; c++) {
+            float whole = draw();
+            memcpy(panel + fl_cpu_groups_bytes(g, i) + c * sizeof whole, &whole, sizeof whole);
+        }
+    }
+    memset(ours, 0, (count + GUARD) * sizeof *ours);
+    memset(want, 0, (count + GUARD) * sizeof *want);
+    fl_widen z = {g, panel, steps, factor, ours};
+    kernels->widen(&z);
+    z.out = want;
+    fl_cpu_kernels_ref.widen(&z);
+    check(same_or_nan(ours, want, count + GUARD), "widen", "bits or guard", steps,
+          g->bits * 100U + g->run, g->least * 2U + g->coded);
+    fl_free(panel), fl_free(ours), fl_free(want);
+}
+
+static void test_widen(void) {
+    static const size_t steps[] = {16, 32, 48, 112, 128, 144, 160, 256, 384, 400};
+    for (unsigned i = 0; i < 16; i++) {
+        fl_groups g = {
+            .bits = i & 1U ? 4 : 8, .run = i & 2U ? 16 : 32, .least = i & 4U, .coded = i & 8U};
+        for (size_t n = 0; n < sizeof steps / sizeof *steps; n++) {
+            widen_case(&g, steps[n], 1.0f);
+            widen_case(&g, steps[n], 0.0883883461f); /* 1/√128 */
+        }
+    }
+}
+
 /* ---- rotate ---------------------------------------------------------------------------------- */
 
 /* Two products of values in [-1, 1], rounded. */
@@ -655,6 +702,9 @@ static void call_norm(void *arg) {
 static void call_rms(void *arg) {
     kernels->rms_norm(arg);
 }
+static void call_widen(void *arg) {
+    kernels->widen(arg);
+}
 static void call_rotate(void *arg) {
     kernels->rotate(arg);
 }
@@ -748,6 +798,20 @@ static void perf_rotate(void) {
     fl_free(x), fl_free(table);
 }
 
+/* Of 8 and of 4 bits, as they are rounded. */
+static void perf_widen(void) {
+    const size_t steps = 1024;
+    for (uint8_t bits = 8; bits >= 4; bits = (uint8_t)(bits / 2)) {
+        fl_groups g     = {.bits = bits, .run = 32};
+        float    *panel = random_floats(fl_cpu_groups_bytes(&g, steps) / sizeof(float)),
+              *out      = fresh(steps * FL_CPU_LANES);
+        fl_widen z      = {&g, (const uint8_t *)panel, steps, 1.0f, out};
+        printf("%-6s widen %d bits: %.2f ns a step of 16 columns\n", kernels->isa, bits,
+               best_time(call_widen, &z) * 1e9 / (double)steps);
+        fl_free(panel), fl_free(out);
+    }
+}
+
 typedef struct act_arg {
     float *x;
     int    act;
@@ -820,7 +884,8 @@ static const struct {
            {"gemm_q16", FL_CPU_INT16, test_gemm_q16, perf_gemm_q16},
            {"round_bf16", FL_CPU_BF16, test_quantize_bf16, perf_quantize_bf16},
            {"gemm_bf16", FL_CPU_BF16, test_gemm_bf16, perf_gemm_bf16},
-           {"attention_bf16", FL_CPU_BF16, test_attention_bf16, perf_attention_bf16}};
+           {"attention_bf16", FL_CPU_BF16, test_attention_bf16, perf_attention_bf16},
+           {"widen", FL_CPU_FP32, test_widen, perf_widen}};
 
 /* Entries that a table may lack are named as skipped. */
 static bool offers(size_t op) {
@@ -897,7 +962,7 @@ int main(int argc, char **argv) {
         fputs("usage: fl-kernels list|test|perf [-o "
               "gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|gemm_q8|"
               "quantize_q16|gemm_q16|"
-              "round_bf16|gemm_bf16|attention_bf16] "
+              "round_bf16|gemm_bf16|attention_bf16|widen] "
               "[-i ISA]\n",
               stderr);
         return 2;

@@ -308,6 +308,51 @@ static int choose_precision(fl_engine *e, const char *precision, fletch_error *e
     return FLETCH_OK;
 }
 
+static const char *const kept_name[] = {[FL_CPU_WEIGHTS_FLOAT]  = "float",
+                                        [FL_CPU_WEIGHTS_STORED] = "auto",
+                                        [FL_CPU_WEIGHTS_Q8]     = "q8",
+                                        [FL_CPU_WEIGHTS_Q4]     = "q4"};
+
+/* Groups are for float32 rows: the other precisions have small weights of their own. */
+static int choose_weights(fl_engine *e, const char *precision, const char *weights,
+                          fletch_error *error) {
+    size_t kept = FL_CPU_WEIGHTS_Q4;
+    while (kept > 0 && weights != NULL && strcmp(weights, kept_name[kept]) != 0) {
+        kept--;
+    }
+    e->weights_kept = weights == NULL ? FL_CPU_WEIGHTS_STORED : (fl_cpu_weights)kept;
+    if (e->weights_kept > FL_CPU_WEIGHTS_STORED && e->desc.layers == 0) {
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "model.weights %s: %s has no layers whose weights could be kept so; use auto", weights,
+            e->desc.architecture);
+    }
+    if (e->weights_kept > FL_CPU_WEIGHTS_STORED && e->experts16 > 0) {
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "model.weights %s: where weights are rounded, tokens go to other experts and "
+            "some vectors of %s are far off; use auto",
+            weights, e->desc.architecture);
+    }
+    if (e->weights_kept > FL_CPU_WEIGHTS_STORED && precision != NULL &&
+        !fl_engine_chooses(precision) && e->format != FL_CPU_FP32) {
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "model.weights %s is for fp32 products, and provider.precision is %s, which has "
+            "weights of its own; leave one of the two at auto",
+            weights, precision);
+    }
+    if (e->weights_kept > FL_CPU_WEIGHTS_STORED && e->format != FL_CPU_FP32) {
+        e->format = FL_CPU_FP32;
+        snprintf(e->why_format, sizeof e->why_format, "fast: weights kept in %s are multiplied so",
+                 weights);
+    }
+    if (e->format != FL_CPU_FP32) {
+        e->weights_kept = FL_CPU_WEIGHTS_FLOAT;
+    }
+    return FLETCH_OK;
+}
+
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                    fletch_error *error) {
     fl_cpu cpu;
@@ -315,6 +360,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     FL_TRY(fl_cpu_kernels_choose(options->isa, &cpu, &e->kernels, e->why, sizeof e->why, error));
     size_up(e, encoder, options, options->l2_bytes ? options->l2_bytes : cpu.l2_bytes);
     FL_TRY(choose_precision(e, options->precision, error));
+    FL_TRY(choose_weights(e, options->precision, options->weights, error));
     FL_TRY(reserve_all(e, options->log, error));
     snprintf(e->device, sizeof e->device, "%s", cpu.name[0] ? cpu.name : "processor");
     e->pinned = options->cores != NULL;
@@ -423,8 +469,18 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                                               (e->word.map ? e->word.bytes : 0)};
 }
 
+static bool has_groups(const fl_engine *e) {
+    bool any = false;
+    for (uint32_t i = 0; i < e->desc.layers; i++) {
+        const fl_cpu_layer *l = &e->layers[i];
+        any = any || l->qkv_form.groups.bits || l->out_form.groups.bits || l->up_form.groups.bits ||
+              l->down_form.groups.bits;
+    }
+    return any;
+}
+
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
-    char threads[16], weights[32], scratch[32], blocks[64], panels[32], reserved[80];
+    char threads[16], weights[32], scratch[32], blocks[64], panels[64], reserved[80], precision[32];
     snprintf(threads, sizeof threads, "%u", e->threads);
     snprintf(weights, sizeof weights, "%zu", e->weights_bytes);
     snprintf(scratch, sizeof scratch, "%zu", e->arena_bytes);
@@ -432,11 +488,17 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
              e->block_size);
     snprintf(reserved, sizeof reserved, "reserved when opening, for texts of up to %zu tokens",
              e->block_max < e->max_length ? e->block_max : e->max_length);
-    snprintf(panels, sizeof panels, "packed %s panels", format_name[e->format]);
+    const bool rounded = e->weights_kept > FL_CPU_WEIGHTS_STORED;
+    snprintf(panels, sizeof panels, "packed %s panels%s", format_name[e->format],
+             rounded         ? ", weights rounded to groups"
+             : has_groups(e) ? ", weights in groups as stored"
+                             : "");
+    snprintf(precision, sizeof precision, "%s%s%s", format_name[e->format],
+             rounded ? " of weights in " : "", rounded ? kept_name[e->weights_kept] : "");
     const char *lines[][3] = {{"cpu.isa", e->kernels->isa, e->why},
                               {"cpu.kernels", e->kernels->name, ""},
                               {"cpu.threads", threads, ""},
-                              {"cpu.precision", format_name[e->format], e->why_format},
+                              {"cpu.precision", precision, e->why_format},
                               {"cpu.weights_bytes", weights, panels},
                               {"cpu.scratch_bytes", scratch, reserved},
                               {"cpu.blocking", blocks, "from the L2 cache"}};
@@ -447,14 +509,15 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     return stop;
 }
 
-const fl_engine_ops fl_cpu_engine_ops = {.abi      = FL_ENGINE_ABI,
-                                         .name     = "cpu",
-                                         .probe    = probe,
-                                         .open     = open_engine,
-                                         .devices  = devices,
-                                         .forward  = forward,
-                                         .close    = close_engine,
-                                         .info     = info,
-                                         .memory   = fl_cpu_memory,
-                                         .warm     = NULL,
-                                         .describe = describe};
+const fl_engine_ops fl_cpu_engine_ops = {.abi            = FL_ENGINE_ABI,
+                                         .name           = "cpu",
+                                         .rounds_weights = true,
+                                         .probe          = probe,
+                                         .open           = open_engine,
+                                         .devices        = devices,
+                                         .forward        = forward,
+                                         .close          = close_engine,
+                                         .info           = info,
+                                         .memory         = fl_cpu_memory,
+                                         .warm           = NULL,
+                                         .describe       = describe};

@@ -3,6 +3,7 @@
  *
  *   cpu_engine.c    the vtable: open, close, describe
  *   pack.c      weights of the model files -> panels in the order in which cpu_forward.c reads them
+ *   groups.c    weights that stay integers with a scale for each group
  *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; cpu_calibrate.c what the
  *               channels are scaled by
  *   disentangled.c  DeBERTa's attention
@@ -48,9 +49,24 @@ typedef struct fl_cpu_norm {
     const float *weight, *bias; /* of the width of its rows, padded */
 } fl_cpu_norm;
 
+/* What of model.weights the engine obeys: matrices in groups as their file has them, or rounded. */
+typedef enum fl_cpu_weights {
+    FL_CPU_WEIGHTS_FLOAT, /* all are widened */
+    FL_CPU_WEIGHTS_STORED,
+    FL_CPU_WEIGHTS_Q8,
+    FL_CPU_WEIGHTS_Q4
+} fl_cpu_weights;
+
+/* The panels of one product: in groups, as stored or rounded; without any in the engine's format. */
+typedef struct fl_cpu_form {
+    fl_groups groups;
+    bool      rounded;
+} fl_cpu_form;
+
 /* Packed weights of one layer; all pointers into one arena, matrices in the order of use. A panel is
- * 16 columns of a matrix: fl_cpu_panel(k) bytes. */
+ * 16 columns of a matrix: fl_cpu_panel(form, k) bytes. */
 typedef struct fl_cpu_layer {
+    fl_cpu_form    qkv_form, out_form, up_form, down_form;
     const uint8_t *qkv; /* [kv_heads] x { q of every head of the group, k, v: head16 / 16 panels
                                 each with k = hidden16 } */
     const float   *qkv_bias;       /* [kv_heads][group + 2][head16] */
@@ -153,6 +169,7 @@ struct fl_engine {
     const fl_cpu_kernels *kernels;
     char                  why[160];        /* why these kernels */
     fl_cpu_format         format;          /* of products */
+    fl_cpu_weights        weights_kept;    /* float32 products only */
     char                  why_format[160]; /* "": it was asked for, or is auto's */
     /* shapes */
     size_t hidden16, embed16, head16, mlp16;
@@ -227,21 +244,31 @@ static inline size_t fl_cpu_segment_row(const fl_engine *e) {
 }
 
 /* Bytes of a panel of k steps; a whole number of cache lines. */
-static inline size_t fl_cpu_panel(const fl_engine *e, size_t k) {
-    return e->format == FL_CPU_FP32 ? FL_CPU_LANES * k * sizeof(float)
-                                    : fl_cpu_narrow_panel(e->format, k);
+static inline size_t fl_cpu_panel(const fl_engine *e, const fl_cpu_form *form, size_t k) {
+    return form->groups.bits > 0      ? (fl_cpu_groups_bytes(&form->groups, k) + 63) / 64 * 64
+           : e->format == FL_CPU_FP32 ? FL_CPU_LANES * k * sizeof(float)
+                                      : fl_cpu_narrow_panel(e->format, k);
 }
 
-/* Bytes of `width` columns of the MLP's middle, up panels and then down panels. */
-static inline size_t fl_cpu_chunk(const fl_engine *e, size_t width) {
-    return (e->gated ? 2 : 1) * (width / FL_CPU_LANES) * fl_cpu_panel(e, e->hidden16) +
-           e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, width);
+/* What a query's weights are multiplied by; where queries are normed, that norm's are. */
+static inline float fl_cpu_query_scale(const fl_engine *e) {
+    return e->desc.qk_norm == FL_QK_NORM_NONE ? e->desc.attention_scale : 1.0f;
+}
+
+/* Bytes of the up panels of `width` columns of the MLP's middle, and of these with the down panels behind. */
+static inline size_t fl_cpu_up(const fl_engine *e, const fl_cpu_layer *layer, size_t width) {
+    return (e->gated ? 2 : 1) * (width / FL_CPU_LANES) *
+           fl_cpu_panel(e, &layer->up_form, e->hidden16);
+}
+static inline size_t fl_cpu_chunk(const fl_engine *e, const fl_cpu_layer *layer, size_t width) {
+    return fl_cpu_up(e, layer, width) +
+           e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, &layer->down_form, width);
 }
 
 /* Bytes of a whole MLP, or of one expert. */
-static inline size_t fl_cpu_mlp(const fl_engine *e) {
-    return e->mlp16 / FL_CPU_CHUNK * fl_cpu_chunk(e, FL_CPU_CHUNK) +
-           fl_cpu_chunk(e, e->mlp16 % FL_CPU_CHUNK);
+static inline size_t fl_cpu_mlp(const fl_engine *e, const fl_cpu_layer *layer) {
+    return e->mlp16 / FL_CPU_CHUNK * fl_cpu_chunk(e, layer, FL_CPU_CHUNK) +
+           fl_cpu_chunk(e, layer, e->mlp16 % FL_CPU_CHUNK);
 }
 
 /* pack.c, int8: once more the matrices that x goes into, after their gains changed. */
@@ -260,6 +287,17 @@ void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *p
 /* quant16.c: the same for int16 and bf16. */
 void fl_cpu_quantize_panel16(const float *columns, size_t k, uint8_t *panel);
 void fl_cpu_round_panel16(const float *columns, size_t k, uint8_t *panel);
+
+/* groups.c: the forms of a layer's products; one column of a panel as blocks have it, from the `first` value of w on;
+ * a panel rounded from columns[steps][16]; and a product of float32 rows and
+ * weights in groups, which are multiplied by `factor`. */
+void fl_cpu_choose_forms(const fl_engine *engine, const fl_tensor *slot, fl_cpu_layer *layer);
+void fl_cpu_keep_column(const fl_groups *groups, const fl_tensor *w, uint64_t first, size_t steps,
+                        size_t lane, uint8_t *panel);
+void fl_cpu_round_columns(const fl_groups *groups, const float *columns, size_t steps,
+                          uint8_t *panel);
+void fl_cpu_multiply_groups(const fl_cpu_kernels *kernels, const fl_groups *groups, float factor,
+                            const fl_gemm *g);
 
 /* cpu_calibrate.c: find the gains with a short forward of the packed engine, then pack again. */
 int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);

@@ -58,15 +58,21 @@ static size_t bytes_of(const fl_engine *e, size_t width) {
     return width * fl_cpu_unit(e);
 }
 
-/* One product of the engine's format; what its rows and panels are like is filled in here. */
-static void multiply(const fl_engine *e, const operand *a, fl_gemm g) {
+/* One product of the engine's format, or of weights in groups, which `factor` is for; what its rows and panels are like
+ * is filled in here. */
+static void multiply(const fl_engine *e, const operand *a, const fl_cpu_form *form, float factor,
+                     fl_gemm g) {
     g.a        = a->narrow.q ? (const void *)a->narrow.q : a->floats;
     g.a_stride = bytes_of(e, a->width);
     g.a_scale  = a->narrow.scale;
     g.a_zero   = a->narrow.zero;
-    g.b_stride = fl_cpu_panel(e, g.k);
+    g.b_stride = fl_cpu_panel(e, form, g.k);
     g.group    = format_of(e)->group;
-    (e->format == FL_CPU_FP32 ? e->kernels->gemm : format_of(e)->gemm)(&g);
+    if (form->groups.bits > 0) {
+        fl_cpu_multiply_groups(e->kernels, &form->groups, factor, &g);
+    } else {
+        (e->format == FL_CPU_FP32 ? e->kernels->gemm : format_of(e)->gemm)(&g);
+    }
 }
 
 /* ---- Rows made narrow ------------------------------------------------------------------------ */
@@ -156,14 +162,15 @@ static void part_of_head(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t
                               : part < e->group  ? &layer->q_norm
                               : part == e->group ? &layer->k_norm
                                                  : NULL;
-    multiply(e, z,
-             (fl_gemm){.b        = layer->qkv + at * panels * fl_cpu_panel(e, e->hidden16),
-                       .c        = out,
-                       .c_stride = e->head16,
-                       .bias     = layer->qkv_bias + at * e->head16,
-                       .rows     = rows,
-                       .panels   = panels,
-                       .k        = e->hidden16});
+    multiply(
+        e, z, &layer->qkv_form, part < e->group ? fl_cpu_query_scale(e) : 1.0f,
+        (fl_gemm){.b = layer->qkv + at * panels * fl_cpu_panel(e, &layer->qkv_form, e->hidden16),
+                  .c = out,
+                  .c_stride = e->head16,
+                  .bias     = layer->qkv_bias + at * e->head16,
+                  .rows     = rows,
+                  .panels   = panels,
+                  .k        = e->hidden16});
     if (norm && norm->weight) {
         fl_cpu_norm_as(e, e->desc.norm, norm, out, out, e->head16, rows, e->desc.head_dim);
     }
@@ -491,12 +498,12 @@ static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row,
         narrow_rows(c, &context, rows, e->inner, NULL);
         fl_cpu_wait(c);
     }
-    multiply(e, &context,
-             (fl_gemm){.b               = layer->out + first * fl_cpu_panel(e, e->inner),
-                       .c               = c->at.y + col,
-                       .c_stride        = e->hidden16,
-                       .bias            = layer->out_bias + col,
-                       .residual        = x ? x + col : NULL,
+    multiply(e, &context, &layer->out_form, 1.0f,
+             (fl_gemm){.b        = layer->out + first * fl_cpu_panel(e, &layer->out_form, e->inner),
+                       .c        = c->at.y + col,
+                       .c_stride = e->hidden16,
+                       .bias     = layer->out_bias + col,
+                       .residual = x ? x + col : NULL,
                        .residual_stride = e->hidden16,
                        .rows            = rows,
                        .panels          = fl_cpu_share(c, panels, c->member + 1) - first,
@@ -505,11 +512,12 @@ static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row,
 
 /* One MLP and its rows. */
 typedef struct mlp_work {
-    const uint8_t *panels; /* as in fl_cpu_layer */
-    const float   *up_bias, *down_bias;
-    operand        z;
-    const float   *residual; /* [rows, hidden16] or NULL */
-    size_t         rows;
+    const fl_cpu_layer *layer;
+    const uint8_t      *panels; /* as in fl_cpu_layer */
+    const float        *up_bias, *down_bias;
+    operand             z;
+    const float        *residual; /* [rows, hidden16] or NULL */
+    size_t              rows;
 } mlp_work;
 
 /* Some chunks of its middle. */
@@ -524,7 +532,7 @@ static size_t width_of(const fl_engine *e, size_t chunk) {
 
 /* Where a chunk's panels begin: only the last chunk may be short. */
 static const uint8_t *chunk_panels(const fl_engine *e, const mlp_work *work, size_t chunk) {
-    return work->panels + chunk * fl_cpu_chunk(e, FL_CPU_CHUNK);
+    return work->panels + chunk * fl_cpu_chunk(e, work->layer, FL_CPU_CHUNK);
 }
 
 /* Who keeps a chunk's rows, and from which row on: a member has room for rows_max rows. */
@@ -553,9 +561,9 @@ static void up(const fl_cpu_crew *c, const middle *m) {
         size_t chunk = m->first + i / per, panel = i % per, col = panel * FL_CPU_LANES, at;
         size_t run =
             e->gated ? 1 : fl_cpu_least(e->kernels->panels, fl_cpu_least(end - i, per - panel));
-        size_t before = wide * panel * fl_cpu_panel(e, e->hidden16);
+        size_t before = fl_cpu_up(e, m->work->layer, col);
         float *strip  = holder(c, m, chunk, &at)->middle + at * FL_CPU_CHUNK + col;
-        multiply(e, &m->work->z,
+        multiply(e, &m->work->z, &m->work->layer->up_form, 1.0f,
                  (fl_gemm){.b        = chunk_panels(e, m->work, chunk) + before,
                            .c        = e->gated ? c->at.pair : strip,
                            .c_stride = e->gated ? 2 * FL_CPU_LANES : FL_CPU_CHUNK,
@@ -582,16 +590,16 @@ static void up(const fl_cpu_crew *c, const middle *m) {
 
 /* y (+)= m Wdown, this member's columns; the last chunk adds bias and residual. */
 static void down(const fl_cpu_crew *c, const middle *m, size_t chunk) {
-    const fl_engine *e      = c->engine;
-    size_t           panels = e->hidden16 / FL_CPU_LANES, width = width_of(e, chunk);
-    size_t           first = fl_cpu_share(c, panels, c->member), col = first * FL_CPU_LANES;
-    bool             end = chunk + 1 == e->chunks;
-    const float     *x = end ? m->work->residual : NULL, *bias = end ? m->work->down_bias : NULL;
-    const uint8_t   *b = chunk_panels(e, m->work, chunk) +
-                       (e->gated ? 2 : 1) * (width / FL_CPU_LANES) * fl_cpu_panel(e, e->hidden16);
-    operand rows = rows_of_chunk(c, m, chunk);
-    multiply(e, &rows,
-             (fl_gemm){.b               = b + first * fl_cpu_panel(e, width),
+    const fl_engine   *e      = c->engine;
+    size_t             panels = e->hidden16 / FL_CPU_LANES, width = width_of(e, chunk);
+    size_t             first = fl_cpu_share(c, panels, c->member), col = first * FL_CPU_LANES;
+    bool               end = chunk + 1 == e->chunks;
+    const float       *x = end ? m->work->residual : NULL, *bias = end ? m->work->down_bias : NULL;
+    const fl_cpu_form *form = &m->work->layer->down_form;
+    const uint8_t     *b    = chunk_panels(e, m->work, chunk) + fl_cpu_up(e, m->work->layer, width);
+    operand            rows = rows_of_chunk(c, m, chunk);
+    multiply(e, &rows, form, 1.0f,
+             (fl_gemm){.b               = b + first * fl_cpu_panel(e, form, width),
                        .c               = c->at.y + col,
                        .c_stride        = e->hidden16,
                        .bias            = bias ? bias + col : NULL,
@@ -672,7 +680,8 @@ static void run_expert(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t n
     const fl_engine          *e    = c->engine;
     const fl_cpu_expert_rows *at   = &c->at.expert;
     const float              *mine = at->chance + number;
-    mlp_work                  work = {.panels  = layer->mlp + number * fl_cpu_mlp(e),
+    mlp_work                  work = {.layer   = layer,
+                                      .panels  = layer->mlp + number * fl_cpu_mlp(e, layer),
                                       .up_bias = layer->up_bias,
                                       .z       = {.floats = at->in, .width = e->hidden16}};
     for (size_t row = 0, first = 0; row < rows; first = row) {
@@ -727,8 +736,9 @@ static void mlp(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, siz
         fl_cpu_wait(c);
         return;
     }
-    mlp_work work = {layer->mlp,        layer->up_bias,      layer->down_bias,
-                     rows_of_z(c, row), residual_of(c, row), rows};
+    mlp_work work = {
+        layer, layer->mlp, layer->up_bias, layer->down_bias, rows_of_z(c, row), residual_of(c, row),
+        rows};
     run_mlp(c, &work);
 }
 
@@ -793,7 +803,8 @@ static void rest_of_layer(const fl_cpu_crew *c, size_t index, size_t first, size
 }
 
 bool fl_cpu_by_rows(const fl_engine *e, size_t tokens, unsigned members) {
-    size_t least = e->format == FL_CPU_FP32 ? 12 : 6;
+    /* where weights are widened, each member that reads all of them pays for it, as for some nine rows */
+    size_t least = e->layers[0].up_form.groups.bits > 0 ? 48 : e->format == FL_CPU_FP32 ? 12 : 6;
     return members > 1 && tokens >= least * members;
 }
 

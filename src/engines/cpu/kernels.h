@@ -232,6 +232,40 @@ typedef struct fl_cpu_narrow {
     bool pays; /* its products outrun float32's: provider.precision fast may take it */
 } fl_cpu_narrow;
 
+/* ---- Weights in groups: panels of small integers that a product widens as it goes -------------------
+ *
+ *   What GGUF's blocks hold (model/tensor.h: fl_groups), column by column, for float32 rows. A panel of 16 columns and
+ *   k steps is one stretch of FL_CPU_STRETCH steps after the other, the last may be short. A stretch:
+ *
+ *      coded:    16 float scales; with a least value 16 floats that it is multiplied by
+ *      per run:  16 scales, halves or coded bytes; with a least value 16 of these as well; then the integers
+ *                   8 bits   k=0: c0 … c15 | k=1: c0 … c15 | …
+ *                   4 bits   k=0..1: c0 … c15, the even step in the lower nibble | k=2..3: …
+ *
+ *   Widened to a float32 panel [steps][16], each operation rounded to float32:
+ *
+ *      w = (scale q + least) factor       scale and least: a half, or the stretch's float times the run's byte
+ *
+ *   and multiplied by the table's gemm: every bit is that of weights widened when the model was opened. */
+enum { FL_CPU_STRETCH = 128 };
+
+typedef struct fl_widen {
+    const fl_groups *groups;
+    const uint8_t   *panel; /* at the beginning of a stretch */
+    size_t           steps; /* a multiple of 16; whole stretches, or up to the panel's end */
+    float            factor;
+    float           *out; /* [steps][16] */
+} fl_widen;
+
+/* Bytes of `steps` steps from a stretch's beginning on. */
+static inline size_t fl_cpu_groups_bytes(const fl_groups *g, size_t steps) {
+    size_t rows      = (g->least ? 2 : 1) * FL_CPU_LANES,
+           stretches = (steps + FL_CPU_STRETCH - 1) / FL_CPU_STRETCH;
+    size_t runs      = (steps + g->run - 1) / g->run;
+    return stretches * (g->coded ? rows * sizeof(float) : 0) + runs * rows * (g->coded ? 1 : 2) +
+           steps * FL_CPU_LANES * g->bits / 8;
+}
+
 /* x[rows, cols] = f(x) in place; cols a multiple of 16. f(0) must be 0: padding stays zero. */
 typedef void (*fl_cpu_activation_fn)(float *x, size_t stride, size_t rows, size_t cols);
 
@@ -240,6 +274,7 @@ typedef struct fl_cpu_kernels {
     const char *name; /* "6x16 tiles, AVX2 + FMA" for describe */
     size_t panels; /* that a tile of its products is wide: fewer at a time run below their speed */
     void (*gemm)(const fl_gemm *);
+    void (*widen)(const fl_widen *);
     void (*attention)(const fl_attention *);
     void (*layer_norm)(const fl_row_norm *);
     void (*rms_norm)(const fl_row_norm *);

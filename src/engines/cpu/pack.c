@@ -10,7 +10,8 @@
  *          that norm. Norms of 1 + w get the sum. A gate's panels stand in front of those of up, one
  *          by one, so that a product of two panels makes what is multiplied.
  *          DeBERTa's keys and queries of distances are computed here, once, in float32.
- *          Narrow formats: the same panels column by column through quant.c or quant16.c.
+ *          Narrow formats: the same panels column by column through quant.c or quant16.c; weights that stay in
+ *          groups through groups.c.
  * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon
  *          as it is packed, so that the peak is one copy of the weights and not two.
  * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one
@@ -63,9 +64,11 @@ static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *laye
         layer->qkv_gain = take(at, e->hidden16);
         layer->up_gain  = take(at, e->hidden16);
     }
-    layer->qkv = take_bytes(at, parts * e->head16 / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16));
-    layer->out = take_bytes(at, e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, e->inner));
-    layer->mlp = take_bytes(at, (experts > 0 ? experts : 1) * fl_cpu_mlp(e));
+    layer->qkv = take_bytes(at, parts * e->head16 / FL_CPU_LANES *
+                                    fl_cpu_panel(e, &layer->qkv_form, e->hidden16));
+    layer->out =
+        take_bytes(at, e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, &layer->out_form, e->inner));
+    layer->mlp = take_bytes(at, (experts > 0 ? experts : 1) * fl_cpu_mlp(e, layer));
     if (e->relative16 > 0) {
         layer->pos_k = take(at, e->relative16 * e->inner);
         layer->pos_q = take(at, e->relative16 * e->inner);
@@ -229,17 +232,35 @@ static void narrow_panel(const fl_engine *e, const float *columns, size_t k, uin
     }
 }
 
-/* Panels of fl_cpu_panel(k) bytes from s; `columns` is room for 17 k floats in narrow formats. */
-static void pack_panels(const fl_engine *e, const source *s, size_t panels, size_t k,
-                        float *columns, const uint8_t *out) {
-    if (e->format == FL_CPU_FP32) {
+/* A panel of blocks as they are: its k steps are neighbours in the file. */
+static void keep_panel(const source *s, const fl_groups *groups, size_t row, size_t k,
+                       uint8_t *panel) {
+    for (size_t r = 0; r < FL_CPU_LANES && row + r < s->rows; r++) {
+        uint64_t first = fl_tensor_row(s->w, s->row + row + r) * s->in + s->col;
+        fl_cpu_keep_column(groups, s->w, first, k, r, panel);
+    }
+}
+
+/* Panels of fl_cpu_panel(form, k) bytes from s; `columns` is room for 17 k floats where numbers are rounded. */
+static void pack_panels(const fl_engine *e, const fl_cpu_form *form, const source *s, size_t panels,
+                        size_t k, float *columns, const uint8_t *out) {
+    const bool grouped = form->groups.bits > 0;
+    if (e->format == FL_CPU_FP32 && !grouped) {
         pack_floats(s, panels, k, (float *)(uintptr_t)out);
         return;
     }
     for (size_t p = 0; p < panels; p++) {
+        uint8_t *panel = (uint8_t *)(uintptr_t)out + p * fl_cpu_panel(e, form, k);
+        if (grouped && !form->rounded) {
+            keep_panel(s, &form->groups, p * FL_CPU_LANES, k, panel);
+            continue;
+        }
         read_columns(s, p * FL_CPU_LANES, k, columns);
-        narrow_panel(e, columns, k,
-                     (uint8_t *)(uintptr_t)out + p * fl_cpu_narrow_panel(e->format, k));
+        if (grouped) {
+            fl_cpu_round_columns(&form->groups, columns, k, panel);
+        } else {
+            narrow_panel(e, columns, k, panel);
+        }
     }
 }
 
@@ -267,17 +288,17 @@ static void pack_head(const fl_engine *e, const fl_tensor *w, const fl_tensor *b
                 .row   = row,
                 .rows  = d,
                 .cols  = e->desc.hidden,
-                .scale = scale,
+                .scale = layer->qkv_form.groups.bits > 0 ? 1.0f : scale,
                 .gain  = layer->qkv_gain};
-    pack_panels(e, &s, panels, e->hidden16, columns,
-                layer->qkv + at * panels * fl_cpu_panel(e, e->hidden16));
+    pack_panels(e, &layer->qkv_form, &s, panels, e->hidden16, columns,
+                layer->qkv + at * panels * fl_cpu_panel(e, &layer->qkv_form, e->hidden16));
     pack_vector(bias, row, d, scale, mutable(layer->qkv_bias) + at * e->head16);
 }
 
 static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
                            float *columns) {
     size_t d = e->desc.head_dim, group = e->group;
-    float  scale = e->desc.qk_norm == FL_QK_NORM_NONE ? e->desc.attention_scale : 1.0f;
+    float  scale = fl_cpu_query_scale(e);
     for (size_t kv = 0; kv < e->desc.kv_heads; kv++) {
         size_t at = kv * (group + 2);
         for (size_t i = 0; i < group; i++) {
@@ -295,14 +316,14 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
 static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
                      float *columns) {
     size_t d = e->desc.head_dim, panels = e->hidden16 / FL_CPU_LANES;
-    if (e->format != FL_CPU_FP32) {
+    if (e->format != FL_CPU_FP32 || layer->out_form.groups.bits > 0) {
         source s = {.w     = &slot[FL_LAYER_O_W],
                     .in    = e->desc.heads * d,
                     .rows  = e->desc.hidden,
                     .cols  = d,
                     .scale = 1.0f,
                     .runs  = e->desc.heads};
-        pack_panels(e, &s, panels, e->inner, columns, layer->out);
+        pack_panels(e, &layer->out_form, &s, panels, e->inner, columns, layer->out);
         return;
     }
     for (size_t p = 0; p < panels; p++) {
@@ -341,7 +362,8 @@ static void pack_up(const fl_engine *e, const fl_tensor *slot, const fl_cpu_laye
                            .scale = 1.0f,
                            .gain  = layer->up_gain};
             float *bias = mutable(layer->up_bias) + (e->gated ? 2 : 1) * first + at * FL_CPU_LANES;
-            pack_panels(e, &s, 1, e->hidden16, columns, out + at * fl_cpu_panel(e, e->hidden16));
+            pack_panels(e, &layer->up_form, &s, 1, e->hidden16, columns,
+                        out + at * fl_cpu_panel(e, &layer->up_form, e->hidden16));
             pack_vector(&slot[biases[part]], row, rows, 1.0f, bias);
         }
     }
@@ -352,17 +374,17 @@ static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
     size_t         hidden = e->desc.hidden, mlp = e->desc.intermediate;
     size_t         width  = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
     size_t         panels = width / FL_CPU_LANES;
-    const uint8_t *at     = layer->mlp + chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, FL_CPU_CHUNK);
-    source         down   = {.w     = &slot[FL_LAYER_DOWN_W],
-                             .in    = mlp,
-                             .rows  = hidden,
-                             .col   = chunk,
-                             .cols  = mlp - chunk < width ? mlp - chunk : width,
-                             .scale = 1.0f};
+    const uint8_t *at   = layer->mlp + chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, layer, FL_CPU_CHUNK);
+    source         down = {.w     = &slot[FL_LAYER_DOWN_W],
+                           .in    = mlp,
+                           .rows  = hidden,
+                           .col   = chunk,
+                           .cols  = mlp - chunk < width ? mlp - chunk : width,
+                           .scale = 1.0f};
     pack_up(e, slot, layer, chunk, panels, columns, at);
     if (!again) {
-        pack_panels(e, &down, e->hidden16 / FL_CPU_LANES, width, columns,
-                    at + (e->gated ? 2 : 1) * panels * fl_cpu_panel(e, e->hidden16));
+        pack_panels(e, &layer->down_form, &down, e->hidden16 / FL_CPU_LANES, width, columns,
+                    at + fl_cpu_up(e, layer, width));
     }
 }
 
@@ -373,7 +395,8 @@ static void pack_expert_chunk(const fl_engine *e, const fl_tensor *slot, const f
     size_t width = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
     size_t real = mlp - chunk < width ? mlp - chunk : width, panels = width / FL_CPU_LANES;
     float *at = (float *)(uintptr_t)layer->mlp +
-                (expert * fl_cpu_mlp(e) + chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, FL_CPU_CHUNK)) /
+                (expert * fl_cpu_mlp(e, layer) +
+                 chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, layer, FL_CPU_CHUNK)) /
                     sizeof(float);
     source up   = {.w     = &slot[FL_LAYER_EXPERTS_UP],
                    .in    = hidden,
@@ -580,11 +603,11 @@ typedef struct packing {
     const fl_encoder *encoder;
     size_t            chunks;
     atomic_size_t     next;
-    atomic_uint      *left;            /* [layers] chunks to do */
-    float            *columns;         /* narrow formats: [threads][17 * most], see read_columns */
-    size_t            most;            /* steps of k of the longest product */
-    float            *relative, *room; /* DeBERTa: its table, and relative_room for each thread */
-    bool              again;           /* only what x goes into */
+    atomic_uint      *left; /* [layers] chunks to do */
+    float *columns;         /* where numbers are rounded: [threads][17 * most], see read_columns */
+    size_t most;            /* steps of k of the longest product */
+    float *relative, *room; /* DeBERTa: its table, and relative_room for each thread */
+    bool   again;           /* only what x goes into */
 } packing;
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
@@ -674,7 +697,9 @@ static void free_packing(packing *work) {
 static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fletch_error *error) {
     packing work = {.engine = engine, .encoder = encoder, .chunks = engine->chunks, .again = again};
     work.left    = fl_alloc_array(engine->desc.layers + 1, sizeof *work.left);
-    if (engine->format != FL_CPU_FP32) {
+    const bool rounds =
+        engine->format != FL_CPU_FP32 || engine->weights_kept > FL_CPU_WEIGHTS_STORED;
+    if (rounds) {
         work.most    = engine->inner > engine->hidden16 ? engine->inner : engine->hidden16;
         work.most    = work.most > FL_CPU_CHUNK ? work.most : FL_CPU_CHUNK;
         work.columns = fl_alloc_array(engine->threads * COLUMN_ROWS * work.most, sizeof(float));
@@ -683,7 +708,7 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
         work.relative = read_relative(engine, encoder->global);
         work.room     = fl_big_alloc(engine->threads * relative_room(engine) * sizeof(float));
     }
-    if (work.left == NULL || (engine->format != FL_CPU_FP32 && work.columns == NULL) ||
+    if (work.left == NULL || (rounds && work.columns == NULL) ||
         (engine->relative16 > 0 && !again && (work.relative == NULL || work.room == NULL))) {
         free_packing(&work);
         return fl_fail_nomem(error, engine->threads * COLUMN_ROWS * work.most * sizeof(float),
@@ -710,6 +735,9 @@ static int check_decoder(const fl_engine *e, fletch_error *error) {
 }
 
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
+    for (uint32_t i = 0; i < engine->desc.layers; i++) {
+        fl_cpu_choose_forms(engine, encoder->layer[i], &engine->layers[i]);
+    }
     engine->weights_bytes = lay_out(engine, encoder, NULL) * sizeof(float);
     engine->weights       = fl_big_alloc(engine->weights_bytes);
     if (engine->weights == NULL) {

@@ -39,6 +39,10 @@ FL_INLINE vec vec_fma(vec a, vec b, vec c) {
 FL_INLINE vec vec_round(vec a) {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+/* As many signed bytes as there are lanes. */
+FL_INLINE ivec ivec_bytes(const uint8_t *x) {
+    return (ivec)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+}
 /* p 2^n, n a whole number. */
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     return (vec)((ivec)p + ((ivec)_mm256_cvtps_epi32(n) << 23));

@@ -38,6 +38,10 @@ FL_INLINE vec vec_fma(vec a, vec b, vec c) {
 FL_INLINE vec vec_round(vec a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+/* As many signed bytes as there are lanes. */
+FL_INLINE ivec ivec_bytes(const uint8_t *x) {
+    return (ivec)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+}
 /* p 2^n, n a whole number. */
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     return _mm512_scalef_ps(p, n);

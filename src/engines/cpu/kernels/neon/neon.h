@@ -32,6 +32,12 @@ FL_INLINE vec vec_fma(vec a, vec b, vec c) {
 FL_INLINE vec vec_round(vec a) {
     return vrndnq_f32(a);
 }
+/* As many signed bytes as there are lanes. */
+FL_INLINE ivec ivec_bytes(const uint8_t *x) {
+    uint32_t four;
+    __builtin_memcpy(&four, x, sizeof four);
+    return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)))));
+}
 /* p 2^n, n a whole number. */
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     int32x4_t power = vshlq_n_s32(vcvtnq_s32_f32(n), 23);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/wide/macros.h"
 
@@ -72,6 +73,38 @@ static void gemm_ref(const fl_gemm *g) {
 
 void fl_bf16_gemm_ref(const fl_gemm *g) {
     FL_REF_HAS_FMA ? chains_fma(g, true) : chains(g, true);
+}
+
+/* The scale of column `lane`, or with `low` its least value. */
+static float group_value(const fl_groups *g, const uint8_t *stretch, const uint8_t *run, bool low,
+                         size_t lane) {
+    size_t   at = lane + (low ? FL_CPU_LANES : 0);
+    float    whole;
+    uint16_t half;
+    if (g->coded) {
+        memcpy(&whole, stretch + at * sizeof whole, sizeof whole);
+        return whole * (float)(int8_t)run[at];
+    }
+    memcpy(&half, run + at * sizeof half, sizeof half);
+    return fl_half_to_f32(half);
+}
+
+static void widen_ref(const fl_widen *z) {
+    const fl_groups *g      = z->groups;
+    const size_t     values = g->least ? 2 : 1, codes = values * FL_CPU_LANES * (g->coded ? 1 : 2);
+    const size_t     wholes = g->coded ? values * FL_CPU_LANES * sizeof(float) : 0;
+    const size_t     bytes  = codes + (size_t)FL_CPU_LANES * g->run * g->bits / 8; /* of a run */
+    for (size_t i = 0; i < z->steps * FL_CPU_LANES; i++) {
+        size_t         step = i / FL_CPU_LANES, lane = i % FL_CPU_LANES, at = step % FL_CPU_STRETCH;
+        const uint8_t *stretch = z->panel + fl_cpu_groups_bytes(g, step - at);
+        const uint8_t *run     = stretch + wholes + at / g->run * bytes;
+        const uint8_t *q       = run + codes + at % g->run * g->bits / 8 * FL_CPU_LANES + lane;
+        int            nibble  = step % 2 == 0 ? *q & 15 : *q >> 4;
+        int            value   = g->bits == 8 ? (int8_t)*q : g->least ? nibble : nibble - 8;
+        float          w       = (float)value * group_value(g, stretch, run, false, lane);
+        w                      = g->least ? w + group_value(g, stretch, run, true, lane) : w;
+        z->out[i]              = w * z->factor;
+    }
 }
 
 enum { KEYS = 8 };
@@ -250,6 +283,7 @@ const fl_cpu_kernels fl_cpu_kernels_ref = {
     .name       = "plain loops",
     .panels     = 1,
     .gemm       = gemm_ref,
+    .widen      = widen_ref,
     .attention  = attention_ref,
     .layer_norm = layer_norm_ref,
     .rms_norm   = rms_norm_ref,

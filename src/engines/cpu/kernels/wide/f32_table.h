@@ -9,6 +9,7 @@ enum { FL_A_BYTES = 4 };
 #include "engines/cpu/kernels/wide/f32_activation.h"
 #include "engines/cpu/kernels/wide/f32_attention.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
+#include "engines/cpu/kernels/wide/f32_groups.h"
 #include "engines/cpu/kernels/wide/f32_norm.h"
 #include "engines/cpu/kernels/wide/f32_rows.h"
 
@@ -18,7 +19,7 @@ enum { FL_A_BYTES = 4 };
         [FL_ACT_SILU] = kernel##_silu, [FL_ACT_RELU] = kernel##_relu                               \
     }
 #define FL_TABLE_F32                                                                               \
-    .panels = FL_WIDE_PANELS, .gemm = wide_gemm, .attention = wide_attention,                      \
+    .panels = FL_WIDE_PANELS, .gemm = wide_gemm, .widen = wide_widen, .attention = wide_attention, \
     .layer_norm = wide_layer_norm, .rms_norm = wide_rms_norm, .rotate = wide_rotate,               \
     .activation = FL_TABLE_ACTIVATIONS(wide), .gating = FL_TABLE_ACTIVATIONS(wide_gate)
 
