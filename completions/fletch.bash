@@ -7,7 +7,7 @@ _fletch() {
     case ${COMP_WORDS[i]} in -*) ;; *) command=${COMP_WORDS[i]}; break ;; esac
   done
   if [[ -z $command ]]; then
-    COMPREPLY=($(compgen -W "embed rerank classify run serve health add search tokenize decode model config doctor bench version completion help --help --version" -- "$word"))
+    COMPREPLY=($(compgen -W "embed rerank classify run serve health add search tokenize decode model canary verify config doctor bench version completion help --help --version" -- "$word"))
     return
   fi
   case $command:$before in
@@ -237,6 +237,37 @@ _fletch() {
     model:--config) compopt -o default 2>/dev/null; return ;;
     model:--app-config) compopt -o default 2>/dev/null; return ;;
     model:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
+    canary:--model) compopt -o default 2>/dev/null; return ;;
+    canary:-m) compopt -o default 2>/dev/null; return ;;
+    canary:--revision) return ;;
+    canary:--prompt-name) return ;;
+    canary:--prompt) return ;;
+    canary:--dimensions) return ;;
+    canary:--normalize) COMPREPLY=($(compgen -W "true false auto" -- "$word")); return ;;
+    canary:--pooling) return ;;
+    canary:--max-length) return ;;
+    canary:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
+    canary:--precision) return ;;
+    canary:--threads) return ;;
+    canary:--config) compopt -o default 2>/dev/null; return ;;
+    canary:--app-config) compopt -o default 2>/dev/null; return ;;
+    canary:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
+    verify:--model) compopt -o default 2>/dev/null; return ;;
+    verify:-m) compopt -o default 2>/dev/null; return ;;
+    verify:--revision) return ;;
+    verify:--format) COMPREPLY=($(compgen -W "text json" -- "$word")); return ;;
+    verify:--prompt-name) return ;;
+    verify:--prompt) return ;;
+    verify:--dimensions) return ;;
+    verify:--normalize) COMPREPLY=($(compgen -W "true false auto" -- "$word")); return ;;
+    verify:--pooling) return ;;
+    verify:--max-length) return ;;
+    verify:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
+    verify:--precision) return ;;
+    verify:--threads) return ;;
+    verify:--config) compopt -o default 2>/dev/null; return ;;
+    verify:--app-config) compopt -o default 2>/dev/null; return ;;
+    verify:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     config:--model) compopt -o default 2>/dev/null; return ;;
     config:-m) compopt -o default 2>/dev/null; return ;;
     config:--revision) return ;;
@@ -401,12 +432,14 @@ _fletch() {
     tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     model) flags="--model --revision --offline --format --progress --config --app-config --preset --quiet --verbose --help $options" words="pull ls path verify rm" ;;
+    canary) flags="--model --revision --offline --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    verify) flags="--model --revision --offline --exact --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     config) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --show-origin --config --app-config --preset --quiet --verbose --help $options" words="get" ;;
     doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     bench) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --precision --threads --seconds --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     version) flags="--format --help " words="" ;;
     completion) flags="--help " words="bash zsh fish" ;;
-    help) flags="--help " words="embed rerank classify run serve health add search tokenize decode model config doctor bench version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.task model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate model.weights provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.provider_library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units openvino.device openvino.cache_dir webgpu.power_preference webgpu.backend cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.tune cuda.small_batches cuda.memory_pool cuda.timeout_seconds io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit cache.max_bytes profile.file profile.start server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.compress server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
+    help) flags="--help " words="embed rerank classify run serve health add search tokenize decode model canary verify config doctor bench version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.task model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate model.weights provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.provider_library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units openvino.device openvino.cache_dir webgpu.power_preference webgpu.backend cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.tune cuda.small_batches cuda.memory_pool cuda.timeout_seconds io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit cache.max_bytes profile.file profile.start server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.compress server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
   esac
   if [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$flags" -- "$word"))

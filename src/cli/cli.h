@@ -81,6 +81,9 @@ fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only);
 /* Bring `id` into the cache with a progress bar; its folder to path[capacity]. */
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity);
 
+/* Names of the described properties on which a vector depends; NULL past the last. */
+const char *fl_cli_vector_property(size_t index);
+
 /* Value of one described property of the open model into out[capacity]; false when it has none. */
 bool fl_cli_model_property(fletch_model *model, const char *name, char *out, size_t capacity);
 
@@ -104,6 +107,8 @@ ssize_t fl_signals_read(int fd, void *out, size_t size);
 fl_exit fl_cmd_embed(fl_cli *cli);
 fl_exit fl_cmd_run(fl_cli *cli);
 fl_exit fl_cmd_serve(fl_cli *cli);
+fl_exit fl_cmd_canary(fl_cli *cli);
+fl_exit fl_cmd_verify(fl_cli *cli);
 fl_exit fl_cmd_health(fl_cli *cli);
 fl_exit fl_cmd_add(fl_cli *cli);
 fl_exit fl_cmd_search(fl_cli *cli);

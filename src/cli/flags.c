@@ -22,9 +22,10 @@
 #define TEXTS         (ON(EMBED) | SCORES | ON(TOKENIZE))
 #define FIELDS        (TEXTS | ON(RUN) | ON(ADD))
 #define LOOKS         (ON(CONFIG) | ON(DOCTOR) | ON(BENCH))
-#define OPENS         (MAKES | ON(RUN) | ON(SERVE) | ON(MODEL) | LOOKS)
+#define PROVES        (ON(CANARY) | ON(VERIFY))
+#define OPENS         (MAKES | ON(RUN) | ON(SERVE) | ON(MODEL) | LOOKS | PROVES)
 #define READS_OPTIONS (OPENS | ASKS)
-#define SHAPES        (ON(EMBED) | ON(RUN) | ON(SERVE) | LOOKS)
+#define SHAPES        (ON(EMBED) | ON(RUN) | ON(SERVE) | LOOKS | PROVES)
 #define LISTENS       (ON(SERVE) | ASKS)
 #define ALL           ((1u << FL_CMD_COUNT) - 1)
 
@@ -67,6 +68,7 @@ static const fl_flag flags[] = {
      "Write to FILE, which appears only when it is whole; - is standard output."},
     {FL_FLAG_OUTPUT, 'o', "--output", "DIR", NULL, ON(RUN),
      "Folder of the job: its parts, their manifests and job.json."},
+    {FL_FLAG_EXACT, 0, "--exact", NULL, NULL, ON(VERIFY), "Only the same bytes will do."},
     {FL_FLAG_SHARD, 0, "--shard", "I/N", NULL, ON(RUN),
      "Do every N-th part, beginning with part I, from 0 (default: 0/1, all of them)."},
     {FL_FLAG_SPLIT_BYTES, 0, "--split-bytes", "SIZE", NULL, ON(RUN),
@@ -96,7 +98,7 @@ static const fl_flag flags[] = {
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(SEARCH),
      "For a person, the server's answer, or a result a line (default: terminal: text; pipe: "
      "jsonl)."},
-    {FL_FLAG_FORMAT, 0, "--format", "text|json", NULL, ON(MODEL) | LOOKS | ON(VERSION),
+    {FL_FLAG_FORMAT, 0, "--format", "text|json", NULL, ON(MODEL) | LOOKS | ON(VERIFY) | ON(VERSION),
      "For a person, or for a program."},
     {FL_FLAG_KEY, 0, "--prompt-name", "N", "model.prompt_name",
      SHAPES | SCORES | ON(ADD) | ON(SEARCH),
@@ -332,6 +334,26 @@ static const fl_command commands[] = {
      "  fletch model ls --format json\n"
      "  fletch model rm high\n",
      fl_cmd_model},
+    {FL_CMD_CANARY, true, "canary", "", NULL,
+     "Write a few texts with their vectors, to prove others by.",
+     "The file belongs beside stored vectors: fletch verify says with it whether another machine, "
+     "version\n"
+     "or model gives the same ones. It names the model's files and what of the settings decides a "
+     "vector.\n",
+     "  fletch canary > canary.json\n"
+     "  fletch canary -m ./my-model --precision int8 > canary.json\n",
+     fl_cmd_canary},
+    {FL_CMD_VERIFY, true, "verify", "FILE", NULL,
+     "Say whether vectors are still those of a canary file.",
+     "Embeds the texts of FILE, which fletch canary wrote, and compares: same bytes, same space\n"
+     "(all within 1e-5) or another space; then what differs of model and settings.\n"
+     "Exit code 0: same bytes or space; 1: another space, or with --exact other bytes; 3: FILE or "
+     "the\n"
+     "model cannot be read.\n",
+     "  fletch verify canary.json\n"
+     "  fletch verify --exact -m ./my-model canary.json\n"
+     "  fletch verify --format json canary.json\n",
+     fl_cmd_verify},
     {FL_CMD_CONFIG, true, "config", "[get KEY]", "get",
      "Print the configuration and where it comes from.",
      "Without arguments prints all options as TOML, as flags, environment, file and defaults make\n"
@@ -426,7 +448,6 @@ static const struct {
     {"models", "model ls"},
     {"rm", "model rm"},
     {"remove", "model rm"},
-    {"verify", "model verify"},
     {"check", "doctor"},
     {"healthcheck", "health"},
     {"ready", "health"},

@@ -77,12 +77,6 @@ static const struct {
     {FL_FLAG_MAX_LINE, "max_line", "256MiB"},
 };
 
-/* Properties of the open model on which a vector depends; absent ones are left out. */
-static const char *const properties[] = {
-    "dimensions", "pooling",  "normalize", "prompt",        "max_length",
-    "truncate",   "provider", "precision", "cpu.precision", "cpu.isa",
-};
-
 static void put_path(fl_json_w *w, const char *path) {
     const size_t size = strlen(path);
     if (fl_utf8_valid_prefix(path, size) == size) {
@@ -110,9 +104,11 @@ static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletc
         const char *given = cli->args.value[choices[i].flag];
         fl_json_w_text(&w, choices[i].name, given != NULL ? given : choices[i].otherwise);
     }
-    for (size_t i = 0; i < sizeof properties / sizeof properties[0]; i++) {
-        if (fl_cli_model_property(cli->model, properties[i], value, sizeof value)) {
-            fl_json_w_text(&w, properties[i], value);
+    const char *name;
+    for (size_t i = 0; (name = fl_cli_vector_property(i)) != NULL;
+         i++) { /* absent ones are left out */
+        if (fl_cli_model_property(cli->model, name, value, sizeof value)) {
+            fl_json_w_text(&w, name, value);
         }
     }
     fl_json_w_end(&w);

@@ -194,6 +194,14 @@ static int on_property(void *user, const char *name, const char *value, const ch
     return 1;
 }
 
+const char *fl_cli_vector_property(size_t index) {
+    static const char *const names[] = {
+        "dimensions", "pooling",  "normalize", "prompt",        "max_length",
+        "truncate",   "provider", "precision", "cpu.precision", "cpu.isa",
+    };
+    return index < sizeof names / sizeof names[0] ? names[index] : NULL;
+}
+
 bool fl_cli_model_property(fletch_model *model, const char *name, char *out, size_t capacity) {
     wanted_property wanted = {name, out, capacity, false};
     (void)fletch_model_describe(model, on_property, &wanted);

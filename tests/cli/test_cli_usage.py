@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-COMMANDS = ["embed", "run", "tokenize", "decode", "model", "config", "doctor", "version", "completion", "help"]
+COMMANDS = ["embed", "run", "tokenize", "decode", "model", "config", "doctor", "canary", "verify", "version", "completion", "help"]
 
 
 @pytest.mark.parametrize("arguments, says", [

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_verify.c - `fletch canary` and `fletch verify`: whether vectors are still those that were stored.
+ *
+ * Role    An index is worth what its vectors are. canary writes a few texts with their vectors, to lie beside the
+ *         index; verify embeds the texts again and says whether the bytes are the same, the space is, or neither, and
+ *         what of the model and its settings is another.
+ * Format  {"canary":1,"fletch":"0.1.0","model":FINGERPRINT,"settings":{NAME:VALUE},"rows":[{"text":T,"vector":[..]}]};
+ *         numbers are the shortest that read back as the same float32.
+ * Method  A difference is that of one element, as part of a vector of length 1 (longer ones count in parts of their
+ *         length). Vectors within 1e-5 are of one space: what another instruction set gives.
+ * Memory  the file, and two rows. Proof tests/cli/test_cli_verify.py. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/json_w.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/output.h"
+
+enum { FORMAT = 1, FILE_MAX = 256 << 20, LONG_TEXT = 64, VALUE_MAX = 512 };
+
+static const double one_space = 1e-5;
+
+/* What tokenizers and models take in different ways: scripts, numbers, code, white space, nothing at all. */
+static const char *const texts[] = {
+    "",
+    "a",
+    "A cat sits on the mat.",
+    "THE CAT SAT ON THE MAT!",
+    "How do I get a refund for order #48213, placed on 3 May 2024?",
+    "Der Aufsichtsrat hat die Übernahme für 1,5 Mrd. € genehmigt.",
+    "El niño comió una piña en la montaña.",
+    "Кошка сидит на коврике.",
+    "猫がマットの上に座っている。",
+    "고양이가 매트 위에 앉아 있다.",
+    "القطة تجلس على الحصيرة.",
+    "बिल्ली चटाई पर बैठी है।",
+    "for (int i = 0; i < n; i++) { sum += x[i] * y[i]; }",
+    "https://example.com/a?b=c&d=%20e#f",
+    "  two  spaces,\ta tab,\nand a line ",
+    "👩‍🚀 launched 🚀 at 07:45 ☕️",
+    "naïve café, e\u0301 as two code points",
+};
+enum { TEXTS = sizeof texts / sizeof texts[0] };
+
+static int embed(fletch_model *model, const char *text, size_t size, float *vector,
+                 fletch_error *error) {
+    const char  *bytes = text != NULL ? text : ""; /* a buffer that was never written to has none */
+    fletch_texts one   = {.count = 1, .pointers = &bytes, .lengths = &size};
+    fletch_matrix out  = fletch_matrix_f32(vector, 1, fletch_dimensions(model));
+    return fletch_embed(model, &one, NULL, &out, error);
+}
+
+/* ---- canary ---------------------------------------------------------------------------------- */
+
+static void put_row(fl_json_w *w, const char *text, size_t size, const float *vector,
+                    size_t dimensions) {
+    fl_buf_putc(w->out, '\n');
+    fl_json_w_object(w, NULL);
+    fl_json_w_bytes(w, "text", text, size);
+    fl_json_w_array(w, "vector");
+    for (size_t i = 0; i < dimensions; i++) {
+        fl_json_w_raw(w, NULL);
+        fl_output_put_f32(w->out, vector[i]);
+    }
+    fl_json_w_end(w);
+    fl_json_w_end(w);
+}
+
+/* The last text is longer than most models read. */
+static int put_rows(fl_cli *cli, fl_json_w *w, fletch_error *error) {
+    const size_t dimensions = fletch_dimensions(cli->model);
+    float       *vector     = fl_alloc_array(dimensions, sizeof *vector);
+    fl_buf       text       = {0};
+    int status = vector == NULL ? fl_fail_nomem(error, dimensions * sizeof *vector, "a vector") : 0;
+    for (size_t i = 0; status == 0 && i <= TEXTS; i++) {
+        text.size = 0;
+        for (size_t k = 0; i == TEXTS && k < LONG_TEXT; k++) {
+            fl_buf_printf(&text, "%s Sentence %zu. ", texts[2 + k % 4], k);
+        }
+        fl_buf_puts(&text, i < TEXTS ? texts[i] : "");
+        status = text.failed ? fl_fail_nomem(error, text.size, "a text")
+                             : embed(cli->model, text.data, text.size, vector, error);
+        if (status == 0) {
+            put_row(w, text.data, text.size, vector, dimensions);
+        }
+    }
+    fl_buf_free(&text);
+    fl_free(vector);
+    return status;
+}
+
+static int put_canary(fl_cli *cli, fl_buf *out, fletch_error *error) {
+    fl_json_w w = {.out = out};
+    char      value[VALUE_MAX], fingerprint[65];
+    FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
+    fl_json_w_object(&w, NULL);
+    fl_json_w_i64(&w, "canary", FORMAT);
+    fl_json_w_text(&w, "fletch", fletch_version());
+    fl_json_w_text(&w, "model", fingerprint);
+    fl_json_w_object(&w, "settings");
+    const char *name;
+    for (size_t i = 0; (name = fl_cli_vector_property(i)) != NULL; i++) {
+        if (fl_cli_model_property(cli->model, name, value, sizeof value)) {
+            fl_json_w_text(&w, name, value);
+        }
+    }
+    fl_json_w_end(&w);
+    fl_json_w_array(&w, "rows");
+    FL_TRY(put_rows(cli, &w, error));
+    fl_json_w_end(&w);
+    fl_json_w_end(&w);
+    fl_buf_putc(out, '\n');
+    return 0;
+}
+
+fl_exit fl_cmd_canary(fl_cli *cli) {
+    fl_buf       out   = {0};
+    fletch_error error = {0};
+    if (cli->args.rest_count > 0) {
+        return fl_cli_usage(cli, "canary has texts of its own and takes none");
+    }
+    FL_CLI_TRY(fl_cli_open_model(cli, false));
+    if (put_canary(cli, &out, &error) < 0) {
+        fl_buf_free(&out);
+        return fl_cli_fail(&error, false);
+    }
+    return fl_cli_print(&out);
+}
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
+typedef struct tally {
+    size_t rows, same, far; /* same: to the last bit; far: another space */
+    double largest, cosine; /* difference; the least cosine */
+    char   worst[64];       /* the beginning of the text that differs most */
+} tally;
+
+static int refuse(const char *path, const char *what, size_t row, fletch_error *error) {
+    return fl_fail(error, FLETCH_EMODEL, row, "%s is not a canary file: %s of row %zu", path, what,
+                   row);
+}
+
+static void compare(const float *now, fl_json *then, size_t dimensions, fl_json *text, tally *t) {
+    double a = 0.0, b = 0.0, dot = 0.0, most = 0.0;
+    bool   same = true;
+    for (size_t i = 0; i < dimensions; i++) {
+        float  stored = (float)fl_json_f64(fl_json_item(then, i));
+        double x = (double)now[i], y = (double)stored;
+        same = same && memcmp(&stored, &now[i], sizeof stored) == 0;
+        most = fabs(x - y) > most ? fabs(x - y) : most;
+        a += x * x, b += y * y, dot += x * y;
+    }
+    most /= b > 1.0 ? sqrt(b) : 1.0;
+    double cosine = a > 0.0 && b > 0.0 ? dot / sqrt(a) / sqrt(b) : 1.0;
+    t->rows++;
+    t->same += same;
+    t->far += most > one_space;
+    if (most > t->largest) {
+        fl_buf preview = {0};
+        fl_cli_preview(&preview, fl_json_text(text), fl_json_text_size(text), 40);
+        snprintf(t->worst, sizeof t->worst, "%s", preview.data ? preview.data : "");
+        fl_buf_free(&preview);
+        t->largest = most;
+    }
+    t->cosine = cosine < t->cosine ? cosine : t->cosine;
+}
+
+/* *width is that of the file's rows, which are compared where it is the model's. */
+static int compare_rows(fl_cli *cli, const char *path, fl_json *rows, size_t *width, tally *t,
+                        fletch_error *error) {
+    const size_t dimensions = fletch_dimensions(cli->model);
+    float       *vector     = fl_alloc_array(dimensions, sizeof *vector);
+    int status = vector == NULL ? fl_fail_nomem(error, dimensions * sizeof *vector, "a vector") : 0;
+    for (size_t i = 0; status == 0 && i < fl_json_count(rows); i++) {
+        fl_json *text = fl_json_get(fl_json_item(rows, i), "text");
+        fl_json *then = fl_json_get(fl_json_item(rows, i), "vector");
+        *width        = i == 0 ? fl_json_count(then) : *width;
+        status = !fl_json_is(text, FL_JSON_STRING) ? refuse(path, "there is no text", i, error)
+                 : fl_json_count(then) == 0        ? refuse(path, "there is no vector", i, error)
+                 : fl_json_count(then) != *width
+                     ? refuse(path, "another width than before in the vector", i, error)
+                     : 0;
+        for (size_t k = 0; status == 0 && k < *width; k++) {
+            status = fl_json_is(fl_json_item(then, k), FL_JSON_NUMBER)
+                         ? 0
+                         : refuse(path, "no number in the vector", i, error);
+        }
+        if (status == 0 && *width == dimensions) {
+            status = embed(cli->model, fl_json_text(text), fl_json_text_size(text), vector, error);
+        }
+        if (status == 0 && *width == dimensions) {
+            compare(vector, then, dimensions, text, t);
+        }
+    }
+    fl_free(vector);
+    return status;
+}
+
+static const char *verdict_of(const tally *t, bool width) {
+    return !width || t->far > 0 ? "another space"
+           : t->same == t->rows ? "same bytes"
+                                : "same space";
+}
+
+/* A part of what decides a vector, as the file has it and as it is here; where they differ. */
+static void put_part(fl_json_w *w, bool json, const char *name, const char *there,
+                     const char *here) {
+    if (strcmp(there, here) == 0) {
+        return;
+    }
+    if (!json) {
+        fl_buf_printf(w->out, "  %-14s %s there, %s here\n", name, there[0] ? there : "nothing",
+                      here[0] ? here : "nothing");
+        return;
+    }
+    fl_json_w_object(w, NULL);
+    fl_json_w_text(w, "name", name);
+    fl_json_w_text(w, "there", there);
+    fl_json_w_text(w, "here", here);
+    fl_json_w_end(w);
+}
+
+static int put_parts(fl_cli *cli, fl_json *root, fl_json_w *w, bool json, fletch_error *error) {
+    char        here[VALUE_MAX], fingerprint[65];
+    const char *model   = fl_json_text(fl_json_get(root, "model")),
+               *version = fl_json_text(fl_json_get(root, "fletch"));
+    FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
+    put_part(w, json, "model", model ? model : "", fingerprint);
+    const char *name;
+    for (size_t i = 0; (name = fl_cli_vector_property(i)) != NULL; i++) {
+        const char *there = fl_json_text(fl_json_get(fl_json_get(root, "settings"), name));
+        if (!fl_cli_model_property(cli->model, name, here, sizeof here)) {
+            here[0] = '\0';
+        }
+        put_part(w, json, name, there ? there : "", here);
+    }
+    put_part(w, json, "fletch", version ? version : "", fletch_version());
+    return 0;
+}
+
+static void put_person(fl_buf *out, const tally *t, size_t width, size_t dimensions) {
+    const char *verdict = verdict_of(t, width == dimensions);
+    if (width != dimensions) {
+        fl_buf_printf(out, "%s: vectors of %zu dimensions there, %zu here\n", verdict, width,
+                      dimensions);
+    } else if (t->same == t->rows) {
+        fl_buf_printf(out, "%s: all %zu vectors\n", verdict, t->rows);
+    } else if (t->far == 0) {
+        fl_buf_printf(out,
+                      "%s: all %zu vectors are within 1e-5, %zu of them the same bytes; the "
+                      "largest difference is %.2g\n",
+                      verdict, t->rows, t->same, t->largest);
+    } else {
+        fl_buf_printf(out,
+                      "%s: %zu of %zu vectors differ by more than 1e-5, the most by %.2g (\"%s\"); "
+                      "the least cosine is %.6f\n",
+                      verdict, t->far, t->rows, t->largest, t->worst, t->cosine);
+    }
+}
+
+static int put_verdict(fl_cli *cli, fl_json *root, const tally *t, size_t width, fl_buf *out,
+                       fletch_error *error) {
+    const char  *format     = cli->args.value[FL_FLAG_FORMAT];
+    const bool   json       = format != NULL && strcmp(format, "json") == 0;
+    const size_t dimensions = fletch_dimensions(cli->model);
+    fl_json_w    w          = {.out = out};
+    if (!json) {
+        put_person(out, t, width, dimensions);
+        return put_parts(cli, root, &w, false, error);
+    }
+    fl_json_w_object(&w, NULL);
+    fl_json_w_text(&w, "verdict", verdict_of(t, width == dimensions));
+    fl_json_w_u64(&w, "vectors", t->rows);
+    fl_json_w_u64(&w, "same_bytes", t->same);
+    fl_json_w_raw(&w, "largest_difference");
+    fl_output_put_f32(out, (float)t->largest);
+    fl_json_w_raw(&w, "least_cosine");
+    fl_output_put_f32(out, (float)t->cosine);
+    fl_json_w_array(&w, "differs");
+    FL_TRY(put_parts(cli, root, &w, true, error));
+    fl_json_w_end(&w);
+    fl_json_w_end(&w);
+    fl_buf_putc(out, '\n');
+    return 0;
+}
+
+static int check_file(const char *path, fl_json *root, fletch_error *error) {
+    if (!fl_json_is(root, FL_JSON_OBJECT) || !fl_json_is_int(fl_json_get(root, "canary"))) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s is not a canary file: it has no \"canary\"; `fletch canary` writes one",
+                       path);
+    }
+    if (fl_json_int64(fl_json_get(root, "canary")) != FORMAT) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s is of format %lld, this fletch reads %d", path,
+                       (long long)fl_json_int64(fl_json_get(root, "canary")), FORMAT);
+    }
+    return fl_json_is(fl_json_get(root, "rows"), FL_JSON_ARRAY) &&
+                   fl_json_count(fl_json_get(root, "rows")) > 0
+               ? 0
+               : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                         "%s is not a canary file: it has no rows", path);
+}
+
+fl_exit fl_cmd_verify(fl_cli *cli) {
+    const char  *path  = cli->args.rest_count == 1 ? cli->args.rest[0] : NULL;
+    fl_json     *root  = NULL;
+    fl_buf       out   = {0};
+    fletch_error error = {0};
+    tally        t     = {.cosine = 1.0};
+    size_t       width = 0;
+    if (path == NULL) {
+        return fl_cli_usage(cli, "verify takes one file that `fletch canary` wrote; `fletch model "
+                                 "verify` checks a model's files");
+    }
+    if (fl_json_read(&root, path, FILE_MAX, &error) < 0 || check_file(path, root, &error) < 0) {
+        fl_json_free(root);
+        fl_cli_message("%s", error.message);
+        return FL_EXIT_MODEL;
+    }
+    fl_exit code = fl_cli_open_model(cli, false);
+    if (code == FL_EXIT_DONE) {
+        int status = compare_rows(cli, path, fl_json_get(root, "rows"), &width, &t, &error);
+        status     = status == 0 ? put_verdict(cli, root, &t, width, &out, &error) : status;
+        code       = status < 0 ? fl_cli_fail(&error, true) : fl_cli_print(&out);
+    }
+    fl_json_free(root);
+    fl_buf_free(&out);
+    const bool exact = cli->args.value[FL_FLAG_EXACT] != NULL;
+    const bool good  = t.rows > 0 && t.far == 0 && (!exact || t.same == t.rows);
+    return code == FL_EXIT_DONE && !good ? FL_EXIT_FAILED : code;
+}
