@@ -331,7 +331,7 @@ _fletch() {
     *:--model-dimensions) return ;;
     *:--model-max-length) return ;;
     *:--model-truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
-    *:--model-weights) COMPREPLY=($(compgen -W "auto float q8 q4" -- "$word")); return ;;
+    *:--model-weights) COMPREPLY=($(compgen -W "auto float stored q8 q4" -- "$word")); return ;;
     *:--provider-order) COMPREPLY=($(compgen -W "auto cpu cuda gpu tensorrt trt directml dml coreml openvino webgpu plugin" -- "$word")); return ;;
     *:--provider-auto-selection) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--provider-hardware-detection) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;

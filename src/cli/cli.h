@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "base/json_w.h"
 #include "cli/args.h"
 #include "fletch.h"
 
@@ -81,8 +82,8 @@ fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only);
 /* Bring `id` into the cache with a progress bar; its folder to path[capacity]. */
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity);
 
-/* Names of the described properties on which a vector depends; NULL past the last. */
-const char *fl_cli_vector_property(size_t index);
+/* Every described property of the open model on which a vector depends becomes a member of w's object. */
+void fl_cli_put_vector_properties(fletch_model *model, fl_json_w *w);
 
 /* Value of one described property of the open model into out[capacity]; false when it has none. */
 bool fl_cli_model_property(fletch_model *model, const char *name, char *out, size_t capacity);

@@ -6,8 +6,8 @@
  *         what of the model and its settings is another.
  * Format  {"canary":1,"fletch":"0.1.0","model":FINGERPRINT,"settings":{NAME:VALUE},"rows":[{"text":T,"vector":[..]}]};
  *         numbers are the shortest that read back as the same float32.
- * Method  A difference is that of one element, as part of a vector of length 1 (longer ones count in parts of their
- *         length). Vectors within 1e-5 are of one space: what another instruction set gives.
+ * Method  A difference is that of one element, as part of a vector of length 1. Vectors within 1e-5 are of one space:
+ *         what another instruction set gives.
  * Memory  the file, and two rows. Proof tests/cli/test_cli_verify.py. */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 
-enum { FORMAT = 1, FILE_MAX = 256 << 20, LONG_TEXT = 64, VALUE_MAX = 512 };
+enum { FORMAT = 1, FILE_MAX = 256 << 20, LONG_TEXT = 64 };
 
 static const double one_space = 1e-5;
 
@@ -87,6 +87,7 @@ static int put_rows(fl_cli *cli, fl_json_w *w, fletch_error *error) {
         if (status == 0) {
             put_row(w, text.data, text.size, vector, dimensions);
         }
+        status = status == FLETCH_ETOOLONG ? 0 : status; /* model.truncate error: left out */
     }
     fl_buf_free(&text);
     fl_free(vector);
@@ -95,19 +96,14 @@ static int put_rows(fl_cli *cli, fl_json_w *w, fletch_error *error) {
 
 static int put_canary(fl_cli *cli, fl_buf *out, fletch_error *error) {
     fl_json_w w = {.out = out};
-    char      value[VALUE_MAX], fingerprint[65];
+    char      fingerprint[65];
     FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
     fl_json_w_object(&w, NULL);
     fl_json_w_i64(&w, "canary", FORMAT);
     fl_json_w_text(&w, "fletch", fletch_version());
     fl_json_w_text(&w, "model", fingerprint);
     fl_json_w_object(&w, "settings");
-    const char *name;
-    for (size_t i = 0; (name = fl_cli_vector_property(i)) != NULL; i++) {
-        if (fl_cli_model_property(cli->model, name, value, sizeof value)) {
-            fl_json_w_text(&w, name, value);
-        }
-    }
+    fl_cli_put_vector_properties(cli->model, &w);
     fl_json_w_end(&w);
     fl_json_w_array(&w, "rows");
     FL_TRY(put_rows(cli, &w, error));
@@ -136,7 +132,7 @@ fl_exit fl_cmd_canary(fl_cli *cli) {
 typedef struct tally {
     size_t rows, same, far; /* same: to the last bit; far: another space */
     double largest, cosine; /* difference; the least cosine */
-    char   worst[64];       /* the beginning of the text that differs most */
+    char   worst[256];      /* the beginning of the text that differs most */
 } tally;
 
 static int refuse(const char *path, const char *what, size_t row, fletch_error *error) {
@@ -154,8 +150,8 @@ static void compare(const float *now, fl_json *then, size_t dimensions, fl_json 
         most = fabs(x - y) > most ? fabs(x - y) : most;
         a += x * x, b += y * y, dot += x * y;
     }
-    most /= b > 1.0 ? sqrt(b) : 1.0;
-    double cosine = a > 0.0 && b > 0.0 ? dot / sqrt(a) / sqrt(b) : 1.0;
+    most /= b > 0.0 ? sqrt(b) : 1.0;
+    double cosine = a > 0.0 && b > 0.0 ? dot / sqrt(a) / sqrt(b) : a > 0.0 || b > 0.0 ? 0.0 : 1.0;
     t->rows++;
     t->same += same;
     t->far += most > one_space;
@@ -185,12 +181,16 @@ static int compare_rows(fl_cli *cli, const char *path, fl_json *rows, size_t *wi
                      ? refuse(path, "another width than before in the vector", i, error)
                      : 0;
         for (size_t k = 0; status == 0 && k < *width; k++) {
-            status = fl_json_is(fl_json_item(then, k), FL_JSON_NUMBER)
+            status = isfinite((float)fl_json_f64(fl_json_item(then, k))) &&
+                             fl_json_is(fl_json_item(then, k), FL_JSON_NUMBER)
                          ? 0
-                         : refuse(path, "no number in the vector", i, error);
+                         : refuse(path, "no float32 number in the vector", i, error);
         }
         if (status == 0 && *width == dimensions) {
             status = embed(cli->model, fl_json_text(text), fl_json_text_size(text), vector, error);
+            if (status < 0) {
+                fl_error_prefix(error, "row %zu of %s", i, path);
+            }
         }
         if (status == 0 && *width == dimensions) {
             compare(vector, then, dimensions, text, t);
@@ -206,40 +206,67 @@ static const char *verdict_of(const tally *t, bool width) {
                                 : "same space";
 }
 
-/* A part of what decides a vector, as the file has it and as it is here; where they differ. */
+/* For a person: what a file holds must not steer the terminal. */
+static void put_value(fl_buf *out, const char *value) {
+    enum { COLUMNS = 80 };
+    if (value == NULL) {
+        fl_buf_puts(out, "nothing");
+    } else {
+        fl_cli_preview(out, value, strlen(value), COLUMNS);
+    }
+}
+
+/* A part of what decides a vector, as the file has it and as it is here; NULL: it has none. */
 static void put_part(fl_json_w *w, bool json, const char *name, const char *there,
                      const char *here) {
-    if (strcmp(there, here) == 0) {
+    if (there == here || (there != NULL && here != NULL && strcmp(there, here) == 0)) {
         return;
     }
-    if (!json) {
-        fl_buf_printf(w->out, "  %-14s %s there, %s here\n", name, there[0] ? there : "nothing",
-                      here[0] ? here : "nothing");
+    if (json) {
+        fl_json_w_object(w, NULL);
+        fl_json_w_text(w, "name", name);
+        fl_json_w_text(w, "there", there);
+        fl_json_w_text(w, "here", here);
+        fl_json_w_end(w);
         return;
     }
-    fl_json_w_object(w, NULL);
-    fl_json_w_text(w, "name", name);
-    fl_json_w_text(w, "there", there);
-    fl_json_w_text(w, "here", here);
-    fl_json_w_end(w);
+    fl_buf_puts(w->out, "  ");
+    put_value(w->out, name);
+    fl_buf_puts(w->out, ": ");
+    put_value(w->out, there);
+    fl_buf_puts(w->out, " there, ");
+    put_value(w->out, here);
+    fl_buf_puts(w->out, " here\n");
 }
 
 static int put_parts(fl_cli *cli, fl_json *root, fl_json_w *w, bool json, fletch_error *error) {
-    char        here[VALUE_MAX], fingerprint[65];
-    const char *model   = fl_json_text(fl_json_get(root, "model")),
-               *version = fl_json_text(fl_json_get(root, "fletch"));
+    char        fingerprint[65];
+    const char *model   = fl_json_text(fl_json_get(root, "model"));
+    const char *version = fl_json_text(fl_json_get(root, "fletch"));
+    fl_json    *there = fl_json_get(root, "settings"), *here = NULL;
+    fl_buf      own   = {0};
+    fl_json_w   w_own = {.out = &own};
     FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
-    put_part(w, json, "model", model ? model : "", fingerprint);
-    const char *name;
-    for (size_t i = 0; (name = fl_cli_vector_property(i)) != NULL; i++) {
-        const char *there = fl_json_text(fl_json_get(fl_json_get(root, "settings"), name));
-        if (!fl_cli_model_property(cli->model, name, here, sizeof here)) {
-            here[0] = '\0';
+    fl_json_w_object(&w_own, NULL);
+    fl_cli_put_vector_properties(cli->model, &w_own);
+    fl_json_w_end(&w_own);
+    int status = own.failed ? fl_fail_nomem(error, own.size, "the settings")
+                            : fl_json_take(&here, &own, FILE_MAX, 0, "the settings", error);
+    if (status == 0) {
+        put_part(w, json, "model", model, fingerprint);
+        FL_JSON_EACH(here, name, value) {
+            put_part(w, json, name, fl_json_text(fl_json_get(there, name)), fl_json_text(value));
         }
-        put_part(w, json, name, there ? there : "", here);
+        FL_JSON_EACH(there, gone, was) {
+            if (!fl_json_find(here, gone, NULL)) {
+                put_part(w, json, gone, fl_json_text(was), NULL);
+            }
+        }
+        put_part(w, json, "fletch", version, fletch_version());
     }
-    put_part(w, json, "fletch", version ? version : "", fletch_version());
-    return 0;
+    fl_json_free(here);
+    fl_buf_free(&own);
+    return status;
 }
 
 static void put_person(fl_buf *out, const tally *t, size_t width, size_t dimensions) {

@@ -24,7 +24,7 @@
 #include "base/sha256.h"
 #include "base/utf8.h"
 
-enum { FORMAT = 1, JOB_MAX = 1 << 30, VALUE_MAX = 16 * 1024 };
+enum { FORMAT = 1, JOB_MAX = 1 << 30 };
 
 const fl_filejob_input *fl_filejob_part(const fl_filejob *job, uint64_t number,
                                         char name[FL_PART_NAME]) {
@@ -93,7 +93,7 @@ static void put_path(fl_json_w *w, const char *path) {
 
 static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletch_error *error) {
     fl_json_w w = {.out = out};
-    char      value[VALUE_MAX], fingerprint[65];
+    char      fingerprint[65];
     FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
     fl_json_w_object(&w, NULL);
     fl_json_w_i64(&w, "job", FORMAT);
@@ -104,13 +104,7 @@ static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletc
         const char *given = cli->args.value[choices[i].flag];
         fl_json_w_text(&w, choices[i].name, given != NULL ? given : choices[i].otherwise);
     }
-    const char *name;
-    for (size_t i = 0; (name = fl_cli_vector_property(i)) != NULL;
-         i++) { /* absent ones are left out */
-        if (fl_cli_model_property(cli->model, name, value, sizeof value)) {
-            fl_json_w_text(&w, name, value);
-        }
-    }
+    fl_cli_put_vector_properties(cli->model, &w);
     fl_json_w_end(&w);
     fl_json_w_u64(&w, "split_bytes", job->split_bytes);
     fl_json_w_u64(&w, "parts", job->parts);

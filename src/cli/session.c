@@ -194,16 +194,27 @@ static int on_property(void *user, const char *name, const char *value, const ch
     return 1;
 }
 
-const char *fl_cli_vector_property(size_t index) {
-    static const char *const names[] = {
-        "dimensions", "pooling",  "normalize", "prompt",        "max_length",
-        "truncate",   "provider", "precision", "cpu.precision", "cpu.isa",
-    };
-    return index < sizeof names / sizeof names[0] ? names[index] : NULL;
-}
-
 bool fl_cli_model_property(fletch_model *model, const char *name, char *out, size_t capacity) {
     wanted_property wanted = {name, out, capacity, false};
     (void)fletch_model_describe(model, on_property, &wanted);
     return wanted.found;
+}
+
+static int put_vector_property(void *user, const char *name, const char *value,
+                               const char *origin) {
+    static const char *const names[] = {
+        "dimensions", "pooling",  "normalize", "prompt",        "task",    "max_length",
+        "truncate",   "provider", "precision", "cpu.precision", "cpu.isa",
+    };
+    (void)origin;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            fl_json_w_text(user, names[i], value);
+        }
+    }
+    return 0;
+}
+
+void fl_cli_put_vector_properties(fletch_model *model, fl_json_w *w) {
+    (void)fletch_model_describe(model, put_vector_property, w);
 }

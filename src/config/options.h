@@ -64,10 +64,10 @@
       FL_ONE_OF("right|left|error"),                                                               \
       "What a longer text loses: its end (right), its start (left), or it is refused (error).")    \
     X(MODEL_WEIGHTS, "model.weights", "--model-weights", ENUM, "auto",                             \
-      FL_ONE_OF("auto|float|q8|q4"),                                                               \
-      "How the cpu keeps the weights that fp32 products read; auto: those of a large GGUF in " \
-      "the bits of their file, others in float32; float: all in float32; q8, q4: in at most 8 or " \
-      "4 bits, rounded where they are stored in more.")                                            \
+      FL_ONE_OF("auto|float|stored|q8|q4"),                                                        \
+      "How the cpu keeps the weights that fp32 products read; float: in float32; stored: in the "  \
+      "bits of their file; auto: so those of 4 to 8 bits of a large model, others in float32; " \
+      "q8, q4: in at most 8 or 4 bits, rounded where they are stored in more.")                    \
     X(PROVIDER_ORDER, "provider.order", "--provider-order", LIST, "auto", FL_ONE_OF(FL_PROVIDERS), \
       "Execution providers, tried in turn; gpu is cuda, trt tensorrt, dml directml, plugin that "  \
       "of onnxruntime.provider_library.")                                                          \

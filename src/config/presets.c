@@ -55,6 +55,7 @@ static const fletch_preset presets[] = {
     {"throughput", "pool.max_bytes", "512MiB", "The same in bytes."},
 
     {"memory", "batch.max_tokens", "2048", "A replica's scratch memory grows with this."},
+    {"memory", "model.weights", "stored", "Weights as small as in their file; the same bytes."},
     {"memory", "batch.max_texts", "16", "Fewer results under way."},
     {"memory", "batch.memory_prediction", "true", "No batch is begun that does not fit."},
     {"memory", "io.input_buffers", "1", "One buffer in."},

@@ -75,13 +75,13 @@ static inline bool fl_dtype_is_real(fl_dtype dtype) {
 /* Bytes of `count` elements; whole blocks where the type has blocks. */
 uint64_t fl_dtype_bytes(fl_dtype dtype, uint64_t count);
 
-/* Weights in groups: small integers q of which `run` neighbours in a row share a scale, and where there is a least
- * value, that too: scale q + least. Scales are halves; coded, a half of a longer stretch times a byte of each run. */
+/* Weights in fewer bits than float32. In groups: small integers q of which `run` neighbours in a row share a scale, and
+ * where there is a least value, that too: scale q + least. Scales are halves; coded, a half of a longer stretch times a
+ * byte of each run. In 16 bits each is for itself: a bfloat16, or a half. */
 typedef struct fl_groups {
-    uint8_t
-        bits; /* of q: 8; 4, which without a least value are -8 … 7 and with one 0 … 15; 0: no groups */
-    uint8_t run; /* 32 or 16 */
-    bool    least, coded;
+    uint8_t bits; /* 16, 8, or 4: -8 … 7, with a least value 0 … 15; 0: float32 */
+    uint8_t run;  /* 32 or 16; of 16 bits 0 */
+    bool    least, coded, half;
 } fl_groups;
 
 /* blocks.c: a type of blocks, and a block taken apart. What a type has not is left as it was. */

@@ -87,13 +87,53 @@ def test_one_changed_number_is_found(fletch, canary):
     (b"", "EOF"), (b"[]", "no \"canary\""), (b"{}", "no \"canary\""), (b'{"canary":"1"}', "no \"canary\""),
     (b'{"canary":2}', "of format 2"), (b'{"canary":1}', "no rows"), (b'{"canary":1,"rows":[]}', "no rows"),
     (b'{"canary":1,"rows":[7]}', "no text"), (b'{"canary":1,"rows":[{"text":"a"}]}', "no vector"),
-    (b'{"canary":1,"rows":[{"text":"a","vector":[1,"b"]}]}', "no number"), (b'{"canary":1,"rows":[{"text":"a","vector":{}}]}', "no vector"),
+    (b'{"canary":1,"rows":[{"text":"a","vector":[1,"b"]}]}', "no float32 number"), (b'{"canary":1,"rows":[{"text":"a","vector":{}}]}', "no vector"),
     (b'{"canary":1,"rows":[{"text":"a","vector":[1,2]},{"text":"a","vector":[1]}]}', "another width"),
+    (b'{"canary":1,"rows":[{"text":"a","vector":[1e999]}]}', "no float32 number"),
     (b'{"canary":1,"rows":[{"text":"a","vector":[NaN]}]}', "canary.json"), (b"\xff{}", "canary.json")])
 def test_a_file_that_is_none(fletch, content, message):
     (fletch.tmp_path / "canary.json").write_bytes(content)
     done = fletch("verify", "-m", PLAIN, "canary.json")
     assert done.returncode == 3 and message in done.stderr.decode() and not done.stdout, done.stderr
+
+
+def test_a_difference_is_a_part_of_the_length(fletch, canary):
+    """Vectors that point the other way are another space, however short they are; one of zeros has no direction."""
+    def shorten(c):
+        for row in c["rows"]:
+            row["vector"] = [-1e-9 * x for x in row["vector"]]
+    rewrite(fletch, canary, shorten)
+    code, said = verdict(fletch)
+    assert code == 1 and said["verdict"] == "another space" and said["least_cosine"] < -0.999
+    rewrite(fletch, canary, lambda c: [row.update(vector=[0] * 32) for row in c["rows"]])
+    code, said = verdict(fletch)
+    assert code == 1 and said["least_cosine"] == 0
+
+
+def test_long_prompts_and_tasks_are_settings(fletch):
+    folder = commandline.ROOT / "tests/golden/folders/family-jina3-tasks"
+    flags = ("--model-task", "separation", "--prompt", "x" + "é" * 400)
+    done = fletch("canary", "-m", folder, *flags)
+    assert done.returncode == 0, done.stderr
+    (fletch.tmp_path / "canary.json").write_bytes(done.stdout)
+    assert verdict(fletch, *flags, model=folder)[1]["differs"] == []
+    names = [part["name"] for part in verdict(fletch, *flags[:3], flags[3] + "!", model=folder)[1]["differs"]]
+    assert names == ["prompt"]
+    said = verdict(fletch, "--model-task", "text-matching", *flags[2:], model=folder)
+    assert said[0] == 1 and [part["name"] for part in said[1]["differs"]] == ["task"]
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(fletch, canary):
+    rewrite(fletch, canary, lambda c: c.update(model="\x1b]0;x\x07 A", settings=c["settings"] | {"pooling": "cls\n  forged", "odd\x1b": "x"}))
+    out = fletch("verify", "-m", PLAIN, "canary.json").stdout
+    assert b"\x1b" not in out and b"\x07" not in out and out.count(b"\n") == 4
+
+
+def test_texts_that_are_refused_are_left_out(fletch):
+    done = fletch("canary", "-m", PLAIN, "--truncate", "error")
+    assert done.returncode == 0 and 10 < len(json.loads(done.stdout)["rows"]) < 18
+    (fletch.tmp_path / "canary.json").write_bytes(done.stdout)
+    assert verdict(fletch, "--truncate", "error")[0] == 0
 
 
 def test_no_file_and_no_model(fletch, canary):

@@ -16,7 +16,7 @@ import golden
 
 FOLDERS = golden.HERE / "folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
-KINDS = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
+KINDS = ["BF16", "F16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
 # Of a type with blocks of 256: where its two or, of six bits, one half float lies in a block.
 HALVES = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
 # A folder, and sizes that blocks of 256 fit into: heads of 32, whose 1/√32 is no power of two, and a middle of two
@@ -78,20 +78,22 @@ def read(path, *flags, work):
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_that_stay_give_the_bytes_of_widened_ones(name, kind, tmp_path):
     gguf_writer.write(larger(name, tmp_path), tmp_path / "m.gguf", kind, quantise=blocks)
-    kept = read(tmp_path / "m.gguf", "--model-weights", "q8", work=tmp_path)
+    kept = read(tmp_path / "m.gguf", "--model-weights", "stored", work=tmp_path)
     assert numpy.isfinite(kept).all()
     assert numpy.array_equal(kept, read(tmp_path / "m.gguf", "--model-weights", "float", work=tmp_path))
-    (less, why), (more, _) = packed(tmp_path / "m.gguf", "--model-weights", "q8"), packed(tmp_path / "m.gguf")
-    assert less < more / (5 if "4" in kind else 3) and "groups" in why  # positions, norms and biases stay float32
+    (less, why), (more, _) = packed(tmp_path / "m.gguf", "--model-weights", "stored"), packed(tmp_path / "m.gguf")
+    share = 1.8 if "16" in kind else 5 if "4" in kind else 3  # positions, norms and biases stay float32
+    assert less < more / share and "weights as stored" in why
 
 
-@pytest.mark.parametrize("mix", [("Q4_K", "Q6_K"), ("Q5_K", "Q6_K"), ("Q4_0", "Q4_1"), ("Q5_0", "Q8_0"), ("Q4_1", "Q8_0")],
+@pytest.mark.parametrize("mix", [("Q4_K", "Q6_K"), ("Q5_K", "Q6_K"), ("Q4_0", "Q4_1"), ("Q5_0", "Q8_0"), ("Q4_1", "Q8_0"),
+                                 ("Q4_K", "Q8_0"), ("F16", "Q8_0"), ("F16", "BF16"), ("F32", "Q4_0"), ("BF16", "F32")],
                          ids="-".join)
 def test_types_mixed_in_one_product(mix, tmp_path):
-    """As llama.cpp's Q4_K_M: values and the MLP's second matrix in more bits."""
+    """As llama.cpp's Q4_K_M: values and the MLP's second matrix in more bits. What no panel holds together is widened."""
     gguf_writer.write(larger("family-llama", tmp_path), tmp_path / "m.gguf",
                       lambda name: mix[bool(re.search(r"attn_v|ffn_down|ffn_gate", name))], quantise=blocks)
-    kept = read(tmp_path / "m.gguf", "--model-weights", "q8", work=tmp_path)
+    kept = read(tmp_path / "m.gguf", "--model-weights", "stored", work=tmp_path)
     assert numpy.array_equal(kept, read(tmp_path / "m.gguf", "--model-weights", "float", work=tmp_path))
 
 
@@ -105,6 +107,14 @@ def test_a_batch_of_any_shape_gives_the_same_bytes(tmp_path):
         assert numpy.array_equal(golden.embed(tmp_path / "m.gguf", texts, *flags, "--threads", threads, work=tmp_path), rows)
     alone = [golden.embed(tmp_path / "m.gguf", [text], *flags, "--threads", "2", work=tmp_path)[0] for text in texts[::7]]
     assert numpy.array_equal(alone, rows[::7])
+
+
+@pytest.mark.parametrize("name", ["weights-bf16", "weights-f16", "family-deberta", "family-albert", "family-qwen3", "shape-odd"])
+def test_folders_that_stay_as_they_are(name, tmp_path):
+    """bfloat16 and halves of safetensors, and what is float32, shared by layers or of odd sizes."""
+    flags = json.loads((FOLDERS / name / "expected.json").read_text())[0]["flags"]
+    stored, whole = (golden.embed(FOLDERS / name, TEXTS, "--model-weights", kind, *flags, work=tmp_path) for kind in ("stored", "float"))
+    assert numpy.array_equal(stored, whole)
 
 
 @pytest.mark.parametrize("name", ["mpnet", "family-nomic", "family-gemma3", "family-modernbert", "family-qwen3", "shape-odd"])

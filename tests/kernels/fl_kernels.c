@@ -520,6 +520,12 @@ static void test_widen(void) {
             widen_case(&g, steps[n], 0.0883883461f); /* 1/√128 */
         }
     }
+    for (unsigned half = 0; half < 2; half++) {
+        fl_groups g = {.bits = 16, .half = half};
+        for (size_t n = 0; n < sizeof steps / sizeof *steps; n++) {
+            widen_case(&g, steps[n], 0.0883883461f);
+        }
+    }
 }
 
 /* ---- rotate ---------------------------------------------------------------------------------- */
@@ -801,8 +807,8 @@ static void perf_rotate(void) {
 /* Of 8 and of 4 bits, as they are rounded. */
 static void perf_widen(void) {
     const size_t steps = 1024;
-    for (uint8_t bits = 8; bits >= 4; bits = (uint8_t)(bits / 2)) {
-        fl_groups g     = {.bits = bits, .run = 32};
+    for (uint8_t bits = 16; bits >= 4; bits = (uint8_t)(bits / 2)) {
+        fl_groups g     = {.bits = bits, .run = bits < 16 ? 32 : 0};
         float    *panel = random_floats(fl_cpu_groups_bytes(&g, steps) / sizeof(float)),
               *out      = fresh(steps * FL_CPU_LANES);
         fl_widen z      = {&g, (const uint8_t *)panel, steps, 1.0f, out};

@@ -36,7 +36,7 @@ __all__ = ["JobError", "check", "run"]
 
 _SAMPLE = 4096
 _BATCH = 8192  # rows that are embedded, and make a row group of the result
-_PROPERTIES = ("dimensions", "pooling", "normalize", "prompt", "max_length", "truncate", "provider", "precision",
+_PROPERTIES = ("dimensions", "pooling", "normalize", "prompt", "task", "max_length", "truncate", "provider", "precision",
                "cpu.precision", "cpu.isa")
 _NUMPY = {"float32": "<f4", "int8": "|i1", "uint8": "|u1", "binary": "|i1", "ubinary": "|u1"}
 

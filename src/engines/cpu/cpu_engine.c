@@ -309,7 +309,8 @@ static int choose_precision(fl_engine *e, const char *precision, fletch_error *e
 }
 
 static const char *const kept_name[] = {[FL_CPU_WEIGHTS_FLOAT]  = "float",
-                                        [FL_CPU_WEIGHTS_STORED] = "auto",
+                                        [FL_CPU_WEIGHTS_AUTO]   = "auto",
+                                        [FL_CPU_WEIGHTS_STORED] = "stored",
                                         [FL_CPU_WEIGHTS_Q8]     = "q8",
                                         [FL_CPU_WEIGHTS_Q4]     = "q4"};
 
@@ -320,35 +321,34 @@ static int choose_weights(fl_engine *e, const char *precision, const char *weigh
     while (kept > 0 && weights != NULL && strcmp(weights, kept_name[kept]) != 0) {
         kept--;
     }
-    e->weights_kept = weights == NULL ? FL_CPU_WEIGHTS_STORED : (fl_cpu_weights)kept;
-    if (e->weights_kept > FL_CPU_WEIGHTS_STORED && e->desc.layers == 0) {
+    e->weights_kept = weights == NULL ? FL_CPU_WEIGHTS_AUTO : (fl_cpu_weights)kept;
+    if (e->weights_kept <= FL_CPU_WEIGHTS_STORED) {
+        e->weights_kept = e->format == FL_CPU_FP32 ? e->weights_kept : FL_CPU_WEIGHTS_FLOAT;
+        return FLETCH_OK;
+    }
+    if (e->desc.layers == 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
             "model.weights %s: %s has no layers whose weights could be kept so; use auto", weights,
             e->desc.architecture);
     }
-    if (e->weights_kept > FL_CPU_WEIGHTS_STORED && e->experts16 > 0) {
+    if (e->experts16 > 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
             "model.weights %s: where weights are rounded, tokens go to other experts and "
             "some vectors of %s are far off; use auto",
             weights, e->desc.architecture);
     }
-    if (e->weights_kept > FL_CPU_WEIGHTS_STORED && precision != NULL &&
-        !fl_engine_chooses(precision) && e->format != FL_CPU_FP32) {
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s is for fp32 products, and provider.precision is %s, which has "
-            "weights of its own; leave one of the two at auto",
-            weights, precision);
+    if (e->format != FL_CPU_FP32 && !fl_engine_chooses(precision)) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "model.weights %s is for fp32 products, and provider.precision is %s, which "
+                       "has weights of its own; leave one of the two at auto",
+                       weights, precision);
     }
-    if (e->weights_kept > FL_CPU_WEIGHTS_STORED && e->format != FL_CPU_FP32) {
+    if (e->format != FL_CPU_FP32) {
         e->format = FL_CPU_FP32;
         snprintf(e->why_format, sizeof e->why_format, "fast: weights kept in %s are multiplied so",
                  weights);
-    }
-    if (e->format != FL_CPU_FP32) {
-        e->weights_kept = FL_CPU_WEIGHTS_FLOAT;
     }
     return FLETCH_OK;
 }
@@ -491,7 +491,7 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     const bool rounded = e->weights_kept > FL_CPU_WEIGHTS_STORED;
     snprintf(panels, sizeof panels, "packed %s panels%s", format_name[e->format],
              rounded         ? ", weights rounded to groups"
-             : has_groups(e) ? ", weights in groups as stored"
+             : has_groups(e) ? ", weights as stored"
                              : "");
     snprintf(precision, sizeof precision, "%s%s%s", format_name[e->format],
              rounded ? " of weights in " : "", rounded ? kept_name[e->weights_kept] : "");

@@ -49,15 +49,16 @@ typedef struct fl_cpu_norm {
     const float *weight, *bias; /* of the width of its rows, padded */
 } fl_cpu_norm;
 
-/* What of model.weights the engine obeys: matrices in groups as their file has them, or rounded. */
+/* What of model.weights the engine obeys: matrices as their file has them, or rounded. */
 typedef enum fl_cpu_weights {
     FL_CPU_WEIGHTS_FLOAT, /* all are widened */
+    FL_CPU_WEIGHTS_AUTO,  /* those of a small model are, others stay as stored */
     FL_CPU_WEIGHTS_STORED,
     FL_CPU_WEIGHTS_Q8,
     FL_CPU_WEIGHTS_Q4
 } fl_cpu_weights;
 
-/* The panels of one product: in groups, as stored or rounded; without any in the engine's format. */
+/* The panels of one product: in few bits, as stored or rounded; with 0 bits in the engine's format. */
 typedef struct fl_cpu_form {
     fl_groups groups;
     bool      rounded;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* groups.c - weights that stay small: panels of integers whose groups share scales (kernels.h).
+/* groups.c - weights that stay small: in 16 bits, or integers whose groups share scales (kernels.h).
  *
  * Role     pack.c asks which matrices are kept so and fills their panels here; cpu_layers.c multiplies by them.
  * In/Out   model.weights and the matrices of a layer -> the form of each product; rows of a file -> panels.
- * Method   A matrix whose file holds blocks (GGUF) keeps them, whatever their type, to the last bit. Where tensors of
+ * Method   A matrix whose file holds bfloat16, halves or blocks (GGUF) keeps them, to the last bit. Where tensors of
  *          one product differ, its groups are those that can hold all of them; where there are none, they are widened.
  *          q8 and q4 round what is not stored in as few bits: 32 steps share a half-precision scale, with q4 that of
- *          several whose squared error is least. auto rounds nothing, and widens a small model when opening: one that
- *          lies in the caches gains nothing by fewer bytes (MiniLM: one query 2.3 ms widened, 2.7 in groups; 28
- *          layers of Qwen3-0.6B 132 and 66).
+ *          several whose squared error is least. stored rounds nothing; auto is stored, but widens when opening a small
+ *          model, which lies in the caches and gains nothing by fewer bytes (MiniLM: one query 2.3 ms widened, 2.7 in
+ *          groups; 28 layers of Qwen3-0.6B 132 and 66), and 16 bits, which cost batches 12 % and groups 7.
  *          A product widens FL_CPU_STRETCH steps of as many panels as a tile is wide, and multiplies them by all rows
  *          while they are in L1: rows share what widening costs.
  * Bytes    Those of the same weights widened when opening.
@@ -21,39 +21,46 @@
 
 /* ---- Which ----------------------------------------------------------------------------------- */
 
-/* The groups that a matrix's blocks fill; none: it has no blocks, or not alone. */
+/* What a matrix is in its file; no bits: float32, or not in the file alone. */
 static fl_groups stored_of(const fl_tensor *w) {
-    const fl_block_row *row = w->data ? fl_block_of(w->dtype) : NULL;
-    return row && w->adapter == NULL ? row->groups : (fl_groups){0};
+    if (w->data == NULL || w->adapter != NULL) {
+        return (fl_groups){0};
+    }
+    if (w->dtype == FL_DTYPE_F16 || w->dtype == FL_DTYPE_BF16) {
+        return (fl_groups){.bits = 16, .half = w->dtype == FL_DTYPE_F16};
+    }
+    const fl_block_row *row = fl_block_of(w->dtype);
+    return row ? row->groups : (fl_groups){0};
 }
 
-/* Groups that hold both, where there are such: scales are bytes or halves. */
-static bool merge(fl_groups *into, fl_groups other) {
-    if (into->bits == 0) {
-        *into = other;
-        return other.bits > 0;
+/* Groups that hold both; no bits: there are none. Scales are bytes or halves, numbers of 16 bits are of one type; 4
+ * bits without a least value count from -8, with one from 0. */
+static fl_groups merged(fl_groups a, fl_groups b) {
+    if (a.bits == 0 || b.bits == 0 || a.coded != b.coded || a.half != b.half ||
+        (a.bits == 16) != (b.bits == 16)) {
+        return (fl_groups){0};
     }
-    /* four bits without a least value count from -8, with one from 0 */
-    bool mixed  = into->least != other.least;
-    into->bits  = mixed || into->bits > other.bits ? 8 : other.bits;
-    into->run   = into->run < other.run ? into->run : other.run;
-    into->least = into->least || other.least;
-    return other.bits > 0 && into->coded == other.coded;
+    uint8_t bits = a.bits > b.bits ? a.bits : b.bits;
+    return (fl_groups){.bits  = a.least != b.least ? 8 : bits,
+                       .run   = a.run < b.run ? a.run : b.run,
+                       .least = a.least || b.least,
+                       .coded = a.coded,
+                       .half  = a.half};
 }
 
 /* The form of a product whose columns come of `count` matrices. `whole`: its steps are those of their rows. */
 static fl_cpu_form choose(fl_cpu_weights kept, const fl_tensor *const w[], size_t count,
                           bool whole) {
     const fl_cpu_form rounded = {{.bits = kept == FL_CPU_WEIGHTS_Q4 ? 4 : 8, .run = 32}, true};
-    fl_cpu_form       stored  = {0};
-    bool              holds   = whole;
-    for (size_t i = 0; holds && i < count; i++) {
-        holds = merge(&stored.groups, stored_of(w[i]));
+    fl_cpu_form       stored  = {.groups = whole ? stored_of(w[0]) : (fl_groups){0}};
+    for (size_t i = 1; i < count; i++) {
+        stored.groups = merged(stored.groups, stored_of(w[i]));
     }
-    if (kept == FL_CPU_WEIGHTS_STORED) {
-        return holds ? stored : (fl_cpu_form){0};
+    if (kept == FL_CPU_WEIGHTS_AUTO && stored.groups.bits == 16) {
+        return (fl_cpu_form){0};
     }
-    return holds && stored.groups.bits <= rounded.groups.bits ? stored : rounded;
+    bool fits = stored.groups.bits > 0 && stored.groups.bits <= rounded.groups.bits;
+    return kept <= FL_CPU_WEIGHTS_STORED || fits ? stored : rounded;
 }
 
 /* Whether the layers' matrices are more in float32 than a cache holds. */
@@ -69,7 +76,7 @@ void fl_cpu_choose_forms(const fl_engine *e, const fl_tensor *slot, fl_cpu_layer
     const fl_tensor *up[]   = {&slot[FL_LAYER_UP_W], &slot[FL_LAYER_GATE_W]};
     const bool       in_all = e->desc.hidden == e->hidden16;
     if (e->weights_kept == FL_CPU_WEIGHTS_FLOAT ||
-        (e->weights_kept == FL_CPU_WEIGHTS_STORED && !is_large(e))) {
+        (e->weights_kept == FL_CPU_WEIGHTS_AUTO && !is_large(e))) {
         return;
     }
     layer->qkv_form  = choose(e->weights_kept, qkv, 3, in_all);
@@ -138,12 +145,25 @@ static void put_scales(const fl_groups *g, const run_place *at, size_t lane, boo
     }
 }
 
+static void keep_halves(const fl_tensor *w, uint64_t first, size_t steps, size_t lane,
+                        uint8_t *panel) {
+    const unsigned char *from = (const unsigned char *)w->data + first * sizeof(uint16_t);
+    for (size_t i = 0; i < steps; i++) {
+        memcpy(panel + (i * FL_CPU_LANES + lane) * sizeof(uint16_t), from + i * sizeof(uint16_t),
+               sizeof(uint16_t));
+    }
+}
+
 /* A stretch never lies in two blocks: columns begin at multiples of one. */
 void fl_cpu_keep_column(const fl_groups *g, const fl_tensor *w, uint64_t first, size_t steps,
                         size_t lane, uint8_t *panel) {
     const fl_block_row  *type = fl_block_of(w->dtype);
     const unsigned char *data = w->data;
     fl_block_parts       parts;
+    if (g->bits == 16) {
+        keep_halves(w, first, steps, lane, panel);
+        return;
+    }
     for (size_t step = 0, run; step < steps; step += run) {
         size_t block = (size_t)((first + step) / type->values),
                in    = (size_t)((first + step) % type->values);
@@ -185,16 +205,17 @@ static void round_to(const float *columns, size_t n, const float *scale, float l
     }
 }
 
-/* The scales of a run: in 8 bits the largest value is 127; in 4 it lies at -8 or a little off. A scale that is no
- * number shows in every product where a weight is none. */
+/* The scales of a run: in 8 bits the largest value is 127; in 4 the best of those at which it lies from -8.5 to
+ * -6.5. */
 static void scales_of(int bits, const float *columns, size_t n, uint16_t *half, lanes *q) {
     lanes most = {0}, least_error = {0}, error, scale;
     for (size_t i = 0; i < n * FL_CPU_LANES; i++) {
         size_t c = i % FL_CPU_LANES;
         most[c]  = fabsf(columns[i]) > fabsf(most[c]) ? columns[i] : most[c];
     }
-    for (size_t c = 0; c < FL_CPU_LANES; c++) {
+    for (size_t c = 0; c < FL_CPU_LANES; c++) { /* not rounded down: the largest would be cut */
         half[c] = fl_half_of(fabsf(most[c]) / 127.0f);
+        half[c] = (uint16_t)(half[c] + (fl_half_to_f32(half[c]) * 127.0f < fabsf(most[c])));
     }
     for (int t = 0; bits == 4 && t < TRIES; t++) {
         uint16_t tried[FL_CPU_LANES];
@@ -211,6 +232,7 @@ static void scales_of(int bits, const float *columns, size_t n, uint16_t *half, 
     }
 }
 
+/* Where a weight is no number the scale is none either, and shows in every product. */
 static void round_run(const fl_groups *g, const float *columns, size_t n, const run_place *at) {
     const bool nibbles = g->bits == 4;
     uint16_t   half[FL_CPU_LANES];

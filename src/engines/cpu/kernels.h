@@ -232,10 +232,11 @@ typedef struct fl_cpu_narrow {
     bool pays; /* its products outrun float32's: provider.precision fast may take it */
 } fl_cpu_narrow;
 
-/* ---- Weights in groups: panels of small integers that a product widens as it goes -------------------
+/* ---- Weights in few bits: panels that a product widens as it goes -------------------------------------
  *
- *   What GGUF's blocks hold (model/tensor.h: fl_groups), column by column, for float32 rows. A panel of 16 columns and
- *   k steps is one stretch of FL_CPU_STRETCH steps after the other, the last may be short. A stretch:
+ *   What files hold (model/tensor.h: fl_groups), column by column, for float32 rows. A panel of 16 columns and k steps
+ *   of 16 bits is [k][16]; in groups it is one stretch of FL_CPU_STRETCH steps after the other, the last may be short.
+ *   A stretch:
  *
  *      coded:    16 float scales; with a least value 16 floats that it is multiplied by
  *      per run:  16 scales, halves or coded bytes; with a least value 16 of these as well; then the integers
@@ -245,6 +246,7 @@ typedef struct fl_cpu_narrow {
  *   Widened to a float32 panel [steps][16], each operation rounded to float32:
  *
  *      w = (scale q + least) factor       scale and least: a half, or the stretch's float times the run's byte
+ *      w = number factor                  of 16 bits
  *
  *   and multiplied by the table's gemm: every bit is that of weights widened when the model was opened. */
 enum { FL_CPU_STRETCH = 128 };
@@ -261,7 +263,7 @@ typedef struct fl_widen {
 static inline size_t fl_cpu_groups_bytes(const fl_groups *g, size_t steps) {
     size_t rows      = (g->least ? 2 : 1) * FL_CPU_LANES,
            stretches = (steps + FL_CPU_STRETCH - 1) / FL_CPU_STRETCH;
-    size_t runs      = (steps + g->run - 1) / g->run;
+    size_t runs      = g->run > 0 ? (steps + g->run - 1) / g->run : 0;
     return stretches * (g->coded ? rows * sizeof(float) : 0) + runs * rows * (g->coded ? 1 : 2) +
            steps * FL_CPU_LANES * g->bits / 8;
 }

@@ -104,7 +104,8 @@ static bool is_repeated(const fl_engine *e, const fl_encoder *encoder, size_t in
         e->format != FL_CPU_INT8 && index > 0 &&
         memcmp(&e->desc.layer[index], &e->desc.layer[index - 1], sizeof *e->desc.layer) == 0;
     for (size_t i = 0; same && i < FL_LAYER_SLOT_COUNT; i++) {
-        same = encoder->layer[index][i].data == encoder->layer[index - 1][i].data;
+        const fl_tensor *a = &encoder->layer[index][i], *b = &encoder->layer[index - 1][i];
+        same = a->data == b->data && a->adapter == b->adapter;
     }
     return same;
 }

@@ -43,6 +43,10 @@ FL_INLINE vec vec_round(vec a) {
 FL_INLINE ivec ivec_bytes(const uint8_t *x) {
     return (ivec)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
 }
+/* And as many 16-bit numbers without a sign. */
+FL_INLINE ivec ivec_halves(const uint8_t *x) {
+    return (ivec)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+}
 /* p 2^n, n a whole number. */
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     return (vec)((ivec)p + ((ivec)_mm256_cvtps_epi32(n) << 23));

@@ -42,6 +42,10 @@ FL_INLINE vec vec_round(vec a) {
 FL_INLINE ivec ivec_bytes(const uint8_t *x) {
     return (ivec)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
 }
+/* And as many 16-bit numbers without a sign. */
+FL_INLINE ivec ivec_halves(const uint8_t *x) {
+    return (ivec)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x));
+}
 /* p 2^n, n a whole number. */
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     return _mm512_scalef_ps(p, n);

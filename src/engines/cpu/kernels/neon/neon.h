@@ -38,6 +38,10 @@ FL_INLINE ivec ivec_bytes(const uint8_t *x) {
     __builtin_memcpy(&four, x, sizeof four);
     return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)))));
 }
+/* And as many 16-bit numbers without a sign. */
+FL_INLINE ivec ivec_halves(const uint8_t *x) {
+    return vreinterpretq_s32_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(x))));
+}
 /* p 2^n, n a whole number. */
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     int32x4_t power = vshlq_n_s32(vcvtnq_s32_f32(n), 23);

@@ -89,7 +89,20 @@ static float group_value(const fl_groups *g, const uint8_t *stretch, const uint8
     return fl_half_to_f32(half);
 }
 
+static void widen_16_ref(const fl_widen *z) {
+    for (size_t i = 0; i < z->steps * FL_CPU_LANES; i++) {
+        uint16_t half;
+        memcpy(&half, z->panel + 2 * i, sizeof half);
+        z->out[i] =
+            (z->groups->half ? fl_half_to_f32(half) : widened(z->panel + 2 * i)) * z->factor;
+    }
+}
+
 static void widen_ref(const fl_widen *z) {
+    if (z->groups->bits == 16) {
+        widen_16_ref(z);
+        return;
+    }
     const fl_groups *g      = z->groups;
     const size_t     values = g->least ? 2 : 1, codes = values * FL_CPU_LANES * (g->coded ? 1 : 2);
     const size_t     wholes = g->coded ? values * FL_CPU_LANES * sizeof(float) : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wide/f32_groups.h - weights in groups become a piece of a float32 panel (kernels.h: fl_widen).
+/* wide/f32_groups.h - weights in few bits become a piece of a float32 panel (kernels.h: fl_widen).
  *
  * The scale of a group's 16 columns is one row of vectors; a step of k is 16 bytes, or the nibbles of half as many.
  * Products and sums are rounded one by one, so these are ref's bits and those of model/blocks.c. */
@@ -8,12 +8,10 @@
 
 #include "engines/cpu/kernels/wide/wide.h"
 
-typedef uint16_t halves __attribute__((vector_size(2 * FL_VEC_LANES), aligned(1)));
-
 /* Moved to where float32 has exponent and mantissa, subnormal ones too, the exponent is 112 too small; where it is the
  * largest, of infinity and NaN, it stays so. */
 FL_INLINE vec vec_halves(const uint8_t *at) {
-    ivec half = __builtin_convertvector(*(const halves *)(const void *)at, ivec);
+    ivec half = ivec_halves(at);
     ivec size = (ivec)((vec)((half & 0x7fff) << 13) * vec_set(0x1p112f));
     ivec none = (ivec)((half & 0x7c00) == 0x7c00) & 0x7f800000;
     return (vec)(size | none | (half << 16 & INT32_MIN));
@@ -55,7 +53,21 @@ FL_INLINE void widen_run(bool nibbles, bool least, const uint8_t *at, size_t ste
     }
 }
 
+/* Of 16 bits: the upper half of a float32, or a half. */
+FL_INLINE void widen_16(bool half, const fl_widen *z) {
+    const vec factor = vec_set(z->factor);
+    for (size_t i = 0; i < z->steps * FL_CPU_LANES; i += FL_VEC_LANES) {
+        const uint8_t *at = z->panel + 2 * i;
+        vec            w  = half ? vec_halves(at) : (vec)(ivec_halves(at) << 16);
+        vec_store(z->out + i, w * factor);
+    }
+}
+
 static void wide_widen(const fl_widen *z) {
+    if (z->groups->bits == 16) {
+        z->groups->half ? widen_16(true, z) : widen_16(false, z);
+        return;
+    }
     const fl_groups g  = *z->groups;
     const size_t codes = FL_CPU_LANES * (g.coded ? 1 : 2), stretch = g.coded ? FL_CPU_LANES * 4 : 0;
     const vec    factor = vec_set(z->factor);
