@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 
 enum { SENTENCES = 3, FIRST = 8, DIMENSIONS = 384, NAME_COLUMN = 20, VALUE_COLUMN = 64 };
 
@@ -103,14 +104,6 @@ static void why_skip(const fl_cli *cli, char *out, size_t capacity) {
     }
 }
 
-static double dot(const float *a, const float *b) {
-    double sum = 0;
-    for (size_t i = 0; i < DIMENSIONS; i++) {
-        sum += (double)a[i] * (double)b[i];
-    }
-    return sum;
-}
-
 /* Largest difference from the published values. */
 static double compare(const float vectors[SENTENCES][DIMENSIONS]) {
     double worst = 0;
@@ -120,7 +113,7 @@ static double compare(const float vectors[SENTENCES][DIMENSIONS]) {
         }
     }
     for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
-        double similarity = dot(vectors[pairs[p].a], vectors[pairs[p].b]);
+        double similarity = fl_vector_dot(vectors[pairs[p].a], vectors[pairs[p].b], DIMENSIONS);
         worst             = fmax(worst, fabs(similarity - pairs[p].similarity));
     }
     return worst; /* fmax drops NaN: the caller looks at the norms as well */
@@ -148,7 +141,7 @@ static bool self_test(fl_cli *cli, report *r) {
     double limit = strcmp(info.precision, "fp32") == 0 ? tolerance_fp32 : tolerance_reduced;
     bool   good  = worst <= limit;
     for (size_t s = 0; s < SENTENCES; s++) {
-        good = good && fabs(dot(vectors[s], vectors[s]) - 1) <= limit;
+        good = good && fabs(fl_vector_dot(vectors[s], vectors[s], DIMENSIONS) - 1) <= limit;
     }
     snprintf(text, sizeof text, "largest difference from sentence-transformers %.1e, allowed %.0e",
              worst, limit);

@@ -56,15 +56,8 @@ static bool add_vector(similarity *table, const fl_row *row) {
 }
 
 static double cosine(const similarity *table, size_t i, size_t j) {
-    const float *a  = table->vectors + i * table->dimensions;
-    const float *b  = table->vectors + j * table->dimensions;
-    double       ab = 0, aa = 0, bb = 0;
-    for (size_t k = 0; k < table->dimensions; k++) {
-        ab += (double)a[k] * (double)b[k];
-        aa += (double)a[k] * (double)a[k];
-        bb += (double)b[k] * (double)b[k];
-    }
-    return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+    return fl_vector_cosine(table->vectors + i * table->dimensions,
+                            table->vectors + j * table->dimensions, table->dimensions);
 }
 
 static void print_json(const similarity *table, fl_buf *out) {

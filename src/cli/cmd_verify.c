@@ -140,20 +140,46 @@ static int refuse(const char *path, const char *what, size_t row, fletch_error *
                    row);
 }
 
-static void compare(const float *now, fl_json *then, size_t dimensions, fl_json *text, tally *t) {
-    double a = 0.0, b = 0.0, dot = 0.0, most = 0.0;
-    bool   same = true;
-    for (size_t i = 0; i < dimensions; i++) {
-        float  stored = (float)fl_json_f64(fl_json_item(then, i));
-        double x = (double)now[i], y = (double)stored;
-        same = same && memcmp(&stored, &now[i], sizeof stored) == 0;
-        most = fabs(x - y) > most ? fabs(x - y) : most;
-        a += x * x, b += y * y, dot += x * y;
+/* A row of the file, whose vector goes to *then, made for the first; `width` is 0 before it. */
+static int read_row(const char *path, fl_json *row, size_t i, float **then, size_t *width,
+                    fletch_error *error) {
+    fl_json *vector = fl_json_get(row, "vector");
+    if (!fl_json_is(fl_json_get(row, "text"), FL_JSON_STRING)) {
+        return refuse(path, "there is no text", i, error);
     }
-    most /= b > 0.0 ? sqrt(b) : 1.0;
-    double cosine = a > 0.0 && b > 0.0 ? dot / sqrt(a) / sqrt(b) : a > 0.0 || b > 0.0 ? 0.0 : 1.0;
+    if (fl_json_count(vector) == 0) {
+        return refuse(path, "there is no vector", i, error);
+    }
+    if (*width != 0 && fl_json_count(vector) != *width) {
+        return refuse(path, "another width than before in the vector", i, error);
+    }
+    if (*then == NULL) {
+        *width = fl_json_count(vector);
+        *then  = fl_alloc_array(*width, sizeof **then);
+    }
+    if (*then == NULL) {
+        return fl_fail_nomem(error, *width * sizeof **then, "a vector");
+    }
+    for (size_t k = 0; k < *width; k++) {
+        fl_json *number = fl_json_item(vector, k);
+        (*then)[k]      = (float)fl_json_f64(number);
+        if (!fl_json_is(number, FL_JSON_NUMBER) || !isfinite((*then)[k])) {
+            return refuse(path, "no float32 number in the vector", i, error);
+        }
+    }
+    return 0;
+}
+
+static void compare(const float *now, const float *then, size_t dimensions, fl_json *text,
+                    tally *t) {
+    double most = 0.0, length = sqrt(fl_vector_dot(then, then, dimensions));
+    for (size_t i = 0; i < dimensions; i++) {
+        most = fmax(most, fabs((double)now[i] - (double)then[i]));
+    }
+    double cosine = most > 0.0 ? fl_vector_cosine(now, then, dimensions) : 1.0;
+    most /= length > 0.0 ? length : 1.0;
     t->rows++;
-    t->same += same;
+    t->same += memcmp(now, then, dimensions * sizeof *now) == 0;
     t->far += most > one_space;
     if (most > t->largest) {
         fl_buf preview = {0};
@@ -162,41 +188,30 @@ static void compare(const float *now, fl_json *then, size_t dimensions, fl_json 
         fl_buf_free(&preview);
         t->largest = most;
     }
-    t->cosine = cosine < t->cosine ? cosine : t->cosine;
+    t->cosine = fmin(t->cosine, cosine);
 }
 
 /* *width is that of the file's rows, which are compared where it is the model's. */
 static int compare_rows(fl_cli *cli, const char *path, fl_json *rows, size_t *width, tally *t,
                         fletch_error *error) {
     const size_t dimensions = fletch_dimensions(cli->model);
-    float       *vector     = fl_alloc_array(dimensions, sizeof *vector);
-    int status = vector == NULL ? fl_fail_nomem(error, dimensions * sizeof *vector, "a vector") : 0;
+    float       *now = fl_alloc_array(dimensions, sizeof *now), *then = NULL;
+    int status = now == NULL ? fl_fail_nomem(error, dimensions * sizeof *now, "a vector") : 0;
     for (size_t i = 0; status == 0 && i < fl_json_count(rows); i++) {
         fl_json *text = fl_json_get(fl_json_item(rows, i), "text");
-        fl_json *then = fl_json_get(fl_json_item(rows, i), "vector");
-        *width        = i == 0 ? fl_json_count(then) : *width;
-        status = !fl_json_is(text, FL_JSON_STRING) ? refuse(path, "there is no text", i, error)
-                 : fl_json_count(then) == 0        ? refuse(path, "there is no vector", i, error)
-                 : fl_json_count(then) != *width
-                     ? refuse(path, "another width than before in the vector", i, error)
-                     : 0;
-        for (size_t k = 0; status == 0 && k < *width; k++) {
-            status = isfinite((float)fl_json_f64(fl_json_item(then, k))) &&
-                             fl_json_is(fl_json_item(then, k), FL_JSON_NUMBER)
-                         ? 0
-                         : refuse(path, "no float32 number in the vector", i, error);
+        status        = read_row(path, fl_json_item(rows, i), i, &then, width, error);
+        if (status < 0 || *width != dimensions) {
+            continue;
         }
-        if (status == 0 && *width == dimensions) {
-            status = embed(cli->model, fl_json_text(text), fl_json_text_size(text), vector, error);
-            if (status < 0) {
-                fl_error_prefix(error, "row %zu of %s", i, path);
-            }
-        }
-        if (status == 0 && *width == dimensions) {
-            compare(vector, then, dimensions, text, t);
+        status = embed(cli->model, fl_json_text(text), fl_json_text_size(text), now, error);
+        if (status < 0) {
+            fl_error_prefix(error, "row %zu of %s", i, path);
+        } else {
+            compare(now, then, dimensions, text, t);
         }
     }
-    fl_free(vector);
+    fl_free(now);
+    fl_free(then);
     return status;
 }
 

@@ -157,6 +157,11 @@ static inline bool fl_engine_chooses(const char *precision) {
     return precision == NULL || strcmp(precision, "auto") == 0 || strcmp(precision, "fast") == 0;
 }
 
+/* Whether model.weights asks for other weights than the files hold. */
+static inline bool fl_engine_rounds(const char *weights) {
+    return weights != NULL && (strcmp(weights, "q8") == 0 || strcmp(weights, "q4") == 0);
+}
+
 /* registry.c: the engines built in, best first; NULL past the end. */
 const fl_engine_ops *fl_engine_at(size_t index);
 const fl_engine_ops *fl_engine_find(const char *name); /* NULL when there is none of that name */

@@ -9,8 +9,8 @@
  * Proof   tests/unit/test_model.c; tests/server/test_start.py. */
 #include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"

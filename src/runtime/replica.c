@@ -41,7 +41,7 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
     own.device              = replica->device;
     own.cores               = replica->cores;
     own.threads             = replica->cores ? replica->threads : options->threads;
-    if (!replica->ops->rounds_weights && own.weights != NULL && own.weights[0] == 'q')
+    if (!replica->ops->rounds_weights && fl_engine_rounds(own.weights))
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "model.weights %s: only the cpu engine keeps weights so; use auto or float "
                        "with the provider %s",

@@ -244,6 +244,11 @@ static inline size_t fl_cpu_segment_row(const fl_engine *e) {
     return e->max_length + 1;
 }
 
+/* Whether a product's panels are float32. */
+static inline bool fl_cpu_is_float(const fl_engine *e, const fl_cpu_form *form) {
+    return e->format == FL_CPU_FP32 && form->groups.bits == 0;
+}
+
 /* Bytes of a panel of k steps; a whole number of cache lines. */
 static inline size_t fl_cpu_panel(const fl_engine *e, const fl_cpu_form *form, size_t k) {
     return form->groups.bits > 0      ? (fl_cpu_groups_bytes(&form->groups, k) + 63) / 64 * 64

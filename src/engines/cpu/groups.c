@@ -95,12 +95,11 @@ typedef struct run_place {
 } run_place;
 
 static run_place place_of(const fl_groups *g, uint8_t *panel, size_t step) {
-    size_t    inside = step % FL_CPU_STRETCH, rows = (g->least ? 2 : 1) * FL_CPU_LANES;
-    size_t    codes = rows * (g->coded ? 1 : 2);
-    run_place at    = {.whole = panel + fl_cpu_groups_bytes(g, step - inside)};
-    at.scales       = at.whole + (g->coded ? rows * sizeof(float) : 0) +
-                inside / g->run * (codes + (size_t)FL_CPU_LANES * g->run * g->bits / 8);
-    at.q = at.scales + codes;
+    size_t    inside = step % FL_CPU_STRETCH, scales = fl_cpu_groups_scales(g);
+    run_place at = {.whole = panel + fl_cpu_groups_bytes(g, step - inside)};
+    at.scales    = at.whole + fl_cpu_groups_floats(g) +
+                inside / g->run * (scales + fl_cpu_groups_values(g, g->run));
+    at.q = at.scales + scales;
     return at;
 }
 
@@ -186,7 +185,7 @@ static float nearest(float x) {
     return (x + 0x1.8p23f) - 0x1.8p23f;
 }
 
-/* q of n steps by the scales, from `low` to -low - 1 or, of 8 bits, -low; and the squares that they are off. */
+/* q of n steps by the scales, from `low` to `high`, and the sums of squares that they are off. */
 static void round_to(const float *columns, size_t n, const float *scale, float low, float high,
                      lanes *q, float *error) {
     lanes inverse;

@@ -259,13 +259,23 @@ typedef struct fl_widen {
     float           *out; /* [steps][16] */
 } fl_widen;
 
+/* Of a stretch its floats, of a run its scales and of so many steps their integers. */
+static inline size_t fl_cpu_groups_floats(const fl_groups *g) {
+    return g->coded ? (size_t)(g->least ? 2 : 1) * FL_CPU_LANES * sizeof(float) : 0;
+}
+static inline size_t fl_cpu_groups_scales(const fl_groups *g) {
+    return (size_t)(g->least ? 2 : 1) * FL_CPU_LANES * (g->coded ? 1 : 2);
+}
+static inline size_t fl_cpu_groups_values(const fl_groups *g, size_t steps) {
+    return steps * FL_CPU_LANES * g->bits / 8;
+}
+
 /* Bytes of `steps` steps from a stretch's beginning on. */
 static inline size_t fl_cpu_groups_bytes(const fl_groups *g, size_t steps) {
-    size_t rows      = (g->least ? 2 : 1) * FL_CPU_LANES,
-           stretches = (steps + FL_CPU_STRETCH - 1) / FL_CPU_STRETCH;
+    size_t stretches = (steps + FL_CPU_STRETCH - 1) / FL_CPU_STRETCH;
     size_t runs      = g->run > 0 ? (steps + g->run - 1) / g->run : 0;
-    return stretches * (g->coded ? rows * sizeof(float) : 0) + runs * rows * (g->coded ? 1 : 2) +
-           steps * FL_CPU_LANES * g->bits / 8;
+    return stretches * fl_cpu_groups_floats(g) + runs * fl_cpu_groups_scales(g) +
+           fl_cpu_groups_values(g, steps);
 }
 
 /* x[rows, cols] = f(x) in place; cols a multiple of 16. f(0) must be 0: padding stays zero. */

@@ -246,7 +246,7 @@ static void keep_panel(const source *s, const fl_groups *groups, size_t row, siz
 static void pack_panels(const fl_engine *e, const fl_cpu_form *form, const source *s, size_t panels,
                         size_t k, float *columns, const uint8_t *out) {
     const bool grouped = form->groups.bits > 0;
-    if (e->format == FL_CPU_FP32 && !grouped) {
+    if (fl_cpu_is_float(e, form)) {
         pack_floats(s, panels, k, (float *)(uintptr_t)out);
         return;
     }
@@ -317,7 +317,7 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
 static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
                      float *columns) {
     size_t d = e->desc.head_dim, panels = e->hidden16 / FL_CPU_LANES;
-    if (e->format != FL_CPU_FP32 || layer->out_form.groups.bits > 0) {
+    if (!fl_cpu_is_float(e, &layer->out_form)) {
         source s = {.w     = &slot[FL_LAYER_O_W],
                     .in    = e->desc.heads * d,
                     .rows  = e->desc.hidden,

@@ -104,14 +104,13 @@ static void widen_ref(const fl_widen *z) {
         return;
     }
     const fl_groups *g      = z->groups;
-    const size_t     values = g->least ? 2 : 1, codes = values * FL_CPU_LANES * (g->coded ? 1 : 2);
-    const size_t     wholes = g->coded ? values * FL_CPU_LANES * sizeof(float) : 0;
-    const size_t     bytes  = codes + (size_t)FL_CPU_LANES * g->run * g->bits / 8; /* of a run */
+    const size_t     scales = fl_cpu_groups_scales(g);
+    const size_t     bytes  = scales + fl_cpu_groups_values(g, g->run); /* of a run */
     for (size_t i = 0; i < z->steps * FL_CPU_LANES; i++) {
         size_t         step = i / FL_CPU_LANES, lane = i % FL_CPU_LANES, at = step % FL_CPU_STRETCH;
         const uint8_t *stretch = z->panel + fl_cpu_groups_bytes(g, step - at);
-        const uint8_t *run     = stretch + wholes + at / g->run * bytes;
-        const uint8_t *q       = run + codes + at % g->run * g->bits / 8 * FL_CPU_LANES + lane;
+        const uint8_t *run     = stretch + fl_cpu_groups_floats(g) + at / g->run * bytes;
+        const uint8_t *q       = run + scales + at % g->run * g->bits / 8 * FL_CPU_LANES + lane;
         int            nibble  = step % 2 == 0 ? *q & 15 : *q >> 4;
         int            value   = g->bits == 8 ? (int8_t)*q : g->least ? nibble : nibble - 8;
         float          w       = (float)value * group_value(g, stretch, run, false, lane);

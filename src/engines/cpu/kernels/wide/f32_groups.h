@@ -68,30 +68,30 @@ static void wide_widen(const fl_widen *z) {
         z->groups->half ? widen_16(true, z) : widen_16(false, z);
         return;
     }
-    const fl_groups g  = *z->groups;
-    const size_t codes = FL_CPU_LANES * (g.coded ? 1 : 2), stretch = g.coded ? FL_CPU_LANES * 4 : 0;
-    const vec    factor = vec_set(z->factor);
-    const uint8_t *at   = z->panel;
+    const fl_groups g      = *z->groups;
+    const size_t    scales = fl_cpu_groups_scales(&g), floats = fl_cpu_groups_floats(&g);
+    const vec       factor = vec_set(z->factor);
+    const uint8_t  *at     = z->panel;
     for (size_t left = z->steps, step = 0; left > 0;) {
         size_t steps                   = left < FL_CPU_STRETCH ? left : FL_CPU_STRETCH;
         vec    whole[2][FL_PANEL_VECS] = {0}, scale[FL_PANEL_VECS], low[FL_PANEL_VECS] = {0};
         for (int v = 0; g.coded && v < FL_PANEL_VECS; v++) {
             whole[0][v] = vec_load((const float *)(const void *)at + v * FL_VEC_LANES);
             whole[1][v] =
-                g.least ? vec_load((const float *)(const void *)(at + stretch) + v * FL_VEC_LANES)
-                        : whole[1][v];
+                g.least
+                    ? vec_load((const float *)(const void *)(at + floats / 2) + v * FL_VEC_LANES)
+                    : whole[1][v];
         }
-        at += g.least ? 2 * stretch : stretch;
+        at += floats;
         left -= steps;
         for (size_t run; steps > 0; steps -= run, step += run) {
             float *out = z->out + step * FL_CPU_LANES;
             run        = steps < g.run ? steps : g.run;
             group_values(g.coded, at, whole[0], scale);
-            at += codes;
             if (g.least) {
-                group_values(g.coded, at, whole[1], low);
-                at += codes;
+                group_values(g.coded, at + scales / 2, whole[1], low);
             }
+            at += scales;
             if (g.bits == 4 && g.least) {
                 widen_run(true, true, at, run, scale, low, factor, out);
             } else if (g.bits == 4) {
@@ -101,7 +101,7 @@ static void wide_widen(const fl_widen *z) {
             } else {
                 widen_run(false, false, at, run, scale, low, factor, out);
             }
-            at += run * FL_CPU_LANES * g.bits / 8;
+            at += fl_cpu_groups_values(&g, run);
         }
     }
 }
