@@ -6,10 +6,10 @@
  * Method   A matrix whose file holds bfloat16, halves or blocks (GGUF) keeps them, to the last bit. Where tensors of
  *          one product differ, its groups are those that can hold all of them; where there are none, they are widened.
  *          q8 and q4 round what is not stored in as few bits: 32 steps share a half-precision scale, with q4 that of
- *          several whose squared error is least. stored rounds nothing; auto is stored, but widens when opening a small
- *          model, which lies in the caches and gains nothing by fewer bytes (MiniLM: one query 2.5 ms widened, 3.1 in
- *          groups; 28 layers of Qwen3-0.6B 152 and 69), and 16 bits, which cost a batch of these layers 16 % for half of
- *          the memory, where groups of bytes cost 13 for a quarter.
+ *          several whose squared error is least. stored rounds nothing; auto is stored, but widens when opening
+ *          a small model, which lies in the caches and gains nothing by fewer bytes (MiniLM: one query 2.5 ms widened,
+ *          3.1 in groups; 28 layers of Qwen3-0.6B 152 and 69), and 16 bits, which cost a batch of these layers 16 %
+ *          for half of the memory, where groups of bytes cost 13 for a quarter.
  *          A product widens FL_CPU_STRETCH steps of as many panels as a tile is wide, and multiplies them by all rows
  *          while they are in L1: rows share what widening costs.
  * Bytes    Those of the same weights widened when opening.
