@@ -124,7 +124,8 @@ static const fl_block_row blocks[] = {
 };
 
 const fl_block_row *fl_block_of(fl_dtype dtype) {
-    return dtype < FL_DTYPE_Q4_0 ? NULL : &blocks[dtype - FL_DTYPE_Q4_0];
+    return dtype < FL_DTYPE_Q4_0 || dtype >= FL_DTYPE_PACKED ? NULL
+                                                             : &blocks[dtype - FL_DTYPE_Q4_0];
 }
 
 void fl_block_widen(const fl_block_row *row, const unsigned char *block, float *out) {

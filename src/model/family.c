@@ -152,23 +152,6 @@ static void check_only(fl_json_reader *config, const fl_only *only) {
         fl_family_refuse(config, only->key, text);
 }
 
-/* GPTQ, AWQ, bitsandbytes and their like: the tensors have other names and types, and there is a way out. */
-static void refuse_quantized(fl_json_reader *config) {
-    fl_json_reader how = fl_json_below(config, "quantization_config");
-    bool           old =
-        fl_json_bool(&how, "load_in_8bit", false) || fl_json_bool(&how, "load_in_4bit", false);
-    const char *method =
-        fl_json_string(&how, "quant_method", old ? "bitsandbytes" : "no method it names");
-    fl_json_settle(config, &how);
-    if (config->status == 0 && how.object != NULL)
-        config->status = fl_fail(
-            config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "%s: quantization_config: the weights are quantised by %.60s, which fletch does "
-            "not read. Take the model that they were made from (its card names it as "
-            "base_model), in F32, F16 or BF16, and ask for --precision bf16 or int8.",
-            config->source, method);
-}
-
 static bool has_own(const fl_family *family, const char *key) {
     for (size_t i = 0; i < FL_ONLY_MAX && family->only[i].key != NULL; i++)
         if (strcmp(family->only[i].key, key) == 0)
@@ -182,7 +165,6 @@ static void refuse_switches(const fl_family *family, fl_json_reader *config) {
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
         if (!has_own(family, common[i].key))
             check_only(config, &common[i]);
-    refuse_quantized(config);
     /* only the Hub's code reads these */
     const char *hub[] = {family->rope.fraction, family->rope.stretch};
     for (size_t i = 0; i < sizeof hub / sizeof *hub; i++)

@@ -95,6 +95,8 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
     if (status == 0 && kind != NULL)
         status = fl_model_keep(model, &model->config_class, "a name", error, "%s", kind);
     if (status == 0)
+        status = fl_packed_gather(model, &reader);
+    if (status == 0)
         status = fl_family_describe(family, &model->encoder.desc, &reader, model->own->weights);
     if (status == 0)
         status = fl_task_read(model, *family, &reader, options);
@@ -263,6 +265,7 @@ void fl_model_close(fl_model *model) {
     fl_free(model->folder);
     if (model->own != NULL) {
         fl_task_close(model);
+        fl_packed_free(model);
         fl_safetensors_close(model->own->weights);
         fl_safetensors_close(model->own->peft);
         for (size_t i = 0; i < model->own->kept_count; i++)

@@ -21,31 +21,32 @@ typedef struct fl_model_task {
 } fl_model_task;
 
 struct fl_model_private {
-    fl_safetensors  *weights; /* owned; NULL without weights */
-    fl_model_task    task;
-    fl_adapter      *adapters; /* owned list */
-    const char      *module;   /* a class in modules.json that is a family's own; or NULL */
-    char           **kept;     /* owned strings that the model points to */
-    size_t           kept_count, kept_room;
-    char            *transformer; /* owned: folder of config.json, tokenizer and weights */
-    char            *base;        /* owned: of config.json and the weights: that one, but for
+    fl_safetensors   *weights; /* owned; NULL without weights */
+    fl_model_task     task;
+    fl_adapter       *adapters; /* owned list */
+    fl_packed_matrix *packed;   /* owned list */
+    const char       *module;   /* a class in modules.json that is a family's own; or NULL */
+    char            **kept;     /* owned strings that the model points to */
+    size_t            kept_count, kept_room;
+    char             *transformer; /* owned: folder of config.json, tokenizer and weights */
+    char             *base;        /* owned: of config.json and the weights: that one, but for
                                               an adapter's (peft.c) */
-    fl_safetensors  *peft;        /* owned: its matrices; NULL: there is none */
-    double           peft_alpha;
-    bool             peft_root;             /* alpha is divided by the root of the rank */
-    size_t           peft_taken;            /* tensors of it that matrices took */
-    const char      *tokenizer_config_path; /* kept; NULL: not asked for yet */
-    const fl_tensor *projection;            /* of every token, before pooling; NULL: none */
-    const char      *projection_name;       /* what it is called */
-    bool             has_modules;           /* modules.json is there */
-    bool             bare;                  /* an .onnx file and no config.json */
-    bool             scored;                /* a module has written the scores */
-    bool             classifier; /* scores come from the network's own head, not from modules */
-    bool             fill_mask;  /* the transformer has its vocabulary head */
-    bool             pylate; /* late interaction as PyLate saves it: it does what no module says */
-    bool             masks;  /* a MultiVectorMask is there */
-    char       *queries;     /* owned: folder of the table that queries are looked up in; or NULL */
-    bool        logits;      /* scores are logits of a language model: */
+    fl_safetensors   *peft;        /* owned: its matrices; NULL: there is none */
+    double            peft_alpha;
+    bool              peft_root;             /* alpha is divided by the root of the rank */
+    size_t            peft_taken;            /* tensors of it that matrices took */
+    const char       *tokenizer_config_path; /* kept; NULL: not asked for yet */
+    const fl_tensor  *projection;            /* of every token, before pooling; NULL: none */
+    const char       *projection_name;       /* what it is called */
+    bool              has_modules;           /* modules.json is there */
+    bool              bare;                  /* an .onnx file and no config.json */
+    bool              scored;                /* a module has written the scores */
+    bool              classifier; /* scores come from the network's own head, not from modules */
+    bool              fill_mask;  /* the transformer has its vocabulary head */
+    bool              pylate; /* late interaction as PyLate saves it: it does what no module says */
+    bool              masks;  /* a MultiVectorMask is there */
+    char       *queries; /* owned: folder of the table that queries are looked up in; or NULL */
+    bool        logits;  /* scores are logits of a language model: */
     int64_t     true_token, false_token; /* of these tokens; -1: none */
     const char *prefix[2]; /* of PyLate, before the prompts of queries and documents; NULL: none */
 };
@@ -194,6 +195,11 @@ void fl_task_close(fl_model *model);
 /* own->adapters = scale * left[from left_row on, rank] * right[rank rows from right_row on, columns]. */
 int fl_adapter_add(fl_model *model, const fl_tensor *right, uint64_t right_row,
                    const fl_tensor *left, uint64_t left_row, float scale, fletch_error *error);
+
+/* packed.c: quantised matrices of own->weights under their names, as config.json's quantization_config has them;
+ * EUNSUPPORTED for what is not read, EMODEL for damage. */
+int  fl_packed_gather(fl_model *model, fl_json_reader *config);
+void fl_packed_free(fl_model *model);
 
 /* peft.c: own->base, and what adapter_config.json says where the folder has one. Then as fl_task_adapt, for a matrix
  * whose name ends in ".weight"; then, whether all of the adapter was taken. */

@@ -289,6 +289,17 @@ const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *nam
     return fl_table_find(table_of(file), name);
 }
 
+int fl_safetensors_put(fl_safetensors *file, char *name, const fl_tensor *tensor,
+                       fletch_error *error) {
+    fl_tensor_table *table = file->sharded ? &file->merged : &file->shards[0].table;
+    const fl_tensor *there = fl_table_find(table, name);
+    if (there != NULL)
+        table->tensors[there - table->tensors] = *tensor;
+    else if (fl_table_add(table, name, tensor) < 0)
+        return fl_fail_nomem(error, sizeof *tensor, "the tensor table");
+    return 0;
+}
+
 size_t fl_safetensors_count(const fl_safetensors *file) {
     return table_of(file)->count;
 }

@@ -30,8 +30,11 @@ void fl_safetensors_close(fl_safetensors *file); /* NULL is a no-op */
 
 /* NULL when there is none of that name. Borrowed until close. */
 const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *name);
-size_t           fl_safetensors_count(const fl_safetensors *file);
-const char      *fl_safetensors_name(const fl_safetensors *file, size_t index);
+/* A tensor made of those that are there, under a name that outlives the file; before any is found. ENOMEM. */
+int         fl_safetensors_put(fl_safetensors *file, char *name, const fl_tensor *tensor,
+                               fletch_error *error);
+size_t      fl_safetensors_count(const fl_safetensors *file);
+const char *fl_safetensors_name(const fl_safetensors *file, size_t index);
 /* Path of mapped file `index`; NULL past the last. Borrowed until close. */
 const char *fl_safetensors_path(const fl_safetensors *file, size_t index);
 /* Give the pages of all files back; they come again when they are read. Any thread. */

@@ -36,7 +36,7 @@ static bool holds(const fl_tensor *t, const fl_shape *shape, bool ids) {
                            : fl_dtype_is_real(t->dtype) || t->dtype == FL_DTYPE_I8;
     uint64_t columns = shape->columns == 0 ? 1 : shape->columns, need;
     return fits && !__builtin_mul_overflow(shape->rows, columns, &need) &&
-           need <= UINT64_MAX / sizeof(int64_t) && t->bytes >= fl_dtype_bytes(t->dtype, need);
+           need <= UINT64_MAX / sizeof(int64_t) && fl_tensor_holds(t, need);
 }
 
 static int check_slots(const fl_encoder *encoder, const fl_layer_desc *layer, uint32_t number,

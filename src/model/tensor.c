@@ -2,8 +2,8 @@
 /* tensor.c - turn the elements of a mapped array into float32.
  *
  * Role    Engines call this when they pack weights, modules.c when it loads dense layers.
- * In/Out  I8, little-endian F32, F16 or BF16, or GGUF's blocks, at any alignment (the format promises
- *         none) -> float32.
+ * In/Out  I8, little-endian F32, F16 or BF16, GGUF's blocks (blocks.c), or what packed.c reads, at any alignment
+ *         (the format promises none) -> float32.
  * Method  Integer arithmetic on the bits, without branches, so that the compiler vectorises it
  *         and the result does not depend on the rounding or flush-to-zero mode of the calling
  *         thread. All three conversions are exact: every half and every bfloat16 is a float32.
@@ -28,11 +28,11 @@ const fl_dtype_row fl_dtypes[] = {
     {"I8", FL_DTYPE_I8, 8},
     {"U8", FL_DTYPE_U8, 8},
     {"BOOL", FL_DTYPE_BOOL, 8},
+    {"F8_E4M3", FL_DTYPE_F8, 8},
     {"U64", FL_DTYPE_OTHER, 64},
     {"U32", FL_DTYPE_OTHER, 32},
     {"U16", FL_DTYPE_OTHER, 16},
     {"C64", FL_DTYPE_OTHER, 64},
-    {"F8_E4M3", FL_DTYPE_OTHER, 8},
     {"F8_E5M2", FL_DTYPE_OTHER, 8},
     {"F8_E8M0", FL_DTYPE_OTHER, 8},
     {"F8_E4M3FNUZ", FL_DTYPE_OTHER, 8},
@@ -45,13 +45,22 @@ const fl_dtype_row fl_dtypes[] = {
 
 const char *fl_dtype_name(fl_dtype dtype) {
     const fl_block_row *block = fl_block_of(dtype);
-    return block != NULL ? block->name : dtype < FL_DTYPE_OTHER ? fl_dtypes[dtype].name : "other";
+    return block != NULL              ? block->name
+           : dtype == FL_DTYPE_PACKED ? "packed"
+           : dtype < FL_DTYPE_OTHER   ? fl_dtypes[dtype].name
+                                      : "other";
 }
 
 uint64_t fl_dtype_bytes(fl_dtype dtype, uint64_t count) {
     const fl_block_row *block = fl_block_of(dtype);
     return block != NULL ? count / block->values * block->bytes
                          : count * (fl_dtypes[dtype].bits / 8);
+}
+
+bool fl_tensor_holds(const fl_tensor *tensor, uint64_t count) {
+    return tensor->packed != NULL
+               ? count / tensor->packed->columns <= tensor->packed->rows - tensor->packed_row
+               : tensor->bytes >= fl_dtype_bytes(tensor->dtype, count);
 }
 
 static float float_of_bits(uint32_t bits) {
@@ -78,6 +87,10 @@ static void convert(const fl_tensor *tensor, uint64_t first, uint64_t count, flo
     const fl_block_row  *block = fl_block_of(tensor->dtype);
     if (block != NULL) {
         widen(block, data, first, count, out);
+        return;
+    }
+    if (tensor->packed != NULL) {
+        fl_packed_to_f32(tensor, first, count, out);
         return;
     }
     if (tensor->dtype == FL_DTYPE_F32) {

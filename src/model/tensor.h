@@ -18,6 +18,7 @@ typedef enum fl_dtype {
     FL_DTYPE_I8,
     FL_DTYPE_U8,
     FL_DTYPE_BOOL,
+    FL_DTYPE_F8,    /* e4m3: weights only with scales (packed.c) */
     FL_DTYPE_OTHER, /* known to safetensors, unused here */
     FL_DTYPE_Q4_0,  /* GGUF's: values in blocks that share scales */
     FL_DTYPE_Q4_1,
@@ -27,12 +28,14 @@ typedef enum fl_dtype {
     FL_DTYPE_Q4_K,
     FL_DTYPE_Q5_K,
     FL_DTYPE_Q6_K,
+    FL_DTYPE_PACKED, /* integers or bytes with scales in tensors of their own: fl_packed_matrix */
     FL_DTYPE_END
 } fl_dtype;
 
 enum { FL_RANK_MAX = 8 };
 
 struct fl_adapter;
+struct fl_packed_matrix;
 
 typedef struct fl_tensor {
     const void              *data; /* borrowed from the map; may be unaligned; NULL = absent */
@@ -44,7 +47,43 @@ typedef struct fl_tensor {
     const struct fl_adapter *adapter; /* added to the elements when they are read; NULL: none */
     uint32_t
         turned; /* rows of a head, whose halves lie in turns in the file (llama.cpp's Llama); 0: in order */
+    const struct fl_packed_matrix *packed;     /* what a PACKED matrix is made of */
+    uint64_t                       packed_row; /* of that matrix, row 0 of this */
 } fl_tensor;
+
+/* A matrix as quantisers save it: integers or float8, and in other tensors the scales of runs of a row, so that
+ * w = (q - zero) scale, rounded to the type of the scales, as compressed-tensors, GPTQ and AWQ make it again. */
+typedef enum fl_packed_layout {
+    FL_PACKED_BYTES,  /* [rows, columns] of int8 */
+    FL_PACKED_FLOAT8, /* likewise of float8 (e4m3) */
+    FL_PACKED_ROWS,   /* [rows, columns / per] of words; `per` integers from the lowest bits up */
+    FL_PACKED_STEPS,  /* GPTQ: [columns / per, rows] of words, each of `per` steps of a column */
+    FL_PACKED_AWQ     /* [columns, rows / 8] of words, eight rows' nibbles in AWQ's order */
+} fl_packed_layout;
+typedef struct fl_packed_matrix {
+    struct fl_packed_matrix *next; /* of whoever keeps several */
+    fl_packed_layout         layout;
+    uint32_t                 bits; /* of an integer: 4 or 8 */
+    uint64_t                 rows, columns;
+    uint64_t                 groups, run; /* of a row; columns that share a scale */
+    const unsigned char     *q;           /* borrowed, as all below */
+    const unsigned char     *scales;      /* [rows, groups], or turned [groups, rows] */
+    fl_dtype                 scale_dtype; /* F32, F16 or BF16 */
+    const unsigned char
+        *zeros; /* NULL: there are none. As the scales lie, and `rows` packed as q is */
+    const unsigned char *group_of;   /* int32 [columns]; NULL: column / run */
+    bool                 one_scale;  /* for all rows */
+    uint32_t             zeros_less; /* what a word of zeros is saved less */
+} fl_packed_matrix;
+
+/* A run of at most FL_PACKED_RUN columns of a row. */
+enum { FL_PACKED_RUN = 128 };
+typedef struct fl_packed_part {
+    float    scale;
+    uint16_t scale_bits; /* of a scale in 16 bits */
+    int      zero;
+    int16_t  q[FL_PACKED_RUN]; /* from 0 on, or of BYTES from -128 on */
+} fl_packed_part;
 
 /* A product of low rank that goes on top of a matrix: scale * left[rows, rank] * right[rank, columns]. */
 enum { FL_ADAPTER_RANK_MAX = 256 };
@@ -77,11 +116,14 @@ uint64_t fl_dtype_bytes(fl_dtype dtype, uint64_t count);
 
 /* Weights in fewer bits than float32. In groups: small integers q of which `run` neighbours in a row share a scale, and
  * where there is a least value, that too: scale q + least. Scales are halves; coded, a half of a longer stretch times a
- * byte of each run. In 16 bits each is for itself: a bfloat16, or a half. */
+ * byte of each run. Rounded, they are (q - zero) scale in 16 bits, which the scales have too. In 16 bits each is for
+ * itself. */
 typedef struct fl_groups {
     uint8_t bits; /* 16, 8, or 4: -8 … 7, with a least value 0 … 15; 0: float32 */
-    uint8_t run;  /* 32 or 16; of 16 bits 0 */
-    bool    least, coded, half;
+    uint8_t run;  /* 128, 64, 32 or 16; of 16 bits 0 */
+    bool    least, coded;
+    bool    rounded, zero; /* without a zero q is from -8 or -128 on */
+    bool    half;          /* 16 bits are halves, not bfloat16 */
 } fl_groups;
 
 /* blocks.c: a type of blocks, and a block taken apart. What a type has not is left as it was. */
@@ -100,6 +142,17 @@ typedef struct fl_block_row {
 } fl_block_row;
 const fl_block_row *fl_block_of(fl_dtype dtype); /* NULL: it has no blocks */
 void                fl_block_widen(const fl_block_row *row, const unsigned char *block, float *out);
+
+/* packed.c: columns [column, column + count) of a row, which share a scale; how many of `most` there are. */
+uint64_t fl_packed_read(const fl_tensor *tensor, uint64_t row, uint64_t column, uint64_t most,
+                        fl_packed_part *out);
+/* Elements [first, first + count) as float32. */
+void fl_packed_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out);
+/* How such a matrix stays in few bits; no bits: it does not. */
+fl_groups fl_packed_groups(const fl_packed_matrix *packed);
+
+/* Whether `count` elements are there. */
+bool fl_tensor_holds(const fl_tensor *tensor, uint64_t count);
 
 /* Where row `row` lies in the file. */
 uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row);

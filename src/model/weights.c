@@ -137,7 +137,8 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
     FL_TRY(check(r, name, tensor, rows, &mine));
     *out            = *tensor;
     uint64_t stride = tensor->bytes / rows;
-    out->data       = (const char *)tensor->data + first * stride;
+    out->packed_row = first; /* packed: what it is made of stays one */
+    out->data       = (const char *)tensor->data + (tensor->packed != NULL ? 0 : first * stride);
     out->bytes      = mine.rows * stride;
     out->shape[0]   = mine.rows;
     int status =

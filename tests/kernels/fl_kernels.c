@@ -486,10 +486,10 @@ static bool same_or_nan(const float *a, const float *b, size_t count) {
 }
 
 /* Any bytes: halves are subnormal, infinite and no number, too. */
-static void widen_case(const fl_groups *g, size_t steps, float factor) {
+static void widen_case(const fl_groups *g, size_t steps) {
     size_t   bytes = fl_cpu_groups_bytes(g, steps), count = steps * FL_CPU_LANES;
     uint8_t *panel = (uint8_t *)fresh(bytes / sizeof(float) + 1);
-    float   *ours = fresh(count), *want = fresh(count);
+    float   *ours = random_floats(count), *want = copy_of(ours, count);
     for (size_t i = 0; i < bytes; i++) {
         panel[i] = (uint8_t)(draw() * 1000.0f + 1000.0f);
     }
@@ -499,33 +499,35 @@ static void widen_case(const fl_groups *g, size_t steps, float factor) {
             memcpy(panel + fl_cpu_groups_bytes(g, i) + c * sizeof whole, &whole, sizeof whole);
         }
     }
-    memset(ours, 0, (count + GUARD) * sizeof *ours);
-    memset(want, 0, (count + GUARD) * sizeof *want);
-    fl_widen z = {g, panel, steps, factor, ours};
+    fl_widen z = {g, panel, steps, 0.0883883461f /* 1/√128 */, ours};
     kernels->widen(&z);
     z.out = want;
     fl_cpu_kernels_ref.widen(&z);
     check(same_or_nan(ours, want, count + GUARD), "widen", "bits or guard", steps,
-          g->bits * 100U + g->run, g->least * 2U + g->coded);
+          g->bits * 100U + g->run, g->rounded * 4U + (g->least || g->zero) * 2U + g->coded);
     fl_free(panel), fl_free(ours), fl_free(want);
 }
 
-static void test_widen(void) {
+static void widen_cases(const fl_groups *g) {
     static const size_t steps[] = {16, 32, 48, 112, 128, 144, 160, 256, 384, 400};
-    for (unsigned i = 0; i < 16; i++) {
-        fl_groups g = {
-            .bits = i & 1U ? 4 : 8, .run = i & 2U ? 16 : 32, .least = i & 4U, .coded = i & 8U};
-        for (size_t n = 0; n < sizeof steps / sizeof *steps; n++) {
-            widen_case(&g, steps[n], 1.0f);
-            widen_case(&g, steps[n], 0.0883883461f); /* 1/√128 */
-        }
+    for (size_t n = 0; n < sizeof steps / sizeof *steps; n++) {
+        widen_case(g, steps[n]);
     }
-    for (unsigned half = 0; half < 2; half++) {
-        fl_groups g = {.bits = 16, .half = half};
-        for (size_t n = 0; n < sizeof steps / sizeof *steps; n++) {
-            widen_case(&g, steps[n], 0.0883883461f);
-        }
+}
+
+static void test_widen(void) {
+    for (unsigned i = 0; i < 64; i++) {
+        const bool first = i & 8U, second = i & 16U, rounded = i & 32U;
+        widen_cases(&(fl_groups){.bits    = i & 1U ? 4 : 8,
+                                 .run     = (uint8_t)(16U << (i >> 1 & 3U)),
+                                 .least   = !rounded && first,
+                                 .coded   = !rounded && second,
+                                 .rounded = rounded,
+                                 .zero    = rounded && first,
+                                 .half    = rounded && second});
     }
+    for (unsigned half = 0; half < 2; half++)
+        widen_cases(&(fl_groups){.bits = 16, .half = half});
 }
 
 /* ---- rotate ---------------------------------------------------------------------------------- */

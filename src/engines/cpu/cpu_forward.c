@@ -34,7 +34,8 @@ static float word_scale(const fl_engine *e, int32_t id) {
 static void word_row(const fl_engine *e, uint64_t index, float *row) {
     enum { AT_ONCE = 1024 }; /* elements: whole blocks, where the type has them */
     size_t width = e->desc.embedding;
-    if (!e->batch->scarce || e->word.map == NULL || e->word.adapter != NULL) {
+    if (!e->batch->scarce || e->word.map == NULL || e->word.adapter != NULL ||
+        e->word.packed != NULL) {
         fl_tensor_to_f32(&e->word, index * width, width, row);
         return;
     }

@@ -31,22 +31,24 @@ static fl_groups stored_of(const fl_tensor *w) {
         return (fl_groups){.bits = 16, .half = w->dtype == FL_DTYPE_F16};
     }
     const fl_block_row *row = fl_block_of(w->dtype);
-    return row ? row->groups : (fl_groups){0};
+    return w->packed ? fl_packed_groups(w->packed) : row ? row->groups : (fl_groups){0};
 }
 
 /* Groups that hold both; no bits: there are none. Scales are bytes or halves, numbers of 16 bits are of one type; 4
- * bits without a least value count from -8, with one from 0. */
+ * bits without a least value count from -8, with one from 0. A zero is one of the values. */
 static fl_groups merged(fl_groups a, fl_groups b) {
     if (a.bits == 0 || b.bits == 0 || a.coded != b.coded || a.half != b.half ||
-        (a.bits == 16) != (b.bits == 16)) {
+        a.rounded != b.rounded || (a.bits == 16) != (b.bits == 16)) {
         return (fl_groups){0};
     }
     uint8_t bits = a.bits > b.bits ? a.bits : b.bits;
-    return (fl_groups){.bits  = a.least != b.least ? 8 : bits,
-                       .run   = a.run < b.run ? a.run : b.run,
-                       .least = a.least || b.least,
-                       .coded = a.coded,
-                       .half  = a.half};
+    return (fl_groups){.bits    = a.least != b.least ? 8 : bits,
+                       .run     = a.run < b.run ? a.run : b.run,
+                       .least   = a.least || b.least,
+                       .coded   = a.coded,
+                       .rounded = a.rounded,
+                       .zero    = a.zero || b.zero,
+                       .half    = a.half};
 }
 
 /* The form of a product whose columns come of `count` matrices. `whole`: its steps are those of their rows. */
@@ -106,7 +108,7 @@ static run_place place_of(const fl_groups *g, uint8_t *panel, size_t step) {
 
 /* n values of column `lane`; an even number. */
 static void put_values(const fl_groups *g, uint8_t *q, size_t lane, const int8_t *from, size_t n) {
-    const int centre = g->least ? 0 : 8; /* q from 0 on */
+    const int centre = g->least ? 0 : 8; /* nibbles from 0 on */
     q += lane;
     if (g->bits == 8) {
         for (size_t i = 0; i < n; i++) {
@@ -145,12 +147,51 @@ static void put_scales(const fl_groups *g, const run_place *at, size_t lane, boo
     }
 }
 
-static void keep_halves(const fl_tensor *w, uint64_t first, size_t steps, size_t lane,
-                        uint8_t *panel) {
+static void keep_halves(const fl_groups *g, const fl_tensor *w, uint64_t first, size_t steps,
+                        size_t lane, uint8_t *panel) {
+    (void)g; /* the file's type is the panel's */
     const unsigned char *from = (const unsigned char *)w->data + first * sizeof(uint16_t);
     for (size_t i = 0; i < steps; i++) {
         memcpy(panel + (i * FL_CPU_LANES + lane) * sizeof(uint16_t), from + i * sizeof(uint16_t),
                sizeof(uint16_t));
+    }
+}
+
+/* What was saved with scales and zeros of its own (model/packed.c). Of 16 bits each is one exactly. */
+static void keep_packed(const fl_groups *g, const fl_tensor *w, uint64_t first, size_t steps,
+                        size_t lane, uint8_t *panel) {
+    const uint64_t columns   = w->packed->columns;
+    const bool     is_signed = w->packed->layout == FL_PACKED_BYTES;
+    const int      centre    = is_signed ? 0 : 1 << (w->packed->bits - 1);
+    fl_packed_part part;
+    for (size_t step = 0, run; step < steps; step += run) {
+        uint64_t  row = (first + step) / columns, column = (first + step) % columns;
+        run_place at = place_of(g, panel, step);
+        int8_t    q[FL_PACKED_RUN];
+        run = steps - step < g->run ? steps - step : g->run;
+        fl_packed_read(w, row, column, run, &part);
+        for (size_t i = 0; i < run; i++) {
+            q[i] = (int8_t)(part.q[i] - centre);
+        }
+        put_half(at.scales, lane, part.scale_bits);
+        if (g->zero) {
+            at.scales[FL_CPU_LANES * sizeof(uint16_t) + lane] = (uint8_t)(part.zero - centre);
+        }
+        put_values(g, at.q, lane, q, run);
+    }
+}
+
+/* Widened, and each to 16 bits, which it has in the file or was rounded to. */
+static void keep_exact(const fl_groups *g, const fl_tensor *w, uint64_t first, size_t steps,
+                       size_t lane, uint8_t *panel) {
+    float some[FL_CPU_STRETCH];
+    for (size_t step = 0, n; step < steps; step += n) {
+        n = steps - step < FL_CPU_STRETCH ? steps - step : FL_CPU_STRETCH;
+        fl_tensor_to_f32(w, first + step, n, some);
+        for (size_t i = 0; i < n; i++) {
+            put_half(panel + (step + i) * FL_CPU_LANES * sizeof(uint16_t), lane,
+                     g->half ? fl_half_of(some[i]) : fl_bfloat16_of(some[i]));
+        }
     }
 }
 
@@ -161,7 +202,11 @@ void fl_cpu_keep_column(const fl_groups *g, const fl_tensor *w, uint64_t first, 
     const unsigned char *data = w->data;
     fl_block_parts       parts;
     if (g->bits == 16) {
-        keep_halves(w, first, steps, lane, panel);
+        (w->packed ? keep_exact : keep_halves)(g, w, first, steps, lane, panel);
+        return;
+    }
+    if (w->packed) {
+        keep_packed(g, w, first, steps, lane, panel);
         return;
     }
     for (size_t step = 0, run; step < steps; step += run) {

@@ -239,13 +239,15 @@ typedef struct fl_cpu_narrow {
  *   A stretch:
  *
  *      coded:    16 float scales; with a least value 16 floats that it is multiplied by
- *      per run:  16 scales, halves or coded bytes; with a least value 16 of these as well; then the integers
+ *      per run:  16 scales, halves, bfloat16 (rounded, not half) or coded bytes; with a least value 16 of these as
+ *                well, with a zero 16 bytes; then the integers
  *                   8 bits   k=0: c0 … c15 | k=1: c0 … c15 | …
  *                   4 bits   k=0..1: c0 … c15, the even step in the lower nibble | k=2..3: …
  *
  *   Widened to a float32 panel [steps][16], each operation rounded to float32:
  *
  *      w = (scale q + least) factor       scale and least: a half, or the stretch's float times the run's byte
+ *      w = rounded((q - zero) scale) factor   rounded to the type of the scale; without a zero q is from 0 on
  *      w = number factor                  of 16 bits
  *
  *   and multiplied by the table's gemm: every bit is that of weights widened when the model was opened. */
@@ -264,7 +266,7 @@ static inline size_t fl_cpu_groups_floats(const fl_groups *g) {
     return g->coded ? (size_t)(g->least ? 2 : 1) * FL_CPU_LANES * sizeof(float) : 0;
 }
 static inline size_t fl_cpu_groups_scales(const fl_groups *g) {
-    return (size_t)(g->least ? 2 : 1) * FL_CPU_LANES * (g->coded ? 1 : 2);
+    return ((size_t)(g->least ? 2 : 1) * (g->coded ? 1 : 2) + (g->zero ? 1 : 0)) * FL_CPU_LANES;
 }
 static inline size_t fl_cpu_groups_values(const fl_groups *g, size_t steps) {
     return steps * FL_CPU_LANES * g->bits / 8;

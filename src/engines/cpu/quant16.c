@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "engines/cpu/cpu_engine.h"
 
 enum { LANES = FL_CPU_LANES };
@@ -58,10 +59,7 @@ void fl_cpu_quantize_panel16(const float *columns, size_t k, uint8_t *panel) {
 void fl_cpu_round_panel16(const float *columns, size_t k, uint8_t *panel) {
     for (size_t i = 0; i < k * LANES; i++) {
         size_t   lane = i % LANES, step = i / LANES;
-        uint32_t bits;
-        memcpy(&bits, columns + i, sizeof bits);
-        bits          = isnan(columns[i]) ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1);
-        uint16_t half = (uint16_t)(bits >> 16);
+        uint16_t half = fl_bfloat16_of(columns[i]);
         memcpy(panel + ((step / 2 * LANES + lane) * 2 + step % 2) * sizeof half, &half,
                sizeof half);
     }

@@ -246,13 +246,13 @@ static size_t element(const fl_tensor *tensor, ONNXTensorElementDataType *type) 
     case FL_DTYPE_F32: *type = ONNX_F32; return 4;
     case FL_DTYPE_F16: *type = ONNX_F16; return 2;
     case FL_DTYPE_BF16: *type = ONNX_BF16; return 2;
-    default: *type = ONNX_F32; return fl_block_of(tensor->dtype) != NULL ? sizeof(float) : 0;
+    default: *type = ONNX_F32; return fl_dtype_is_real(tensor->dtype) ? sizeof(float) : 0;
     }
 }
 
 /* What ONNX Runtime has no type for, or what lies in another order, is given as float32. */
 static bool is_foreign(const fl_tensor *tensor) {
-    return tensor->turned > 0 || fl_block_of(tensor->dtype) != NULL;
+    return tensor->turned > 0 || tensor->packed != NULL || fl_block_of(tensor->dtype) != NULL;
 }
 
 /* The weight is there, of a type we compute with, and as large as it must be; else EMODEL. */
@@ -263,7 +263,7 @@ static bool weight_fits(fl_graph *g, const fl_weight *weight) {
     uint64_t                  rows = weight->rows == 0 ? 1 : weight->rows, all, need;
     if (size > 0 && !__builtin_add_overflow(weight->first, rows, &all) &&
         !__builtin_mul_overflow(all, weight->columns, &need) && need <= UINT64_MAX / size &&
-        tensor->bytes >= fl_dtype_bytes(tensor->dtype, need))
+        fl_tensor_holds(tensor, need))
         return g->status == FLETCH_OK;
     fail(g, FLETCH_EMODEL,
          "the %s weights are missing, of a type other than F32, F16 and BF16, or smaller "

@@ -86,7 +86,13 @@ static float group_value(const fl_groups *g, const uint8_t *stretch, const uint8
         return whole * (float)(int8_t)run[at];
     }
     memcpy(&half, run + at * sizeof half, sizeof half);
-    return fl_half_to_f32(half);
+    return g->rounded && !g->half ? widened(run + at * sizeof half) : fl_half_to_f32(half);
+}
+
+/* To the type of the scales. */
+static float rounded(const fl_groups *g, float w) {
+    uint16_t half = g->half ? fl_half_of(w) : fl_bfloat16_of(w);
+    return g->half ? fl_half_to_f32(half) : widened((const uint8_t *)&half);
 }
 
 static void widen_16_ref(const fl_widen *z) {
@@ -113,9 +119,11 @@ static void widen_ref(const fl_widen *z) {
         const uint8_t *q       = run + scales + at % g->run * g->bits / 8 * FL_CPU_LANES + lane;
         int            nibble  = step % 2 == 0 ? *q & 15 : *q >> 4;
         int            value   = g->bits == 8 ? (int8_t)*q : g->least ? nibble : nibble - 8;
-        float          w       = (float)value * group_value(g, stretch, run, false, lane);
-        w                      = g->least ? w + group_value(g, stretch, run, true, lane) : w;
-        z->out[i]              = w * z->factor;
+        value -= g->zero ? (int8_t)run[2 * FL_CPU_LANES + lane] : 0;
+        float w   = (float)value * group_value(g, stretch, run, false, lane);
+        w         = g->least ? w + group_value(g, stretch, run, true, lane) : w;
+        w         = g->rounded ? rounded(g, w) : w;
+        z->out[i] = w * z->factor;
     }
 }
 

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/half.h"
+
 static float moved(const fl_quantize *z, const float *x, size_t i) {
     return z->gain ? x[i] * z->gain[i] : x[i];
 }
@@ -112,17 +114,11 @@ void fl_q16_gemm_ref(const fl_gemm *g) {
     }
 }
 
-static uint16_t rounded(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((isnan(x) ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
-}
-
 void fl_bf16_round_ref(const fl_quantize *z) {
     for (size_t r = 0; r < z->rows; r++) {
         uint16_t *q = (uint16_t *)(void *)((char *)z->q + r * z->q_stride);
         for (size_t i = 0; i < z->n; i++) {
-            q[i] = rounded(z->x[r * z->x_stride + i]);
+            q[i] = fl_bfloat16_of(z->x[r * z->x_stride + i]);
         }
     }
 }
