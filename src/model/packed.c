@@ -96,24 +96,37 @@ static int read_zero(const fl_packed_matrix *p, uint64_t row, uint64_t group) {
     return 1 << (p->bits - 1);
 }
 
+/* `count` integers from place `place` of a word on, the next words `stride` apart. */
+static void read_words(const fl_packed_matrix *p, uint64_t at, uint64_t stride, uint64_t place,
+                       uint64_t count, int16_t *q) {
+    const uint64_t per = 32 / p->bits;
+    for (uint64_t i = 0; i < count; place = 0, at += stride) {
+        const uint32_t word = word_at(p->q, at);
+        for (; place < per && i < count; place++)
+            q[i++] = (int16_t)cut(p, word, place);
+    }
+}
+
 static void read_integers(const fl_packed_matrix *p, uint64_t row, uint64_t column, uint64_t count,
                           int16_t *q) {
-    const uint64_t per = 32 / p->bits, in = row % per;
-    for (uint64_t i = 0, k = column; i < count; i++, k++) {
-        switch (p->layout) {
-        case FL_PACKED_BYTES:
-        case FL_PACKED_FLOAT8: q[i] = (signed char)p->q[row * p->columns + k]; break;
-        case FL_PACKED_ROWS:
-            q[i] =
-                (int16_t)bits_of(p, p->q, row * ((p->columns + per - 1) / per) + k / per, k % per);
-            break;
-        case FL_PACKED_STEPS:
-            q[i] = (int16_t)bits_of(p, p->q, k / per * p->rows + row, k % per);
-            break;
-        case FL_PACKED_AWQ:
-            q[i] = (int16_t)bits_of(p, p->q, (k * p->rows + row) / per, awq_nibble[in]);
-            break;
-        }
+    const uint64_t per = 32 / p->bits, words = (p->columns + per - 1) / per;
+    switch (p->layout) {
+    case FL_PACKED_BYTES:
+    case FL_PACKED_FLOAT8:
+        for (uint64_t i = 0; i < count; i++)
+            q[i] = (signed char)p->q[row * p->columns + column + i];
+        break;
+    case FL_PACKED_ROWS:
+        read_words(p, row * words + column / per, 1, column % per, count, q);
+        break;
+    case FL_PACKED_STEPS:
+        read_words(p, column / per * p->rows + row, p->rows, column % per, count, q);
+        break;
+    case FL_PACKED_AWQ:
+        for (uint64_t i = 0; i < count; i++)
+            q[i] = (int16_t)bits_of(p, p->q, ((column + i) * p->rows + row) / per,
+                                    awq_nibble[row % per]);
+        break;
     }
 }
 
@@ -157,17 +170,23 @@ static float rounded(fl_dtype dtype, float value) {
     return value;
 }
 
+static float value_of(const fl_packed_matrix *p, const fl_packed_part *part, int q) {
+    float exact =
+        p->layout == FL_PACKED_FLOAT8 ? float8((unsigned char)q) : (float)(q - part->zero);
+    return rounded(p->scale_dtype, exact * part->scale);
+}
+
 void fl_packed_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
     const fl_packed_matrix *p = tensor->packed;
     fl_packed_part          part;
+    float                   value[16]; /* of the integers of 4 bits, so that each is rounded once */
     for (uint64_t done = 0, n; done < count; done += n) {
         n = fl_packed_read(tensor, (first + done) / p->columns, (first + done) % p->columns,
                            count - done, &part);
-        for (uint64_t i = 0; i < n; i++) {
-            float q       = p->layout == FL_PACKED_FLOAT8 ? float8((unsigned char)part.q[i])
-                                                          : (float)(part.q[i] - part.zero);
-            out[done + i] = rounded(p->scale_dtype, q * part.scale);
-        }
+        for (int q = 0; p->bits == 4 && q < 16; q++)
+            value[q] = value_of(p, &part, q);
+        for (uint64_t i = 0; i < n; i++)
+            out[done + i] = p->bits == 4 ? value[part.q[i]] : value_of(p, &part, part.q[i]);
     }
 }
 
