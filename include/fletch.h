@@ -791,9 +791,22 @@ FLETCH_API int fletch_model_describe(fletch_model *model, fletch_property_fn fn,
 FLETCH_API const char *fletch_model_file_at(const fletch_model *model, size_t index);
 
 /** 64 hexadecimal digits and a NUL that tell the model's files from any others: SHA-256 over their hashes,
- *  the same wherever the folder lies. Reads every file, so ask once. "" on failure. Since 0.1. */
-FLETCH_API int fletch_model_fingerprint(const fletch_model *model, char out[65],
-                                        fletch_error *error);
+ *  the same wherever the folder lies. Reads every file the first time. "" on failure. Any thread. Since 0.1. */
+FLETCH_API int fletch_model_fingerprint(fletch_model *model, char out[65], fletch_error *error);
+
+/** What decides the bytes of the model's vectors, a call of fn each (non-zero stops): "model" (its fingerprint),
+ *  "numerics" (a number that the library raises when some vector changes its bytes), "dtype", "dimensions", "prompt", "normalize",
+ *  "max_length", "truncate", "pooling", "task", "provider", "precision", "cpu.isa" …; a part that the model has not is
+ *  left out. Strings are borrowed for the call, `origin` is "". Reads every file of the model the first time.
+ *  EINVAL (no engine was opened), EIO, ENOMEM. Any thread. Since 0.1. */
+FLETCH_API int fletch_vector_describe(fletch_model *model, fletch_property_fn fn, void *user,
+                                      fletch_error *error);
+
+/** 64 hexadecimal digits and a NUL over these parts, with those of a call in their place (`options`, NULL: the model's
+ *  own; `dtype` of the rows): equal ids, equal bytes for equal texts. SHA-256 of the lines "name value\n" of
+ *  fletch_vector_describe. "" on failure: as there, and EINVAL for a prompt that the model has not. Since 0.1. */
+FLETCH_API int fletch_vector_id(fletch_model *model, const fletch_embed_options *options,
+                                fletch_dtype dtype, char out[65], fletch_error *error);
 
 /** Properties of this machine and of each execution provider (usable, or why not). Since 0.1. */
 FLETCH_API int fletch_system_describe(const fletch_config *config, fletch_property_fn fn,

@@ -441,13 +441,43 @@ int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user
     return model && fn ? fl_runtime_describe(model, fn, user) : 0;
 }
 
-int fletch_model_fingerprint(const fletch_model *model, char out[65], fletch_error *error) {
+int fletch_model_fingerprint(fletch_model *model, char out[65], fletch_error *error) {
     fl_error_clear(error);
     if (!out)
         return refuse(error, "the place for the fingerprint is NULL");
     out[0] = '\0';
-    return model ? fl_model_fingerprint(model->model->folder, model->model->base, out, error)
-                 : refuse(error, "the model is NULL");
+    return model ? fl_vector_fingerprint(model, out, error) : refuse(error, "the model is NULL");
+}
+
+static int check_described(const fletch_model *model, fletch_error *error) {
+    fl_error_clear(error);
+    if (!model)
+        return refuse(error, "the model is NULL");
+    return model->has_engine ? FLETCH_OK
+                             : refuse(error, "only the tokenizer of this model was opened; use "
+                                             "fletch_open");
+}
+
+int fletch_vector_describe(fletch_model *model, fletch_property_fn fn, void *user,
+                           fletch_error *error) {
+    FL_TRY(check_described(model, error));
+    return fn ? fl_vector_describe(model, fn, user, error)
+              : refuse(error, "fletch_vector_describe: fn is NULL");
+}
+
+int fletch_vector_id(fletch_model *model, const fletch_embed_options *options, fletch_dtype dtype,
+                     char out[65], fletch_error *error) {
+    fletch_embed_options own = FLETCH_EMBED_OPTIONS_INIT;
+    fl_error_clear(error);
+    if (!out)
+        return refuse(error, "the place for the vector id is NULL");
+    out[0] = '\0';
+    FL_TRY(check_described(model, error));
+    FL_TRY(copy_options(&own, sizeof own, options, error));
+    FL_TRY(check_truncate(own.truncate, error));
+    if ((unsigned)dtype > FLETCH_UBINARY)
+        return refuse(error, "fletch_vector_id: dtype is %d", (int)dtype);
+    return fl_vector_id(model, &own, dtype, out, error);
 }
 
 int fletch_system_describe(const fletch_config *config, fletch_property_fn fn, void *user) {

@@ -124,6 +124,38 @@ PyObject *Handle_fingerprint(PyObject *self, PyObject *none) {
     return status < 0 ? fp_raise_fletch(&error) : PyUnicode_FromString(hex);
 }
 
+PyObject *Handle_vector_id(PyObject *self, PyObject *none) {
+    char         hex[65];
+    fletch_error error = {0};
+    int          status;
+    (void)none;
+    if (!fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status =
+        fletch_vector_id(((Handle *)self)->model, NULL, FLETCH_FLOAT32, hex, &error);
+    Py_END_ALLOW_THREADS fp_leave((Handle *)self);
+    return status < 0 ? fp_raise_fletch(&error) : PyUnicode_FromString(hex);
+}
+
+/* {name: (value, "")}. The files have been read where the id was asked for first. */
+PyObject *Handle_vector_parts(PyObject *self, PyObject *none) {
+    fletch_error error = {0};
+    (void)none;
+    if (!fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    PyObject *found = PyDict_New();
+    int       status =
+        found ? fletch_vector_describe(((Handle *)self)->model, on_property, found, &error) : 0;
+    fp_leave((Handle *)self);
+    if (status < 0) {
+        Py_CLEAR(found);
+        return fp_raise_fletch(&error);
+    }
+    return found;
+}
+
 PyObject *Handle_stats(PyObject *self, PyObject *none) {
     fletch_error error    = {0};
     size_t       capacity = 32 * 1024;

@@ -59,6 +59,8 @@ PyObject *Handle_decode(PyObject *self, PyObject *args);
 PyObject *Handle_token_text(PyObject *self, PyObject *id);
 PyObject *Handle_describe(PyObject *self, PyObject *none);
 PyObject *Handle_fingerprint(PyObject *self, PyObject *none);
+PyObject *Handle_vector_id(PyObject *self, PyObject *none);
+PyObject *Handle_vector_parts(PyObject *self, PyObject *none);
 PyObject *Handle_stats(PyObject *self, PyObject *none);
 PyObject *Handle_close(PyObject *self, PyObject *none);
 PyObject *Handle_scores(PyObject *self, PyObject *args);

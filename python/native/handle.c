@@ -162,6 +162,8 @@ static PyMethodDef Handle_methods[] = {
     {"token_text", Handle_token_text, METH_O, NULL},
     {"describe", Handle_describe, METH_NOARGS, NULL},
     {"fingerprint", Handle_fingerprint, METH_NOARGS, NULL},
+    {"vector_id", Handle_vector_id, METH_NOARGS, NULL},
+    {"vector_parts", Handle_vector_parts, METH_NOARGS, NULL},
     {"stats", Handle_stats, METH_NOARGS, NULL},
     {"close", Handle_close, METH_NOARGS, NULL},
     {"scores", Handle_scores, METH_VARARGS, NULL},

@@ -389,6 +389,16 @@ def test_the_module_shows_what_it_has():
     assert set(fletch.__all__) <= set(dir(fletch)) and all(getattr(fletch, name) is not None for name in fletch.__all__)
 
 
+def test_the_vector_id_is_over_its_parts():
+    folder = ROOT / "tests/golden/folders/pooling-cls"
+    with fletch.Model(folder) as model, fletch.Model(folder, config={"model.pooling": "mean"}) as other:
+        parts = model.vector_parts
+        assert parts["model"] == model.fingerprint == other.fingerprint and parts["numerics"]
+        assert parts["dimensions"] == str(model.dimensions) and parts["pooling"] == "cls"
+        lines = "".join(f"{name} {value}\n" for name, value in parts.items())
+        assert model.vector_id == hashlib.sha256(lines.encode()).hexdigest() != other.vector_id
+
+
 def test_weights_of_torch_count_for_the_fingerprint(tmp_path):
     folders = ROOT / "tests/golden/folders/weights-f16", ROOT / "tests/golden/torch_files/zip.bin"
     path = shutil.copytree(folders[0], tmp_path / "model")

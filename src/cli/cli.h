@@ -82,8 +82,8 @@ fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only);
 /* Bring `id` into the cache with a progress bar; its folder to path[capacity]. */
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity);
 
-/* Every described property of the open model on which a vector depends becomes a member of w's object. */
-void fl_cli_put_vector_properties(fletch_model *model, fl_json_w *w);
+/* What decides a vector becomes members of w's object, all but the fingerprint of the model's files. */
+int fl_cli_put_vector_parts(fletch_model *model, fl_json_w *w, fletch_error *error);
 
 /* Value of one described property of the open model into out[capacity]; false when it has none. */
 bool fl_cli_model_property(fletch_model *model, const char *name, char *out, size_t capacity);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_model.c - `fletch model pull | ls | path | verify | rm`: the hub cache from the command line.
+/* cmd_model.c - `fletch model pull | ls | path | verify | id | rm`: the hub cache from the command line.
  *
  * Role    A thin face of the fletch_hub_* calls. What scripts need (a folder, a JSON list) goes to
  *         standard output; progress and remarks to standard error.
@@ -154,11 +154,41 @@ static fl_exit do_rm(fl_cli *cli, const char *id) {
     return FL_EXIT_DONE;
 }
 
+/* The model is opened as it would be used: what a vector is, is decided by the provider, too. */
+static fl_exit do_id(fl_cli *cli, const char *id) {
+    fl_buf       out   = {0};
+    fl_json_w    w     = {.out = &out};
+    fletch_error error = {0};
+    char         hex[65], fingerprint[65];
+    int          status = fletch_config_set(cli->config, "model.id", id, &error);
+    if (status < 0) {
+        return fl_cli_fail(&error, true);
+    }
+    FL_CLI_TRY(fl_cli_open_model(cli, false));
+    status = fletch_vector_id(cli->model, NULL, FLETCH_FLOAT32, hex, &error);
+    if (status == 0 && fl_cli_is(cli, FL_FLAG_FORMAT, "json")) {
+        status = fletch_model_fingerprint(cli->model, fingerprint, &error);
+        fl_json_w_object(&w, NULL);
+        fl_json_w_text(&w, "id", hex);
+        fl_json_w_text(&w, "model", fingerprint);
+        status = status < 0 ? status : fl_cli_put_vector_parts(cli->model, &w, &error);
+        fl_json_w_end(&w);
+    } else {
+        fl_buf_puts(&out, hex);
+    }
+    if (status < 0) {
+        fl_buf_free(&out);
+        return fl_cli_fail(&error, false);
+    }
+    fl_buf_putc(&out, '\n');
+    return fl_cli_print(&out);
+}
+
 static const struct action {
     const char *name;
     fl_exit (*run)(fl_cli *cli, const char *id);
-} actions[] = {
-    {"pull", do_pull}, {"ls", do_ls}, {"path", do_path}, {"verify", do_verify}, {"rm", do_rm}};
+} actions[] = {{"pull", do_pull},     {"ls", do_ls}, {"path", do_path},
+               {"verify", do_verify}, {"id", do_id}, {"rm", do_rm}};
 
 fl_exit fl_cmd_model(fl_cli *cli) {
     const fl_args       *args   = &cli->args;

@@ -4,7 +4,7 @@
  * Role    An index is worth what its vectors are. canary writes a few texts with their vectors, to lie beside the
  *         index; verify embeds the texts again and says whether the bytes are the same, the space is, or neither, and
  *         what of the model and its settings is another.
- * Format  {"canary":1,"fletch":"0.1.0","model":FINGERPRINT,"settings":{NAME:VALUE},"rows":[{"text":T,"vector":[..]}]};
+ * Format  {"canary":1,"fletch":"0.1.0","id":I,"model":F,"settings":{NAME:VALUE},"rows":[{"text":T,"vector":[..]}]};
  *         numbers are the shortest that read back as the same float32.
  * Method  A difference is that of one element, as part of a vector of length 1. Vectors within 1e-5 are of one space:
  *         what another instruction set gives.
@@ -96,14 +96,16 @@ static int put_rows(fl_cli *cli, fl_json_w *w, fletch_error *error) {
 
 static int put_canary(fl_cli *cli, fl_buf *out, fletch_error *error) {
     fl_json_w w = {.out = out};
-    char      fingerprint[65];
+    char      fingerprint[65], id[65];
     FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
+    FL_TRY(fletch_vector_id(cli->model, NULL, FLETCH_FLOAT32, id, error));
     fl_json_w_object(&w, NULL);
     fl_json_w_i64(&w, "canary", FORMAT);
     fl_json_w_text(&w, "fletch", fletch_version());
+    fl_json_w_text(&w, "id", id);
     fl_json_w_text(&w, "model", fingerprint);
     fl_json_w_object(&w, "settings");
-    fl_cli_put_vector_properties(cli->model, &w);
+    FL_TRY(fl_cli_put_vector_parts(cli->model, &w, error));
     fl_json_w_end(&w);
     fl_json_w_array(&w, "rows");
     FL_TRY(put_rows(cli, &w, error));
@@ -263,10 +265,12 @@ static int put_parts(fl_cli *cli, fl_json *root, fl_json_w *w, bool json, fletch
     fl_json_w   w_own = {.out = &own};
     FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
     fl_json_w_object(&w_own, NULL);
-    fl_cli_put_vector_properties(cli->model, &w_own);
+    int status = fl_cli_put_vector_parts(cli->model, &w_own, error);
     fl_json_w_end(&w_own);
-    int status = own.failed ? fl_fail_nomem(error, own.size, "the settings")
+    if (status == 0) {
+        status = own.failed ? fl_fail_nomem(error, own.size, "the settings")
                             : fl_json_take(&here, &own, FILE_MAX, 0, "the settings", error);
+    }
     if (status == 0) {
         put_part(w, json, "model", model, fingerprint);
         FL_JSON_EACH(here, name, value) {

@@ -319,12 +319,13 @@ static const fl_command commands[] = {
      "  fletch decode --skip-special-tokens \"[101, 7592, 2088, 102]\"\n"
      "  fletch tokenize \"hello world\" | fletch decode\n",
      fl_cmd_decode},
-    {FL_CMD_MODEL, true, "model", "pull|ls|path|verify|rm [ID]", "pull|ls|path|verify|rm",
-     "Fetch, list, check and remove models.",
+    {FL_CMD_MODEL, true, "model", "pull|ls|path|verify|id|rm [ID]", "pull|ls|path|verify|id|rm",
+     "Fetch, list, check, identify and remove models.",
      "pull [ID]     fetch a model, and an adapter's base, into the cache; print its folder\n"
      "ls            list the cached models\n"
      "path [ID]     print the folder of a cached model\n"
      "verify [ID]   check every file of a cached model against its hash\n"
+     "id [ID]       print the vector id: equal ids, equal bytes (--format json: its parts)\n"
      "rm ID         remove a model from the cache\n"
      "ID is a hub id, a level (low, medium, high), or ID@REVISION; none means the configured "
      "model.\n"

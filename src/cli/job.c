@@ -104,7 +104,7 @@ static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletc
         const char *given = cli->args.value[choices[i].flag];
         fl_json_w_text(&w, choices[i].name, given != NULL ? given : choices[i].otherwise);
     }
-    fl_cli_put_vector_properties(cli->model, &w);
+    FL_TRY(fl_cli_put_vector_parts(cli->model, &w, error));
     fl_json_w_end(&w);
     fl_json_w_u64(&w, "split_bytes", job->split_bytes);
     fl_json_w_u64(&w, "parts", job->parts);

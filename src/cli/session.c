@@ -200,21 +200,14 @@ bool fl_cli_model_property(fletch_model *model, const char *name, char *out, siz
     return wanted.found;
 }
 
-static int put_vector_property(void *user, const char *name, const char *value,
-                               const char *origin) {
-    static const char *const names[] = {
-        "dimensions", "pooling",  "normalize", "prompt",        "task",    "max_length",
-        "truncate",   "provider", "precision", "cpu.precision", "cpu.isa",
-    };
+static int put_vector_part(void *user, const char *name, const char *value, const char *origin) {
     (void)origin;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            fl_json_w_text(user, names[i], value);
-        }
+    if (strcmp(name, "model") != 0) { /* stands apart */
+        fl_json_w_text(user, name, value);
     }
     return 0;
 }
 
-void fl_cli_put_vector_properties(fletch_model *model, fl_json_w *w) {
-    (void)fletch_model_describe(model, put_vector_property, w);
+int fl_cli_put_vector_parts(fletch_model *model, fl_json_w *w, fletch_error *error) {
+    return fletch_vector_describe(model, put_vector_part, w, error);
 }

@@ -559,6 +559,7 @@ FL_UNCHECKED void fl_runtime_close(fletch_model *m) {
         fl_log_write(fl_config_log(m->config), FL_LOG_ERROR, "%s", error.message);
     fl_requests_free(m);
     fl_feeders_free(m);
+    fl_vector_parts_drop(m);
     fl_free(m->tickets);
     fl_bufpool_close(m->inputs);
     fl_bufpool_close(m->outputs);
@@ -635,6 +636,7 @@ static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
     fl_model_lock(m);
     fl_replicas *old = m->replicas;
     m->replicas      = set;
+    fl_vector_parts_drop(m);
     set_rules(m);
     fl_dispatch(m);
     fl_model_unlock(m);

@@ -39,6 +39,7 @@
 #include "runtime/replica.h"
 #include "runtime/request.h"
 #include "runtime/stats.h"
+#include "runtime/vector_id.h"
 #include "tokenizer/tokenizer.h"
 
 /* A callback that runs now, on whose thread. */
@@ -95,6 +96,7 @@ struct fletch_model {
     uint64_t    seed;    /* of hashes of texts */
     atomic_uint told;    /* bits of fl_path: the debug log has each path once */
     /* under the lock */
+    fl_vector_parts  vector FL_GUARDED; /* what decides their bytes, once it was asked for */
     pthread_mutex_t  lock;
     pthread_cond_t   left; /* a request or a caller left: fl_runtime_close waits for it */
     fl_queue         queue FL_GUARDED;

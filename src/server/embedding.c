@@ -555,6 +555,12 @@ static void compute_headers(fl_job *job, const fletch_outcome *outcome) {
     fl_reply_header(request, "x-inference-time", "%" PRIu64, outcome->forward_ns / ms);
 }
 
+void fl_served_vector_id(const fl_served *served, char out[65]) {
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    options.normalize            = 1;
+    (void)fletch_vector_id(served->model, &options, FLETCH_FLOAT32, out, NULL);
+}
+
 static void common_headers(fl_job *job) {
     size_t cut = 0;
     for (size_t i = 0; i < job->count; i++) {
@@ -565,6 +571,11 @@ static void common_headers(fl_job *job) {
     }
     if (job->served->fingerprint[0] != '\0') {
         fl_reply_header(job->request, "x-fletch-fingerprint", "%s", job->served->fingerprint);
+    }
+    char id[65];
+    if (job->work.kind == FLETCH_KIND_DENSE &&
+        fletch_vector_id(job->served->model, &job->options, job->dtype, id, NULL) == FLETCH_OK) {
+        fl_reply_header(job->request, "x-fletch-vector-id", "%s", id);
     }
 }
 

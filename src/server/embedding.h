@@ -176,6 +176,8 @@ bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64
 void fl_job_put_details(fl_job *job);
 
 /* The text of the model's prompt of this name; NULL when there is none. */
+/* Of embeddings as the routes give them when nothing else is asked for; "" where it cannot be had. */
+void        fl_served_vector_id(const fl_served *served, char out[65]);
 const char *fl_served_prompt(const fl_served *served, fl_span name);
 
 /* The names of the model's prompts: "`query`, `passage`" appended to *out. */

@@ -63,10 +63,10 @@ const fl_schema fl_schemas[] = {
      OBJECT("\"model_id\",\"model_sha\",\"model_dtype\",\"served_model_name\",\"model_type\","
             "\"max_concurrent_requests\",\"max_input_length\",\"max_batch_tokens\",\"max_batch_"
             "requests\",\"max_client_batch_size\",\"auto_truncate\",\"tokenization_workers\","
-            "\"version\",\"dimensions\",\"model_fingerprint\",\"encoder\"",
+            "\"version\",\"dimensions\",\"model_fingerprint\",\"vector_id\",\"encoder\"",
             "\"model_id\":" STRING ",\"model_sha\":" MAYBE ",\"model_dtype\":" STRING
             ",\"max_input_length\":" INTEGER ",\"auto_truncate\":" BOOLEAN
-            ",\"dimensions\":" INTEGER ",\"model_fingerprint\":" MAYBE
+            ",\"dimensions\":" INTEGER ",\"model_fingerprint\":" MAYBE ",\"vector_id\":" MAYBE
             ",\"encoder\":" OBJECT("\"family\",\"switches\",\"task\",\"max_positions\"",
                                    "\"family\":" STRING ",\"switches\":" STRING ",\"task\":" MAYBE
                                    ",\"max_positions\":" INTEGER))},

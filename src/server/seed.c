@@ -54,6 +54,21 @@ int fl_seed_open(fl_server *server, fletch_error *error) {
     return strcmp(path, "none") != 0 ? fl_store_open(&server->store, path, error) : FLETCH_OK;
 }
 
+/* Other last digits are no other space: searching goes on. */
+static int check_vector_id(const fl_server *server, const fl_served *served, fletch_error *error) {
+    char id[65], first[65];
+    fl_served_vector_id(served, id);
+    FL_TRY(fl_store_recall(server->store, "vector_id", id, first, sizeof first, error));
+    if (strcmp(id, first) != 0) {
+        fl_server_log_line(server->log, FL_LEVEL_WARNING,
+                           "store %s was begun under vector id %.12s and goes on under %.12s: the "
+                           "same text may have other bytes than before (another machine, "
+                           "precision, setting or version); `fletch verify` tells how far apart",
+                           fl_server_option(server, "server.store"), first, id);
+    }
+    return FLETCH_OK;
+}
+
 int fl_seed_load(fl_server *server, fletch_error *error) {
     const fl_served *served = fl_server_model(server, NULL, 0);
     char             mark[160];
@@ -64,6 +79,9 @@ int fl_seed_load(fl_server *server, fletch_error *error) {
                    served->fingerprint[0] != '\0' ? served->fingerprint : served->id,
                    served->info.pooling);
     int status = fl_store_load(server->store, served->name, mark, served->info.dimensions, error);
+    if (status == FLETCH_OK) {
+        status = check_vector_id(server, served, error);
+    }
     if (status == FLETCH_OK && fl_store_lasts(server->store)) {
         fl_server_log_line(server->log, FL_LEVEL_INFO, "store %s: %zu items",
                            fl_server_option(server, "server.store"), fl_store_count(server->store));

@@ -243,6 +243,12 @@ static bool recall(sqlite3 *db, const char *name, const char *value, char *out, 
     return sqlite3_finalize(ask) == SQLITE_OK && good;
 }
 
+int fl_store_recall(const fl_store *store, const char *name, const char *value, char *out,
+                    size_t size, fletch_error *error) {
+    return recall(store->writer, name, value, out, size) ? FLETCH_OK
+                                                         : fail_sql(store, store->writer, error);
+}
+
 static int check_model(const fl_store *store, const char *model, const char *fingerprint,
                        fletch_error *error) {
     char columns[24], theirs[3][256];

@@ -55,6 +55,9 @@ int fl_store_open(fl_store **out, const char *path, fletch_error *error);
  * people, `fingerprint` tells it from others. */
 int  fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
                    fletch_error *error);
+/* What the file has had under `name` since it was made, `value` where it has none. EIO. */
+int  fl_store_recall(const fl_store *store, const char *name, const char *value, char *out,
+                     size_t size, fletch_error *error);
 void fl_store_close(fl_store *store); /* writes what waits; NULL is a no-op */
 
 void   fl_store_write(fl_store *store, fl_write *write);

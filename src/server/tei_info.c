@@ -3,7 +3,7 @@
  *
  * Role    clients that size their batches by the server, and probes of existing TEI deployments.
  * In/Out  /info?model=NAME (the first model without it) to TEI's object plus served_model_name,
- *         dimensions, encoder and model_fingerprint, by which a vector store can notice another model.
+ *         dimensions, encoder, model_fingerprint and vector_id, by which a vector store can notice another model.
  * Memory  request memory. Threads: any.
  * Proof   tests/server/test_tei.py. */
 #include <stdio.h>
@@ -53,6 +53,7 @@ static void put_encoder(fl_json_w *w, const fletch_model_info *info) {
 static void put_info(fl_http_request *request, const fl_served *served) {
     const fl_server         *server = request->server;
     const fletch_model_info *info   = &served->info;
+    char      id[65];
     bool      refuses = strcmp(fl_server_option(server, "model.truncate"), "error") == 0;
     bool      hub     = strcmp(info->id, served->id) == 0;
     fl_json_w w       = {.out = &request->reply.body};
@@ -85,6 +86,8 @@ static void put_info(fl_http_request *request, const fl_served *served) {
     fl_json_w_u64(&w, "dimensions", info->dimensions);
     fl_json_w_text(&w, "head", info->head);
     put_text(&w, "model_fingerprint", served->fingerprint);
+    fl_served_vector_id(served, id);
+    put_text(&w, "vector_id", id);
     put_encoder(&w, info);
     fl_json_w_end(&w);
 }

@@ -216,6 +216,14 @@ def test_what_the_answer_says_of_the_model(server):
     info = server.ask("GET", "/info").json()
     assert len(info["model_fingerprint"]) == 64
     assert reply.headers["x-fletch-fingerprint"] == info["model_fingerprint"]
+    told = reply.headers["x-fletch-vector-id"]
+    assert told == info["vector_id"] and len(told) == 64
+    assert post(server, "/embeddings", {"input": ["b", "c"]}).headers["x-fletch-vector-id"] == told
+    others = [post(server, "/embeddings", {"input": "a", "dimensions": 64}).headers["x-fletch-vector-id"]]
+    others += [post(server, "/embeddings", {"input": "a"}, **header).headers["x-fletch-vector-id"]
+               for header in ({"x_fletch_dtype": "int8"}, {"x_fletch_normalize": "false"})]
+    assert len({told, *others}) == 4
+    assert "x-fletch-vector-id" not in post(server, "/tokenize", {"inputs": "a"}).headers
     assert int(reply.headers["x-compute-tokens"]) == 3
     assert info["encoder"] == {"family": "bert", "switches": "", "task": None, "max_positions": 512, "layers": 6,
                                "hidden": 384, "heads": 12, "key_heads": 12, "intermediate": 1536}

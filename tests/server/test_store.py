@@ -309,6 +309,18 @@ def refused(start, tmp_path, *flags):
     return code, server.log()
 
 
+def test_a_store_that_goes_on_under_another_vector_id_says_so(start, tmp_path):
+    path = tmp_path / "s.db"
+    server = start("--server-store", path)
+    told = server.ask("GET", "/info").json()["vector_id"]
+    assert server.ask("POST", "/add", b'{"text": "one"}').status == 200 and server.end() == 0 and "vector id" not in server.log()
+    same = start("--server-store", path)
+    assert same.end() == 0 and "vector id" not in same.log()
+    other = start("--server-store", path, "--cpu-isa", "ref")
+    now = other.ask("GET", "/info").json()["vector_id"]
+    assert other.end() == 0 and f"begun under vector id {told[:12]} and goes on under {now[:12]}" in other.log()
+
+
 def test_vectors_of_another_model_are_refused(start, tmp_path):
     path = tmp_path / "s.db"
     assert start("--server-store", path).end() == 0

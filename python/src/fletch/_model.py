@@ -507,6 +507,19 @@ class Model(Heads):
         return self._fingerprint
 
     @property
+    def vector_id(self) -> str:
+        """64 digits over all that decides the bytes of a vector that encode() gives without arguments: the model's files,
+        pooling, prompt, precision, instruction set, and so on. Equal ids: equal bytes for equal texts."""
+        return self._usable().vector_id()
+
+    @property
+    def vector_parts(self) -> dict[str, str]:
+        """What vector_id is made of, by name."""
+        handle = self._usable()
+        handle.vector_id()  # reads the files, where other threads may go on
+        return {name: value for name, (value, _) in handle.vector_parts().items()}
+
+    @property
     def properties(self) -> dict[str, str]:
         """What the model says of itself: pooling, provider, precision, threads, and so on."""
         return dict(self._facts)

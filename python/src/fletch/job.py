@@ -36,8 +36,6 @@ __all__ = ["JobError", "check", "run"]
 
 _SAMPLE = 4096
 _BATCH = 8192  # rows that are embedded, and make a row group of the result
-_PROPERTIES = ("dimensions", "pooling", "normalize", "prompt", "task", "max_length", "truncate", "provider", "precision",
-               "cpu.precision", "cpu.isa")
 _NUMPY = {"float32": "<f4", "int8": "|i1", "uint8": "|u1", "binary": "|i1", "ubinary": "|u1"}
 
 
@@ -134,9 +132,8 @@ def _dumps(value: Any) -> str:
 
 
 def _describe(inputs: list[_Input], model: Model, options: dict[str, str], split_rows: int) -> bytes:
-    facts = model.properties
-    members = {"job": 1, "fletch": _fletch.version, "model": model.fingerprint,
-               "options": {name: facts[name] for name in _PROPERTIES if name in facts} | options,
+    parts = model.vector_parts
+    members = {"job": 1, "fletch": _fletch.version, "model": parts.pop("model"), "options": parts | options,
                "split_rows": split_rows, "parts": sum(len(one.parts) for one in inputs), "inputs": []}
     lines = []
     for one in inputs:
@@ -272,7 +269,7 @@ def _schema(work: _Work, one: _Input) -> tuple[Any, Any]:
     for field in made:
         if field.name in (one.name for one in passed):
             raise JobError(f'the column "{field.name}" would stand beside one of the result under the same name')
-    facts = {"fletch.version": _fletch.version, "fletch.model": work.model.fingerprint, "fletch.job": work.job}
+    facts = {"fletch.version": _fletch.version, "fletch.model": work.model.fingerprint, "fletch.vector_id": work.model.vector_id, "fletch.job": work.job}
     return passed, pa.schema(passed + made, facts)
 
 
