@@ -795,10 +795,10 @@ FLETCH_API const char *fletch_model_file_at(const fletch_model *model, size_t in
 FLETCH_API int fletch_model_fingerprint(fletch_model *model, char out[65], fletch_error *error);
 
 /** What decides the bytes of the model's vectors, a call of fn each (non-zero stops): "model" (its fingerprint),
- *  "numerics" (a number that the library raises when some vector changes its bytes), "dtype", "dimensions", "prompt", "normalize",
- *  "max_length", "truncate", "pooling", "task", "provider", "precision", "cpu.isa" …; a part that the model has not is
- *  left out. Strings are borrowed for the call, `origin` is "". Reads every file of the model the first time.
- *  EINVAL (no engine was opened), EIO, ENOMEM. Any thread. Since 0.1. */
+ *  "numerics" (a number that the library raises when some vector changes its bytes), "dtype", "dimensions", "prompt",
+ *  "normalize", "max_length", "truncate", "pooling", "task", "provider", "precision", "cpu.isa" …; a part that the model
+ *  has not is left out. Strings are borrowed for the call, `origin` is "". Reads every file of the model the first
+ *  time. EINVAL (no engine was opened), EIO, ENOMEM. Any thread. Since 0.1. */
 FLETCH_API int fletch_vector_describe(fletch_model *model, fletch_property_fn fn, void *user,
                                       fletch_error *error);
 
