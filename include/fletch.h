@@ -796,9 +796,9 @@ FLETCH_API int fletch_model_fingerprint(fletch_model *model, char out[65], fletc
 
 /** What decides the bytes of the model's vectors, a call of fn each (non-zero stops): "model" (its fingerprint),
  *  "numerics" (a number that the library raises when some vector changes its bytes), "dtype", "dimensions", "prompt",
- *  "normalize", "max_length", "truncate", "pooling", "task", "provider", "precision", "cpu.isa" …; a part that the model
- *  has not is left out. Strings are borrowed for the call, `origin` is "". Reads every file of the model the first
- *  time. EINVAL (no engine was opened), EIO, ENOMEM. Any thread. Since 0.1. */
+ *  "normalize", "max_length", "truncate", "pooling", "task", "provider", "precision", "cpu.isa" and so on; a part that
+ *  the model has not is left out. Strings are borrowed for the call, `origin` is "". Reads every file of the model the
+ *  first time. EINVAL (no engine was opened), EIO, ENOMEM. Any thread. Since 0.1. */
 FLETCH_API int fletch_vector_describe(fletch_model *model, fletch_property_fn fn, void *user,
                                       fletch_error *error);
 
@@ -807,6 +807,10 @@ FLETCH_API int fletch_vector_describe(fletch_model *model, fletch_property_fn fn
  *  fletch_vector_describe. "" on failure: as there, and EINVAL for a prompt that the model has not. Since 0.1. */
 FLETCH_API int fletch_vector_id(fletch_model *model, const fletch_embed_options *options,
                                 fletch_dtype dtype, char out[65], fletch_error *error);
+
+/** Text `index` of those that canaries are made of (`fletch canary`): some scripts, code, white space, no text at all,
+ *  one that is longer than most models read. UTF-8, static; NULL past the last. Since 0.1. */
+FLETCH_API const char *fletch_canary_text(size_t index);
 
 /** Properties of this machine and of each execution provider (usable, or why not). Since 0.1. */
 FLETCH_API int fletch_system_describe(const fletch_config *config, fletch_property_fn fn,

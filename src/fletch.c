@@ -14,6 +14,7 @@
 #include "base/number.h"
 #include "model/hub.h"
 #include "results/row_stages.h"
+#include "runtime/canary.h"
 #include "runtime/describe.h"
 #include "runtime/devices.h"
 #include "runtime/embed.h"
@@ -478,6 +479,10 @@ int fletch_vector_id(fletch_model *model, const fletch_embed_options *options, f
     if ((unsigned)dtype > FLETCH_UBINARY)
         return refuse(error, "fletch_vector_id: dtype is %d", (int)dtype);
     return fl_vector_id(model, &own, dtype, out, error);
+}
+
+const char *fletch_canary_text(size_t index) {
+    return fl_canary_text(index);
 }
 
 int fletch_system_describe(const fletch_config *config, fletch_property_fn fn, void *user) {

@@ -124,6 +124,21 @@ PyObject *Handle_fingerprint(PyObject *self, PyObject *none) {
     return status < 0 ? fp_raise_fletch(&error) : PyUnicode_FromString(hex);
 }
 
+/* The library's, as str. */
+PyObject *canary_texts(PyObject *module, PyObject *none) {
+    PyObject   *list = PyList_New(0);
+    const char *text;
+    (void)module, (void)none;
+    for (size_t i = 0; list != NULL && (text = fletch_canary_text(i)) != NULL; i++) {
+        PyObject *item = PyUnicode_FromString(text);
+        if (item == NULL || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
 PyObject *Handle_vector_id(PyObject *self, PyObject *none) {
     char         hex[65];
     fletch_error error = {0};

@@ -26,6 +26,7 @@ static PyMethodDef functions[] = {
     {"fork_child", fork_child, METH_NOARGS, NULL},
     {"set_errors", set_errors, METH_O, NULL},
     {"move_message", move_message, METH_VARARGS, NULL},
+    {"canary_texts", canary_texts, METH_NOARGS, NULL},
     {NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "fletch._fletch",

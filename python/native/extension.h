@@ -59,6 +59,7 @@ PyObject *Handle_decode(PyObject *self, PyObject *args);
 PyObject *Handle_token_text(PyObject *self, PyObject *id);
 PyObject *Handle_describe(PyObject *self, PyObject *none);
 PyObject *Handle_fingerprint(PyObject *self, PyObject *none);
+PyObject *canary_texts(PyObject *module, PyObject *none);
 PyObject *Handle_vector_id(PyObject *self, PyObject *none);
 PyObject *Handle_vector_parts(PyObject *self, PyObject *none);
 PyObject *Handle_stats(PyObject *self, PyObject *none);

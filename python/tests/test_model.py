@@ -399,6 +399,38 @@ def test_the_vector_id_is_over_its_parts():
         assert model.vector_id == hashlib.sha256(lines.encode()).hexdigest() != other.vector_id
 
 
+def test_canaries_of_the_program_and_of_the_package_are_one(tmp_path):
+    path = ROOT / "tests/golden/folders/pooling-cls"
+    with fletch.Model(path) as model, fletch.Model(path, config={"cpu.isa": "ref"}) as other, \
+            fletch.Model(path, config={"model.pooling": "mean"}) as far:
+        canary = model.canary()
+        assert canary == json.loads(subprocess.run([PROGRAM, "canary", "-m", path], capture_output=True, check=True).stdout)
+        kept = tmp_path / "canary.json"
+        kept.write_text(json.dumps(canary))
+        same = model.verify(kept)
+        assert (same.verdict, same.vectors, same.same_bytes, same.largest_difference, same.differs) == ("same bytes", 18, 18, 0, {})
+        near, apart = other.verify(canary), far.verify(canary)
+        assert near.verdict == "same space" and set(near.differs) == {"cpu.isa"} and 0 < near.largest_difference < 1e-5
+        assert apart.verdict == "another space" and apart.differs == {"pooling": ("cls", "mean")} and apart.least_cosine < 0.999
+        assert subprocess.run([PROGRAM, "verify", "--exact", "-m", path, kept], capture_output=True).stdout.startswith(b"same bytes")
+
+
+def test_what_an_index_holds_is_verified():
+    with fletch.Model(ROOT / "tests/golden/folders/pooling-cls") as model:
+        texts = ["a", "b c", ""]
+        rows = model.embed(texts)
+        assert model.verify(texts=texts, vectors=rows.tolist()).verdict == "same bytes"
+        assert model.verify(texts=texts, vectors=rows + np.float32(1e-6)).verdict == "same space"
+        assert model.verify(texts=texts, vectors=rows[::-1]).verdict == "another space"
+        assert model.verify(texts=texts, vectors=rows * np.nan).verdict == "another space"
+        narrow = model.verify(texts=texts, vectors=rows[:, :8])
+        assert narrow.verdict == "another space" and narrow.differs["dimensions"] == ("8", str(model.dimensions))
+        for wrong in ({}, {"texts": texts}, {"texts": texts, "vectors": rows[:2]}, {"texts": texts, "vectors": [["x"]] * 3}, {"canary": {"rows": []}},
+                      {"texts": texts, "vectors": [[1], [1, 2], [3]]}, {"texts": [], "vectors": []}):
+            with pytest.raises(fletch.InvalidArgument):
+                model.verify(**wrong)
+
+
 def test_weights_of_torch_count_for_the_fingerprint(tmp_path):
     folders = ROOT / "tests/golden/folders/weights-f16", ROOT / "tests/golden/torch_files/zip.bin"
     path = shutil.copytree(folders[0], tmp_path / "model")

@@ -20,31 +20,9 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 
-enum { FORMAT = 1, FILE_MAX = 256 << 20, LONG_TEXT = 64 };
+enum { FORMAT = 1, FILE_MAX = 256 << 20 };
 
 static const double one_space = 1e-5;
-
-/* What tokenizers and models take in different ways: scripts, numbers, code, white space, nothing at all. */
-static const char *const texts[] = {
-    "",
-    "a",
-    "A cat sits on the mat.",
-    "THE CAT SAT ON THE MAT!",
-    "How do I get a refund for order #48213, placed on 3 May 2024?",
-    "Der Aufsichtsrat hat die Übernahme für 1,5 Mrd. € genehmigt.",
-    "El niño comió una piña en la montaña.",
-    "Кошка сидит на коврике.",
-    "猫がマットの上に座っている。",
-    "고양이가 매트 위에 앉아 있다.",
-    "القطة تجلس على الحصيرة.",
-    "बिल्ली चटाई पर बैठी है।",
-    "for (int i = 0; i < n; i++) { sum += x[i] * y[i]; }",
-    "https://example.com/a?b=c&d=%20e#f",
-    "  two  spaces,\ta tab,\nand a line ",
-    "👩‍🚀 launched 🚀 at 07:45 ☕️",
-    "naïve café, e\u0301 as two code points",
-};
-enum { TEXTS = sizeof texts / sizeof texts[0] };
 
 static int embed(fletch_model *model, const char *text, size_t size, float *vector,
                  fletch_error *error) {
@@ -70,26 +48,18 @@ static void put_row(fl_json_w *w, const char *text, size_t size, const float *ve
     fl_json_w_end(w);
 }
 
-/* The last text is longer than most models read. */
 static int put_rows(fl_cli *cli, fl_json_w *w, fletch_error *error) {
     const size_t dimensions = fletch_dimensions(cli->model);
     float       *vector     = fl_alloc_array(dimensions, sizeof *vector);
-    fl_buf       text       = {0};
+    const char  *text;
     int status = vector == NULL ? fl_fail_nomem(error, dimensions * sizeof *vector, "a vector") : 0;
-    for (size_t i = 0; status == 0 && i <= TEXTS; i++) {
-        text.size = 0;
-        for (size_t k = 0; i == TEXTS && k < LONG_TEXT; k++) {
-            fl_buf_printf(&text, "%s Sentence %zu. ", texts[2 + k % 4], k);
-        }
-        fl_buf_puts(&text, i < TEXTS ? texts[i] : "");
-        status = text.failed ? fl_fail_nomem(error, text.size, "a text")
-                             : embed(cli->model, text.data, text.size, vector, error);
+    for (size_t i = 0; status == 0 && (text = fletch_canary_text(i)) != NULL; i++) {
+        status = embed(cli->model, text, strlen(text), vector, error);
         if (status == 0) {
-            put_row(w, text.data, text.size, vector, dimensions);
+            put_row(w, text, strlen(text), vector, dimensions);
         }
         status = status == FLETCH_ETOOLONG ? 0 : status; /* model.truncate error: left out */
     }
-    fl_buf_free(&text);
     fl_free(vector);
     return status;
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ._arrow import ArrowRows
 from ._fletch import version as __version__
 from ._heads import Sparse
+from ._canary import Verdict
 from ._model import Embeddings, Model, Tokens, shared
 from .errors import (Busy, Cancelled, ChecksumError, ConfigError, DeadlineExceeded, Denied, Error, ForkError,
                      InputOutputError, InvalidArgument, ModelError, NetworkError, NotFound, OutOfMemory, ProviderError,
@@ -25,7 +26,7 @@ __all__ = [
     "ArrowRows", "Busy", "Cancelled", "ChecksumError", "ConfigError", "CrossEncoder", "DeadlineExceeded", "Denied",
     "Embeddings", "Error", "ForkError", "InputOutputError", "InvalidArgument", "Model", "ModelError", "MultiVectorEncoder",
     "NetworkError", "NotFound", "OutOfMemory", "ProviderError", "SentenceTransformer", "Sparse", "SparseEncoder",
-    "TextError", "Tokens", "TooLong", "TruncationWarning", "Unsupported", "__version__", "shared"]
+    "TextError", "Tokens", "TooLong", "TruncationWarning", "Unsupported", "Verdict", "__version__", "shared"]
 _LATE = ("CrossEncoder", "MultiVectorEncoder", "SentenceTransformer", "SparseEncoder")
 
 

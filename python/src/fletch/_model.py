@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
@@ -21,8 +21,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _fletch, _hub, _similarity
+from . import _canary, _fletch, _hub, _similarity
 from ._arrow import ArrowRows
+from ._canary import Verdict
 from ._heads import Heads
 from ._inputs import make_texts, positive
 from ._progress import Progress, rows_heard
@@ -518,6 +519,20 @@ class Model(Heads):
         handle = self._usable()
         handle.vector_id()  # reads the files, where other threads may go on
         return {name: value for name, (value, _) in handle.vector_parts().items()}
+
+    def canary(self) -> dict[str, Any]:
+        """A few texts with their vectors, vector_id and its parts, to keep beside an index; json.dump() of it is the file that
+        `fletch canary` writes, and `fletch verify` reads it."""
+        return _canary.make(self)
+
+    def verify(self, canary: Mapping[str, Any] | str | os.PathLike[str] | None = None, *, texts: Sequence[str] | None = None,
+               vectors: ArrayLike | None = None, prompt_name: str | None = None) -> Verdict:
+        """Whether stored vectors are those that this model gives: "same bytes", "same space" (within 1e-5) or "another space".
+
+        canary: what canary() gave, or the path of such a file; then Verdict.differs says which parts of the id are others.
+        texts, vectors: or what an index holds of any kind, a sample of it; prompt_name: as they were embedded with.
+        """
+        return _canary.verify(self, canary, texts, vectors, prompt_name)
 
     @property
     def properties(self) -> dict[str, str]:
