@@ -249,7 +249,10 @@ def test_no_request_is_understood_differently(server, peer):
 
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
         found = list(pool.map(compare, range(COUNT)))
-    different = [(seed, framing(seed), ours, theirs) for seed, ours, theirs in found if differ(ours, theirs)]
+    different = [one for one in found if differ(*one[1:])]
+    for _ in range(4):  # a proxy that waited for its turn longer than its timeouts refuses what it would understand: alone it need not
+        different = [one for one in map(compare, (seed for seed, *_ in different)) if differ(*one[1:])]
+    different = [(seed, framing(seed), ours, theirs) for seed, ours, theirs in different]
     assert not different, (name, len(different), different[:5])
     both = sum(len(ours) > 1 and len(theirs) > 1 for _, ours, theirs in found)
     assert both > COUNT / 3, "enough of them are requests"
