@@ -101,6 +101,10 @@ typedef struct fl_block_row {
 const fl_block_row *fl_block_of(fl_dtype dtype); /* NULL: it has no blocks */
 void                fl_block_widen(const fl_block_row *row, const unsigned char *block, float *out);
 
+/* quantize.c: whole blocks of finite values as F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1, with the gguf package's
+ * bytes. */
+void fl_tensor_from_f32(fl_dtype dtype, const float *values, uint64_t count, unsigned char *out);
+
 /* Where row `row` lies in the file. */
 uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row);
 
