@@ -234,6 +234,7 @@ _fletch() {
     model:--revision) return ;;
     model:--format) COMPREPLY=($(compgen -W "text json" -- "$word")); return ;;
     model:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
+    model:--type) return ;;
     model:--config) compopt -o default 2>/dev/null; return ;;
     model:--app-config) compopt -o default 2>/dev/null; return ;;
     model:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
@@ -431,7 +432,7 @@ _fletch() {
     search) flags="--host --port --unix-socket --api-key-file --format --prompt-name --top-k --filter --config --app-config --quiet --verbose --help $options" words="" ;;
     tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --app-config --preset --quiet --verbose --help $options" words="" ;;
-    model) flags="--model --revision --offline --format --progress --config --app-config --preset --quiet --verbose --help $options" words="pull ls path verify id rm" ;;
+    model) flags="--model --revision --offline --format --progress --type --force --config --app-config --preset --quiet --verbose --help $options" words="pull ls path verify id rm convert" ;;
     canary) flags="--model --revision --offline --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     verify) flags="--model --revision --offline --exact --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     config) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --show-origin --config --app-config --preset --quiet --verbose --help $options" words="get" ;;

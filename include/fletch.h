@@ -816,10 +816,24 @@ FLETCH_API const char *fletch_canary_text(size_t index);
 FLETCH_API int fletch_system_describe(const fletch_config *config, fletch_property_fn fn,
                                       void *user);
 
-/* ---- The hub cache ---------------------------------------------------------------------------- */
-
-/** Progress of a download. Called from the calling thread; return non-zero to cancel. */
+/** Progress of a download or of a file that is written, in bytes. Called from the calling thread; return
+ *  non-zero to cancel. */
 typedef int (*fletch_progress_fn)(void *user, const char *file, uint64_t done, uint64_t total);
+
+/* ---- Conversion ------------------------------------------------------------------------------- */
+
+/** Write a model, opened by `folder_or_id` and `config` (NULL: defaults) as fletch_open does, to `path` as one GGUF
+ *  file, which llama.cpp reads too. `type` is that of the matrices: "F32", "F16", "BF16", "Q8_0" (NULL), "Q5_1",
+ *  "Q5_0", "Q4_1" or "Q4_0", rounded as the gguf package rounds them; vectors stay float32. The same model gives
+ *  the same bytes. A file at `path` is replaced when all is written, and stays as it is after a failure.
+ *  FLETCH_EINVAL: no such type. FLETCH_EUNSUPPORTED: the model has something that GGUF cannot say, which the message
+ *  names; nothing is written that would be read as another model. FLETCH_ECANCELLED: `progress` (may be NULL; called
+ *  first with 0 when the model is open and accepted) gave non-zero. Since 0.1. */
+FLETCH_API int fletch_gguf_write(const fletch_config *config, const char *folder_or_id,
+                                 const char *path, const char *type, fletch_progress_fn progress,
+                                 void *user, fletch_error *error);
+
+/* ---- The hub cache ---------------------------------------------------------------------------- */
 
 /** Bring a model's files, and those of an adapter's base, into the cache and write its snapshot
  *  folder to path[capacity]. Files that are there are kept. `id` may be a level; "id@revision"

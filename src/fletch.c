@@ -18,6 +18,7 @@
 #include "runtime/describe.h"
 #include "runtime/devices.h"
 #include "runtime/embed.h"
+#include "runtime/gguf_write.h"
 #include "runtime/open.h"
 #include "runtime/runtime.h"
 #include "runtime/submit.h"
@@ -115,21 +116,21 @@ int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dt
 }
 
 static int open_model(fletch_model **model, const char *name, const fletch_config *config,
-                      bool tokenizer_only, fletch_error *error) {
+                      fl_depth depth, fletch_error *error) {
     if (!model)
         return refuse(error, "fletch_open: model is NULL");
     fl_error_clear(error);
-    return fl_runtime_open(model, name, config, tokenizer_only, error);
+    return fl_runtime_open(model, name, config, depth, error);
 }
 
 int fletch_open(fletch_model **model, const char *folder_or_id, const fletch_config *config,
                 fletch_error *error) {
-    return open_model(model, folder_or_id, config, false, error);
+    return open_model(model, folder_or_id, config, FL_DEPTH_ENGINE, error);
 }
 
 int fletch_open_tokenizer(fletch_model **model, const char *folder_or_id,
                           const fletch_config *config, fletch_error *error) {
-    return open_model(model, folder_or_id, config, true, error);
+    return open_model(model, folder_or_id, config, FL_DEPTH_TOKENIZER, error);
 }
 
 void fletch_close(fletch_model *model) {
@@ -494,6 +495,16 @@ int fletch_system_describe(const fletch_config *config, fletch_property_fn fn, v
     int stop = fl_system_describe(config ? config : own, fn, user);
     fletch_config_free(own);
     return stop;
+}
+
+int fletch_gguf_write(const fletch_config *config, const char *folder_or_id, const char *path,
+                      const char *type, fletch_progress_fn progress, void *user,
+                      fletch_error *error) {
+    fl_error_clear(error);
+    if (!path)
+        return refuse(error, "fletch_gguf_write: path is NULL");
+    return fl_runtime_gguf_write(folder_or_id, config, path, type ? type : "Q8_0", progress, user,
+                                 error);
 }
 
 /* ---- The hub cache: the options of a configuration (or the defaults) for the length of a call ---- */

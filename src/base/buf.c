@@ -117,3 +117,29 @@ void fl_buf_base64(fl_buf *buf, const unsigned char *data, size_t size) {
     }
     fl_buf_putc(buf, '"');
 }
+
+static int sextet(char c) {
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
+}
+
+size_t fl_base64_read(const char *text, size_t size, unsigned char *out) {
+    size_t   bytes = 0;
+    unsigned bits  = 0;
+    if (size % 4 != 0)
+        return SIZE_MAX;
+    size_t end = size - (size > 0 && text[size - 1] == '=') - (size > 1 && text[size - 2] == '=');
+    for (size_t i = 0; i < end; i++) {
+        int six = sextet(text[i]);
+        if (six < 0)
+            return SIZE_MAX;
+        bits = bits << 6 | (unsigned)six;
+        if (i % 4 != 0) /* 8 more bits are whole */
+            out[bytes++] = (unsigned char)(bits >> (6 - 2 * (i % 4)));
+    }
+    return bytes;
+}

@@ -27,5 +27,7 @@ char *fl_buf_take(fl_buf *buf); /* the string, owned by the caller; NULL if fail
 
 /* Bytes as a JSON string of base64. */
 void fl_buf_base64(fl_buf *buf, const unsigned char *data, size_t size);
+/* Base64 with padding into out[3 * size / 4]; how many bytes, or SIZE_MAX. */
+size_t fl_base64_read(const char *text, size_t size, unsigned char *out);
 
 #endif

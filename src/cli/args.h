@@ -110,6 +110,8 @@ typedef enum fl_flag_id {
     FL_FLAG_PARTIAL,
     FL_FLAG_TOP_K,
     FL_FLAG_FILTER,
+    FL_FLAG_TYPE,
+    FL_FLAG_FORCE,
     FL_FLAG_SECONDS,
     FL_FLAG_SHOW_ORIGIN,
     FL_FLAG_QUIET,

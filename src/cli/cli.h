@@ -79,6 +79,9 @@ fletch_config *fl_cli_reread_config(fl_cli *cli, fletch_error *error);
  * may be downloaded. `tokenizer_only` reads no weights. */
 fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only);
 
+/* Fetch the model when it is a hub id that is not in the cache and may be downloaded. What cannot be decided here is
+ * left to the library, whose messages say more. */
+fl_exit fl_cli_fetch_if_missing(fl_cli *cli, const char *id);
 /* Bring `id` into the cache with a progress bar; its folder to path[capacity]. */
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity);
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_model.c - `fletch model pull | ls | path | verify | id | rm`: the hub cache from the command line.
+/* cmd_model.c - `fletch model pull | ls | path | verify | id | rm | convert`.
  *
- * Role    A thin face of the fletch_hub_* calls. What scripts need (a folder, a JSON list) goes to
- *         standard output; progress and remarks to standard error.
- * Proof   tests/cli/test_cli_model.py. */
+ * Role    A thin face of the fletch_hub_* calls and of fletch_gguf_write. What scripts need (a folder, a JSON list)
+ *         goes to standard output; progress and remarks to standard error.
+ * Proof   tests/cli/test_cli_model.py, tests/golden/test_gguf_export.py. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/json_w.h"
 #include "base/number.h"
 #include "cli/cli.h"
+#include "cli/progress.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -184,11 +186,67 @@ static fl_exit do_id(fl_cli *cli, const char *id) {
     return fl_cli_print(&out);
 }
 
+typedef struct convert_view {
+    fl_progress progress;
+    bool        writes; /* the model is open */
+} convert_view;
+
+/* The first signal ends the writing, which removes what there is of the file. */
+static int on_converted(void *user, const char *file, uint64_t done, uint64_t total) {
+    convert_view *view = user;
+    view->writes       = true;
+    fl_progress_update(&view->progress, file, done, done, total);
+    return fl_signals_asked() != 0;
+}
+
+/* Why OUT cannot be written; NULL: it can. */
+static const char *refuse_out(const fl_cli *cli, const char *out) {
+    if (fl_folder_exists(out))
+        return "is a folder; name a file in it, such as model.gguf";
+    if (!fl_path_ends_with(out, ".gguf"))
+        return "does not end in .gguf, by which other programs know the file";
+    if (fl_file_exists(out) && cli->args.value[FL_FLAG_FORCE] == NULL)
+        return "exists already; --force replaces it";
+    return NULL;
+}
+
+static fl_exit do_convert(fl_cli *cli, const char *id) {
+    fletch_error error = {0};
+    convert_view view  = {0};
+    const char  *out   = cli->args.rest_count > 2 ? cli->args.rest[2] : NULL;
+    if (out == NULL)
+        return fl_cli_usage(cli,
+                            "convert needs a model and the file to write: fletch model convert "
+                            "IN OUT.gguf");
+    const char *why = refuse_out(cli, out);
+    if (why != NULL)
+        return fl_cli_usage(cli, "%s %s", out, why);
+    FL_CLI_TRY(fl_cli_fetch_if_missing(cli, id));
+    fl_progress_open(&view.progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false, "B");
+    fl_signals_ask();
+    int status = fletch_gguf_write(cli->config, id, out, cli->args.value[FL_FLAG_TYPE],
+                                   on_converted, &view, &error);
+    fl_progress_clear();
+    if (status < 0 && fl_signals_asked() != 0) {
+        fl_cli_message("interrupted; %s was not written", out);
+        return (fl_exit)(128 + fl_signals_asked());
+    }
+    return status < 0 ? fl_cli_fail(&error, !view.writes) : print_path(cli, id, out);
+}
+
+/* `most` names follow. */
 static const struct action {
     const char *name;
     fl_exit (*run)(fl_cli *cli, const char *id);
-} actions[] = {{"pull", do_pull},     {"ls", do_ls}, {"path", do_path},
-               {"verify", do_verify}, {"id", do_id}, {"rm", do_rm}};
+    unsigned    most;
+    const char *takes;
+} actions[] = {{"pull", do_pull, 1, "one model at a time"},
+               {"ls", do_ls, 0, "no names"},
+               {"path", do_path, 1, "one model at a time"},
+               {"verify", do_verify, 1, "one model at a time"},
+               {"id", do_id, 1, "one model at a time"},
+               {"rm", do_rm, 1, "one model at a time"},
+               {"convert", do_convert, 2, "one model and the file to write"}};
 
 fl_exit fl_cmd_model(fl_cli *cli) {
     const fl_args       *args   = &cli->args;
@@ -211,11 +269,9 @@ fl_exit fl_cmd_model(fl_cli *cli) {
                             args->rest[0], near[0] != '\0' ? "; did you mean " : "", near,
                             near[0] != '\0' ? "?" : "");
     }
-    bool list = action->run == do_ls;
-    if (args->rest_count > (list ? 1u : 2u)) {
-        return fl_cli_usage(cli, "%s takes %s", action->name,
-                            list ? "no names" : "one model at a time");
+    if (args->rest_count > 1 + action->most) {
+        return fl_cli_usage(cli, "%s takes %s", action->name, action->takes);
     }
     return action->run(cli,
-                       args->rest_count == 2 ? args->rest[1] : fletch_config_model(cli->config));
+                       args->rest_count > 1 ? args->rest[1] : fletch_config_model(cli->config));
 }

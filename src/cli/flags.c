@@ -190,6 +190,9 @@ static const fl_flag flags[] = {
      "Write all statistics of the run to FILE as one JSON object."},
     {FL_FLAG_PROGRESS, 0, "--progress", "auto|always|never", NULL, FIELDS | ON(MODEL),
      "Progress on standard error (default: auto, only on a terminal)."},
+    {FL_FLAG_TYPE, 0, "--type", "F32|F16|BF16|Q8_0|Q5_1|Q5_0|Q4_1|Q4_0", NULL, ON(MODEL),
+     "convert: what the matrices become (default: Q8_0)."},
+    {FL_FLAG_FORCE, 0, "--force", NULL, NULL, ON(MODEL), "convert: replace OUT if it exists."},
     {FL_FLAG_SECONDS, 0, "--seconds", "N", NULL, ON(BENCH), "How long to measure (default: 10)."},
     {FL_FLAG_SHOW_ORIGIN, 0, "--show-origin", NULL, NULL, ON(CONFIG),
      "Print where each value came from."},
@@ -319,21 +322,27 @@ static const fl_command commands[] = {
      "  fletch decode --skip-special-tokens \"[101, 7592, 2088, 102]\"\n"
      "  fletch tokenize \"hello world\" | fletch decode\n",
      fl_cmd_decode},
-    {FL_CMD_MODEL, true, "model", "pull|ls|path|verify|id|rm [ID]", "pull|ls|path|verify|id|rm",
-     "Fetch, list, check, identify and remove models.",
+    {FL_CMD_MODEL, true, "model", "pull|ls|path|verify|id|rm|convert [ID] [OUT]",
+     "pull|ls|path|verify|id|rm|convert",
+     "Fetch, list, check, identify, remove and convert models.",
      "pull [ID]     fetch a model, and an adapter's base, into the cache; print its folder\n"
      "ls            list the cached models\n"
      "path [ID]     print the folder of a cached model\n"
      "verify [ID]   check every file of a cached model against its hash\n"
      "id [ID]       print the vector id: equal ids, equal bytes (--format json: its parts)\n"
      "rm ID         remove a model from the cache\n"
+     "convert IN OUT.gguf\n"
+     "              write a model (a hub id, a folder or a GGUF file) as one GGUF file, which\n"
+     "              llama.cpp and Ollama open too; what GGUF cannot say is refused by name\n"
      "ID is a hub id, a level (low, medium, high), or ID@REVISION; none means the configured "
      "model.\n"
      "The cache is the one huggingface_hub uses (HF_HOME, HF_HUB_CACHE).\n",
      "  fletch model pull\n"
      "  fletch model pull sentence-transformers/all-mpnet-base-v2\n"
      "  fletch model ls --format json\n"
-     "  fletch model rm high\n",
+     "  fletch model rm high\n"
+     "  fletch model convert Qwen/Qwen3-Embedding-0.6B qwen3.gguf --type Q8_0\n"
+     "  fletch embed -m qwen3.gguf \"a text\"\n",
      fl_cmd_model},
     {FL_CMD_CANARY, true, "canary", "", NULL,
      "Write a few texts with their vectors, to prove others by.",
@@ -449,6 +458,9 @@ static const struct {
     {"models", "model ls"},
     {"rm", "model rm"},
     {"remove", "model rm"},
+    {"convert", "model convert"},
+    {"quantize", "model convert"},
+    {"quantise", "model convert"},
     {"check", "doctor"},
     {"healthcheck", "health"},
     {"ready", "health"},

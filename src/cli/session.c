@@ -150,12 +150,9 @@ fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity) {
     return status < 0 ? fail_model(id, &error) : FL_EXIT_DONE;
 }
 
-/* Fetch the model when it is a hub id that is not in the cache and may be downloaded. What cannot be
- * decided here is left to fletch_open, whose messages say more. */
-static fl_exit fetch_if_missing(fl_cli *cli) {
+fl_exit fl_cli_fetch_if_missing(fl_cli *cli, const char *id) {
     char         path[4096];
     fletch_error error = {0};
-    const char  *id    = fletch_config_model(cli->config);
     bool         file  = fl_file_exists(id) && fl_path_ends_with(id, ".onnx");
     if (id[0] == '\0' || fl_folder_exists(id) || file || is_true(cli, "model.offline") ||
         !is_true(cli, "model.auto_download") ||
@@ -169,7 +166,7 @@ static fl_exit fetch_if_missing(fl_cli *cli) {
 }
 
 fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only) {
-    FL_CLI_TRY(fetch_if_missing(cli));
+    FL_CLI_TRY(fl_cli_fetch_if_missing(cli, fletch_config_model(cli->config)));
     fletch_error error = {0};
     int status = tokenizer_only ? fletch_open_tokenizer(&cli->model, NULL, cli->config, &error)
                                 : fletch_open(&cli->model, NULL, cli->config, &error);

@@ -101,6 +101,12 @@ typedef struct fl_name {
         }                                                                                          \
     }
 
+/* weights.c: what a name says, and a tensor that it names: "blk.*.attn_q." of layer 7 is "blk.7.attn_q.bias". */
+enum { FL_NAME_BYTES = 256 };
+bool fl_name_is_module(const fl_name *row);
+bool fl_name_is_of_layers(const fl_name *row);
+void fl_name_spell(char out[FL_NAME_BYTES], const fl_name *row, bool bias, uint32_t layer);
+
 /* A layer of the family's ...ForSequenceClassification, after pooling. */
 typedef struct fl_head_layer {
     const char         *name; /* a module, "classifier.", with the family's prefix or without */

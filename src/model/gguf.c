@@ -39,6 +39,13 @@ static const struct {
     {13, FL_DTYPE_Q5_K}, {14, FL_DTYPE_Q6_K}, {30, FL_DTYPE_BF16},
 };
 
+uint32_t fl_gguf_number_of(fl_dtype dtype) {
+    size_t i = 0;
+    while (types[i].dtype != dtype)
+        i++;
+    return types[i].number;
+}
+
 typedef struct cursor {
     const unsigned char *at, *end;
     const char          *source;
@@ -175,6 +182,15 @@ fl_span fl_gguf_next(const unsigned char **at) {
     fl_span text = {(const char *)*at + sizeof size, (size_t)size};
     *at += sizeof size + size;
     return text;
+}
+
+size_t fl_gguf_bytes(const fl_gguf_value *value) {
+    const unsigned char *end = value->data;
+    if (value->type != FL_GGUF_TEXT)
+        return (size_t)value->count * sizes[value->type];
+    for (uint64_t i = 0; i < value->count; i++)
+        fl_gguf_next(&end);
+    return (size_t)(end - value->data);
 }
 
 bool fl_gguf_text(const fl_gguf_value *value, fl_span *out) {

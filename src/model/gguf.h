@@ -59,6 +59,11 @@ bool fl_gguf_real(const fl_gguf_value *value, uint64_t index, double *out);
 bool fl_gguf_flag(const fl_gguf_value *value, bool *out);
 bool fl_gguf_text(const fl_gguf_value *value, fl_span *out);
 
+/* The format's number of a type that is read. */
+uint32_t fl_gguf_number_of(fl_dtype dtype);
+/* How many bytes the items of a value take in the file. */
+size_t fl_gguf_bytes(const fl_gguf_value *value);
+
 /* Walk an array of texts: *at begins as value->data. */
 fl_span fl_gguf_next(const unsigned char **at);
 

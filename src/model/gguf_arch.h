@@ -2,7 +2,8 @@
 /* gguf_arch.h - one architecture of GGUF as data: which of our families it is, where the values of its config.json
  * stand in the metadata, and what llama.cpp calls its tensors.
  *
- * Private to this room: the tables are in families/gguf_*.c, gguf_model.c and gguf_tokenizer.c read by them. */
+ * Private to this room: the tables are in families/gguf_*.c; gguf_model.c and gguf_tokenizer.c read by them,
+ * gguf_export.c and gguf_tell.c write. */
 #ifndef FL_MODEL_GGUF_ARCH_H
 #define FL_MODEL_GGUF_ARCH_H
 
@@ -27,6 +28,7 @@ typedef struct fl_gguf_arch {
     const char   *refusal;               /* why files of this row are refused; NULL: they are not */
     bool turned;  /* rows of queries and keys lie in turns, as llama.cpp's Llama wants them */
     bool shifted; /* to the norms of the file the 1 has been added already (Gemma) */
+    bool dense;   /* llama.cpp knows two matrices after pooling */
 } fl_gguf_arch;
 
 /* Every row, in the order in which they are asked. */
@@ -47,11 +49,26 @@ typedef struct fl_gguf_arch {
 #define FL_NAME(name) extern const fl_gguf_arch fl_gguf_arch_##name;
 FL_GGUF_ARCHS(FL_NAME)
 #undef FL_NAME
+extern const fl_gguf_arch *const fl_gguf_archs[]; /* NULL ends them */
 
-/* tokenizer.ggml.model and what makes it; .model NULL ends them. */
+/* gguf_model.c: the descriptor, of zeros, that the metadata of `file` gives by `arch`; its layers are the caller's. */
+int fl_gguf_describe(fl_encoder_desc *out, const fl_gguf_arch *arch, const fl_gguf *file,
+                     const char *source, fletch_error *error);
+
+/* dense_2.weight and dense_3.weight */
+enum { FL_GGUF_DENSE = 2 };
+extern const char *const fl_gguf_dense[FL_GGUF_DENSE];
+/* pooling_type - 1 is the index. */
+enum { FL_GGUF_POOLINGS = 3 };
+extern const fl_pooling fl_gguf_poolings[FL_GGUF_POOLINGS];
+
+/* tokenizer.ggml.model, the "model" of a tokenizer.json that it stands for, and what makes one of the other; .model
+ * NULL ends them. */
 typedef struct fl_gguf_kind {
-    const char *model;
+    const char *model, *type;
+    bool        byte_fallback; /* with that switch of `type` */
     void (*make)(fl_gguf_maker *m);
+    void (*tell)(fl_gguf_teller *t);
 } fl_gguf_kind;
 extern const fl_gguf_kind fl_gguf_kinds[];
 

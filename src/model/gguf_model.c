@@ -22,7 +22,7 @@
 #include "model/gguf_tokenizer.h"
 #include "model/model_private.h"
 
-enum { KEY_MAX = 128, FL_GGUF_DENSE = 2 };
+enum { KEY_MAX = 128 };
 
 typedef struct reader {
     fl_model           *model;
@@ -47,7 +47,7 @@ static int refuse_key(const reader *r, int status, const char *key, const char *
 }
 
 #define FL_NAME(name) &fl_gguf_arch_##name,
-static const fl_gguf_arch *const archs[] = {FL_GGUF_ARCHS(FL_NAME)};
+const fl_gguf_arch *const fl_gguf_archs[] = {FL_GGUF_ARCHS(FL_NAME) NULL};
 #undef FL_NAME
 
 static int choose_arch(reader *r) {
@@ -56,9 +56,9 @@ static int choose_arch(reader *r) {
     if (!fl_gguf_text(fl_gguf_find(&r->file, "general.architecture"), &name))
         return fl_fail(r->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no general.architecture.",
                        r->path);
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+    for (size_t i = 0; fl_gguf_archs[i] != NULL; i++) {
         const fl_tensor_table *t = &r->file.tensors;
-        r->arch                  = archs[i];
+        r->arch                  = fl_gguf_archs[i];
         if (fl_span_is(name, r->arch->name) &&
             (r->arch->with == NULL || fl_table_find(t, r->arch->with) != NULL) &&
             (r->arch->without == NULL || fl_table_find(t, r->arch->without) == NULL))
@@ -235,17 +235,29 @@ static int describe(const reader *r, const fl_family **family) {
     return check_twins(r, desc);
 }
 
+int fl_gguf_describe(fl_encoder_desc *out, const fl_gguf_arch *arch, const fl_gguf *file,
+                     const char *source, fletch_error *error) {
+    const fl_family *family = NULL;
+    fl_model         model  = {0};
+    reader r      = {.model = &model, .path = source, .file = *file, .arch = arch, .error = error};
+    int    status = describe(&r, &family);
+    *out          = model.encoder.desc;
+    return status;
+}
+
 /* ---- What becomes of the rows ----------------------------------------------------------------- */
 
+const fl_pooling fl_gguf_poolings[FL_GGUF_POOLINGS] = {FL_POOL_MEAN, FL_POOL_CLS,
+                                                       FL_POOL_LAST_TOKEN};
+
 static int read_pooling(const reader *r, const fl_model_options *options) {
-    static const fl_pooling modes[] = {FL_POOL_MEAN, FL_POOL_CLS, FL_POOL_LAST_TOKEN};
-    fl_model               *model   = r->model;
-    const char             *origin  = NULL;
-    const fl_gguf_value    *value   = find(r, "pooling_type");
-    uint64_t                type    = 0;
+    fl_model            *model  = r->model;
+    const char          *origin = NULL;
+    const fl_gguf_value *value  = find(r, "pooling_type");
+    uint64_t             type   = 0;
     if (value != NULL && !fl_gguf_whole(value, 0, &type))
         return refuse_key(r, FLETCH_EMODEL, "pooling_type", "is not a number");
-    if (type > 3)
+    if (type > FL_GGUF_POOLINGS)
         return refuse_key(r, FLETCH_EUNSUPPORTED, "pooling_type",
                           "is that of a reranker; take the model's safetensors");
     if (options->pooling != NULL && options->pooling[0] != '\0')
@@ -256,24 +268,25 @@ static int read_pooling(const reader *r, const fl_model_options *options) {
             "is missing: say how token vectors become one with --pooling mean, cls or "
             "lasttoken");
     FL_TRY(fl_model_keep(model, &origin, "a name", r->error, "%s.pooling_type", r->arch->name));
-    fl_pooling_set(model, modes[type - 1], origin);
+    fl_pooling_set(model, fl_gguf_poolings[type - 1], origin);
     return 0;
 }
 
 /* EmbeddingGemma's two matrices after pooling, in files that have them. */
+const char *const fl_gguf_dense[FL_GGUF_DENSE] = {"dense_2.weight", "dense_3.weight"};
+
 static int read_dense(const reader *r) {
-    static const char *const names[FL_GGUF_DENSE] = {"dense_2.weight", "dense_3.weight"};
-    fl_model                *model                = r->model;
+    fl_model *model = r->model;
     for (size_t i = 0; i < FL_GGUF_DENSE; i++) {
-        const fl_tensor *tensor = fl_safetensors_find(model->own->weights, names[i]);
+        const fl_tensor *tensor = fl_safetensors_find(model->own->weights, fl_gguf_dense[i]);
         fl_stage        *stage  = &model->stages[model->stage_count];
         if (tensor == NULL)
             continue;
         uint64_t out = tensor->rank == 2 && tensor->shape[0] <= UINT32_MAX ? tensor->shape[0] : 0;
         model->stage_count++;
         *stage = (fl_stage){.kind = FL_STAGE_DENSE, .in = model->dimensions, .out = (uint32_t)out};
-        FL_TRY(fl_dense_load(&stage->weight, model->own->weights, r->path, names[i], out, stage->in,
-                             r->error));
+        FL_TRY(fl_dense_load(&stage->weight, model->own->weights, r->path, fl_gguf_dense[i], out,
+                             stage->in, r->error));
         model->dimensions = stage->out;
     }
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_pieces.c - SentencePiece's BPE (Llama 2, Mistral, Gemma): the scores of pieces become a list of merges.
+/* gguf_pieces.c - SentencePiece's BPE (Llama 2, Mistral, Gemma): scores of pieces become a list of merges, and back.
  *
  * As the converters of transformers do it: every way to put a piece together from two others is a merge, the
  * pieces with the highest scores first, of one piece the way whose left part is longest. Tokens that a user
@@ -138,4 +138,66 @@ void fl_gguf_make_pieces(fl_gguf_maker *m) {
     put_merges(m);
     if (m->status == 0)
         fl_json_w_end(&m->w);
+}
+
+/* ---- The other way --------------------------------------------------------------------------- */
+
+/* The two parts of a merge, which may be one text with a space in between. */
+static bool parts_of(fl_json *pair, fl_span *left, fl_span *right) {
+    fl_json *a = fl_json_item(pair, 0), *b = fl_json_item(pair, 1);
+    if (a != NULL && b != NULL) {
+        *left  = (fl_span){fl_json_text(a), fl_json_text_size(a)};
+        *right = (fl_span){fl_json_text(b), fl_json_text_size(b)};
+        return left->data != NULL && right->data != NULL;
+    }
+    const char *text = fl_json_text(pair), *space = text != NULL ? strchr(text, ' ') : NULL;
+    if (space == NULL)
+        return false;
+    *left  = (fl_span){text, (size_t)(space - text)};
+    *right = (fl_span){space + 1, strlen(space + 1)};
+    return true;
+}
+
+/* The earlier a piece can be merged, the higher its score. What is no merge is never asked for it. */
+static void score_tokens(fl_gguf_teller *t) {
+    fl_json *merges = fl_json_get(t->model, "merges"), *vocab = fl_json_get(t->model, "vocab");
+    fl_span  left, right;
+    for (size_t i = fl_json_count(merges); i-- > 0;) {
+        if (!parts_of(fl_json_item(merges, i), &left, &right)) {
+            fl_gguf_untold(t, "model.merges");
+            return;
+        }
+        fl_buf_clear(&t->name);
+        fl_buf_append(&t->name, left.data, left.size);
+        fl_buf_append(&t->name, right.data, right.size);
+        fl_json *id = t->name.failed ? NULL : fl_json_get(vocab, t->name.data);
+        if (fl_json_is_int(id) && fl_json_int64(id) < t->count)
+            t->tokens[fl_json_int64(id)].score = -(double)i;
+    }
+}
+
+static bool has_prefix(fl_json *root) {
+    fl_json *normalizer = fl_json_get(root, "normalizer"),
+            *steps      = fl_json_get(normalizer, "normalizers");
+    const char *scheme =
+        fl_json_text(fl_json_get(fl_json_get(root, "pre_tokenizer"), "prepend_scheme"));
+    for (size_t i = 0; i < fl_json_count(steps); i++)
+        if (fl_gguf_is_step(fl_json_item(steps, i), "Prepend"))
+            return true;
+    return fl_gguf_is_step(normalizer, "Prepend") ||
+           (scheme != NULL && strcmp(scheme, "never") != 0);
+}
+
+void fl_gguf_tell_pieces(fl_gguf_teller *t) {
+    const char *unknown = fl_json_text(fl_json_get(t->model, "unk_token"));
+    for (uint32_t id = 0; id < t->count; id++)
+        if (t->tokens[id].lstrip)
+            fl_gguf_untold(t, "added_tokens");
+    score_tokens(t);
+    fl_gguf_put_text(t->w, FL_GGUF_KEYS "pre", "default", strlen("default"));
+    fl_gguf_tell_tokens(t, NULL);
+    fl_gguf_tell_scores(t);
+    fl_gguf_tell_specials(t, unknown != NULL ? fl_gguf_told_id(t, unknown) : -1);
+    fl_gguf_tell_around(t);
+    fl_gguf_put_flag(t->w, FL_GGUF_KEYS "add_space_prefix", has_prefix(t->root));
 }

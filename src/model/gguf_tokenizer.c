@@ -16,8 +16,6 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-#define FL_GGUF_KEYS "tokenizer.ggml."
-
 enum { TOKENS_MAX = 1 << 22 };
 
 void fl_gguf_refuse(fl_gguf_maker *m, int status, const char *key, const char *why) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_wordpiece.c - tokenizer.ggml.model "bert": BERT's WordPiece.
+/* gguf_wordpiece.c - tokenizer.ggml.model "bert": BERT's WordPiece, both ways.
  *
- * The vocabulary is stored with a mark at the beginning of words instead of "##" inside them; that is undone. Old
- * files do not say whether texts are put into lower case: then a vocabulary without capitals says so, as no text
+ * The vocabulary is stored with a mark at the beginning of words instead of "##" inside them; that is undone, or done.
+ * Old files do not say whether texts are put into lower case: then a vocabulary without capitals says so, as no text
  * in capitals could be found in it. */
 #include <string.h>
 
@@ -71,4 +71,49 @@ void fl_gguf_make_wordpiece(fl_gguf_maker *m) {
     fl_json_w_u64(&m->w, "max_input_chars_per_word", 100);
     fl_gguf_put_vocab(m, name_of);
     fl_json_w_end(&m->w);
+}
+
+/* ---- The other way --------------------------------------------------------------------------- */
+
+static fl_span marked(fl_gguf_teller *t, const fl_gguf_token *token) {
+    if (token->type == FL_TOKEN_CONTROL)
+        return token->text;
+    if (token->text.size >= 2 && memcmp(token->text.data, "##", 2) == 0)
+        return (fl_span){token->text.data + 2, token->text.size - 2};
+    fl_buf_clear(&t->name);
+    fl_buf_puts(&t->name, mark);
+    fl_buf_append(&t->name, token->text.data, token->text.size);
+    return (fl_span){t->name.data, t->name.size};
+}
+
+static void tell_steps(fl_gguf_teller *t) {
+    fl_json *normalizer = fl_json_get(t->root, "normalizer"), *accents;
+    if (!fl_gguf_is_step(normalizer, "BertNormalizer") ||
+        !fl_json_flag(normalizer, "clean_text", true) ||
+        !fl_json_flag(normalizer, "handle_chinese_chars", true))
+        fl_gguf_untold(t, "normalizer");
+    if (!fl_gguf_is_step(fl_json_get(t->root, "pre_tokenizer"), "BertPreTokenizer"))
+        fl_gguf_untold(t, "pre_tokenizer");
+    fl_gguf_put_flag(t->w, FL_GGUF_KEYS "normalizer.lowercase",
+                     fl_json_flag(normalizer, "lowercase", true));
+    if (fl_json_is(accents = fl_json_get(normalizer, "strip_accents"), FL_JSON_BOOL))
+        fl_gguf_put_flag(t->w, FL_GGUF_KEYS "normalizer.strip_accents", fl_json_true(accents));
+}
+
+void fl_gguf_tell_wordpiece(fl_gguf_teller *t) {
+    const char *prefix  = fl_json_text(fl_json_get(t->model, "continuing_subword_prefix")),
+               *unknown = fl_json_text(fl_json_get(t->model, "unk_token"));
+    fl_json *most       = fl_json_get(t->model, "max_input_chars_per_word");
+    if ((prefix != NULL && strcmp(prefix, "##") != 0) ||
+        (most != NULL && fl_json_int64(most) != 100))
+        fl_gguf_untold(t, "model");
+    if (t->specials->first < 0 || t->specials->last < 0)
+        fl_gguf_untold(t, "post_processor");
+    tell_steps(t);
+    fl_gguf_tell_tokens(t, marked);
+    fl_gguf_tell_specials(t, fl_gguf_told_id(t, unknown != NULL ? unknown : "[UNK]"));
+    if (t->status != 0)
+        return;
+    fl_gguf_put_u32(t->w, FL_GGUF_KEYS "cls_token_id", (uint32_t)t->specials->first);
+    fl_gguf_put_u32(t->w, FL_GGUF_KEYS "seperator_token_id", (uint32_t)t->specials->last);
 }

@@ -154,6 +154,10 @@ fl_groups fl_packed_groups(const fl_packed_matrix *packed);
 /* Whether `count` elements are there. */
 bool fl_tensor_holds(const fl_tensor *tensor, uint64_t count);
 
+/* quantize.c: whole blocks of finite values as F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1, with the gguf package's
+ * bytes. */
+void fl_tensor_from_f32(fl_dtype dtype, const float *values, uint64_t count, unsigned char *out);
+
 /* Where row `row` lies in the file. */
 uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row);
 

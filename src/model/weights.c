@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "model/model_private.h"
 
-enum { NAME_MAX_BYTES = 256, MISSING_SHOWN = 4, UNUSED_SHOWN = 16 };
+enum { MISSING_SHOWN = 4, UNUSED_SHOWN = 16 };
 
 /* The state of one resolution. */
 typedef struct resolver {
@@ -33,28 +33,27 @@ typedef struct resolver {
     char             missing_names[360];
 } resolver;
 
-static bool is_module(const fl_name *row) {
+bool fl_name_is_module(const fl_name *row) {
     return row->name[strlen(row->name) - 1] == '.';
 }
 
-static bool is_of_layers(const fl_name *row) {
+bool fl_name_is_of_layers(const fl_name *row) {
     return strpbrk(row->name, "*?") != NULL;
 }
 
-/* "encoder.layer.*.output." -> "encoder.layer.7.output.bias". */
-static void spell(char out[NAME_MAX_BYTES], const fl_name *row, bool bias, uint32_t layer) {
-    const char *star = strpbrk(row->name, "*?"), *last = is_module(row) ? "weight" : "";
+void fl_name_spell(char out[FL_NAME_BYTES], const fl_name *row, bool bias, uint32_t layer) {
+    const char *star = strpbrk(row->name, "*?"), *last = fl_name_is_module(row) ? "weight" : "";
     if (bias)
         last = "bias";
     if (star == NULL)
-        snprintf(out, NAME_MAX_BYTES, "%s%s", row->name, last);
+        snprintf(out, FL_NAME_BYTES, "%s%s", row->name, last);
     else
-        snprintf(out, NAME_MAX_BYTES, "%.*s%u%s%s", (int)(star - row->name), row->name,
+        snprintf(out, FL_NAME_BYTES, "%.*s%u%s%s", (int)(star - row->name), row->name,
                  *star == '*' ? layer : 0, star + 1, last);
 }
 
 static const fl_tensor *find_spelled(const resolver *r, const char *prefix, const char *name) {
-    char prefixed[NAME_MAX_BYTES];
+    char prefixed[FL_NAME_BYTES];
     snprintf(prefixed, sizeof prefixed, "%s%s", prefix, name);
     return fl_safetensors_find(r->model->own->weights, prefixed);
 }
@@ -62,7 +61,7 @@ static const fl_tensor *find_spelled(const resolver *r, const char *prefix, cons
 static const fl_tensor *find_under(const resolver *r, const char *prefix, const char *name) {
     const fl_tensor *tensor = find_spelled(r, prefix, name);
     const char      *norm   = strstr(name, "LayerNorm.");
-    char             old[NAME_MAX_BYTES];
+    char             old[FL_NAME_BYTES];
     if (tensor != NULL || norm == NULL)
         return tensor;
     const char *last = norm + strlen("LayerNorm.");
@@ -119,10 +118,10 @@ static int check(const resolver *r, const char *name, const fl_tensor *tensor, u
 /* One slot from one name. 1: that tensor is there; `out` is the slot's part of its rows. */
 static int take(const resolver *r, const fl_name *row, unsigned part, bool bias, uint32_t number,
                 const fl_layer_desc *layer, fl_tensor *out) {
-    char     name[NAME_MAX_BYTES];
+    char     name[FL_NAME_BYTES];
     fl_shape shape, mine = {0};
     uint64_t rows = 0, first = 0;
-    spell(name, row, bias, number);
+    fl_name_spell(name, row, bias, number);
     const fl_tensor *tensor = find(r, name);
     if (tensor == NULL)
         return 0;
@@ -152,20 +151,20 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
 static int resolve(resolver *r, int slot, uint32_t number, const fl_layer_desc *layer,
                    fl_tensor *out) {
     const char *first = NULL;
-    char        name[NAME_MAX_BYTES];
+    char        name[FL_NAME_BYTES];
     for (size_t i = 0; i < FL_NAMES_MAX && r->names[i].name != NULL; i++) {
         const fl_name *row = &r->names[i];
-        if (is_of_layers(row) != (layer != NULL))
+        if (fl_name_is_of_layers(row) != (layer != NULL))
             continue;
         for (unsigned part = 0; part < row->count; part++) {
-            bool bias = is_module(row) && row->slot[part] + 1 == slot;
+            bool bias = fl_name_is_module(row) && row->slot[part] + 1 == slot;
             if (row->slot[part] != slot && !bias)
                 continue;
             int status = take(r, row, part, bias, number, layer, out);
             if (status != 0)
                 return status < 0 ? status : 0;
             if (first == NULL)
-                spell(name, row, bias, number);
+                fl_name_spell(name, row, bias, number);
             first = name;
         }
     }
@@ -179,7 +178,7 @@ static const char *find_prefix(const resolver *r) {
         for (size_t k = 0; k < FL_NAMES_MAX && r->names[k].name != NULL; k++) {
             const fl_name *row    = &r->names[k];
             const char    *prefix = r->family->prefixes[i];
-            if (!is_of_layers(row) && row->slot[0] == FL_SLOT_WORD &&
+            if (!fl_name_is_of_layers(row) && row->slot[0] == FL_SLOT_WORD &&
                 find_under(r, prefix, row->name) != NULL)
                 return prefix;
         }
@@ -263,7 +262,8 @@ static int check_mlm(const resolver *r) {
     const fl_encoder_desc *d   = &r->model->encoder.desc;
     bool                   has = false;
     for (size_t i = 0; i < FL_NAMES_MAX && r->names[i].name != NULL; i++)
-        has = has || (r->names[i].slot[0] == FL_SLOT_MLM_BIAS && !is_of_layers(&r->names[i]));
+        has =
+            has || (r->names[i].slot[0] == FL_SLOT_MLM_BIAS && !fl_name_is_of_layers(&r->names[i]));
     if (d->mlm && has && d->embedding > d->hidden)
         return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a vocabulary head that is wider (%u) than the layers (%u) is not "
@@ -284,9 +284,9 @@ static int check_projection(const resolver *r) {
     const fl_encoder_desc *d = &r->model->encoder.desc;
     for (size_t i = 0; d->embedding == d->hidden && i < FL_NAMES_MAX && r->names[i].name != NULL;
          i++) {
-        char name[NAME_MAX_BYTES];
-        spell(name, &r->names[i], false, 0);
-        if (!is_of_layers(&r->names[i]) && r->names[i].slot[0] == FL_SLOT_PROJECT_W &&
+        char name[FL_NAME_BYTES];
+        fl_name_spell(name, &r->names[i], false, 0);
+        if (!fl_name_is_of_layers(&r->names[i]) && r->names[i].slot[0] == FL_SLOT_PROJECT_W &&
             find(r, name) != NULL)
             return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                            "%s: embeddings as wide as the layers (%u) with a projection (%s) are "

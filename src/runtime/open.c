@@ -244,8 +244,7 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     return fl_results_open(&m->results, model, m->tokenizer, m->config, error);
 }
 
-static int open_folder(fletch_model *m, const char *name, bool tokenizer_only,
-                       fletch_error *error) {
+static int open_folder(fletch_model *m, const char *name, fl_depth depth, fletch_error *error) {
     char           path[4096];
     bool           file = fl_onnx_path(name, path, sizeof path);
     fl_hub_options hub  = {
@@ -259,7 +258,7 @@ static int open_folder(fletch_model *m, const char *name, bool tokenizer_only,
         FL_TRY(
             fl_hub_resolve(name, &hub, NULL, NULL, path, sizeof path, m->id, m->revision, error));
     const char      *pooling = fl_config_text(m->config, FL_KEY_MODEL_POOLING);
-    fl_model_options options = {.without_weights = tokenizer_only,
+    fl_model_options options = {.without_weights = depth == FL_DEPTH_TOKENIZER,
                                 .pooling         = strcmp(pooling, "auto") == 0 ? "" : pooling,
                                 .task            = fl_config_text(m->config, FL_KEY_MODEL_TASK),
                                 .hub             = &hub,
@@ -454,13 +453,15 @@ FL_UNCHECKED static int open_engines(fletch_model *m, fletch_error *error) {
     return fl_keeper_start(m, error);
 }
 
-static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fletch_error *error) {
-    FL_TRY(open_folder(m, name, tokenizer_only, error));
+static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_error *error) {
+    FL_TRY(open_folder(m, name, depth, error));
     FL_TRY(open_tokenizer(m, error));
     resolve_truncation(m);
-    if (tokenizer_only)
+    if (depth == FL_DEPTH_TOKENIZER)
         return FLETCH_OK;
     FL_TRY(check_vocabulary(m, error));
+    if (depth == FL_DEPTH_WEIGHTS)
+        return FLETCH_OK;
     FL_TRY(resolve_prompt(m, error));
     FL_TRY(resolve_lengths(m, error));
     FL_TRY(resolve_output(m, error));
@@ -473,8 +474,8 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
     return open_engines(m, error);
 }
 
-int fl_runtime_open(fletch_model **out, const char *name, const fl_config *config,
-                    bool tokenizer_only, fletch_error *error) {
+int fl_runtime_open(fletch_model **out, const char *name, const fl_config *config, fl_depth depth,
+                    fletch_error *error) {
     *out            = NULL;
     fletch_model *m = fl_alloc_zero(1, sizeof *m);
     if (!m)
@@ -491,7 +492,7 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
     }
     int status = fl_config_check_together(m->config, error);
     if (status == FLETCH_OK)
-        status = open_parts(m, name ? name : fletch_config_model(m->config), tokenizer_only, error);
+        status = open_parts(m, name ? name : fletch_config_model(m->config), depth, error);
     if (status < 0) {
         fl_runtime_close(m);
         return status;

@@ -9,8 +9,11 @@
 #include "fletch.h"
 #include "runtime/locked.h"
 
-int  fl_runtime_open(fletch_model **out, const char *name, const fl_config *config,
-                     bool tokenizer_only, fletch_error *error);
+/* How much of a model is opened: its tokenizer, lengths and prompts; its weights too; all that makes vectors. */
+typedef enum fl_depth { FL_DEPTH_TOKENIZER, FL_DEPTH_WEIGHTS, FL_DEPTH_ENGINE } fl_depth;
+
+int  fl_runtime_open(fletch_model **out, const char *name, const fl_config *config, fl_depth depth,
+                     fletch_error *error);
 void fl_runtime_close(fletch_model *model);
 int  fl_runtime_reopen(fletch_model *model, const fl_config *config, fletch_error *error);
 int  fl_runtime_warm(fletch_model *model, fletch_error *error);

@@ -17,6 +17,7 @@
  * Proof    tests/golden/test_unigram.py: every code point, alone and between others. */
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -72,36 +73,6 @@ static size_t find(const charsmap *map, const char *text, size_t size, bool *goe
 }
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
-
-static int sextet(char c) {
-    return c >= 'A' && c <= 'Z'   ? c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26
-           : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '+'             ? 62
-           : c == '/'             ? 63
-                                  : -1;
-}
-
-/* Base64 with padding into out[3 * size / 4]; how many bytes, or SIZE_MAX. */
-static size_t decode_base64(const char *text, size_t size, uint8_t *out) {
-    size_t   bytes = 0;
-    uint32_t bits  = 0;
-    if (size % 4 != 0) {
-        return SIZE_MAX;
-    }
-    size_t end = size - (size > 0 && text[size - 1] == '=') - (size > 1 && text[size - 2] == '=');
-    for (size_t i = 0; i < end; i++) {
-        int six = sextet(text[i]);
-        if (six < 0) {
-            return SIZE_MAX;
-        }
-        bits = bits << 6 | (uint32_t)six;
-        if (i % 4 != 0) { /* 8 more bits are whole */
-            out[bytes++] = (uint8_t)(bits >> (6 - 2 * (i % 4)));
-        }
-    }
-    return bytes;
-}
 
 static uint32_t read_u32(const uint8_t *bytes) {
     return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
@@ -176,7 +147,7 @@ static int parse(fl_step *step, fl_json_reader *reader) {
     if (map == NULL || bytes == NULL) {
         reader->status = fl_fail_nomem(reader->error, size, "precompiled_charsmap");
     } else {
-        size_t count   = decode_base64(text, size, bytes);
+        size_t count   = fl_base64_read(text, size, bytes);
         reader->status = count == SIZE_MAX ? damaged(reader, "is not base64")
                                            : split_map(map, reader, bytes, count);
     }

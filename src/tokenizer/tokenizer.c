@@ -543,6 +543,10 @@ bool fl_tokenizer_is_special(const fl_tokenizer *tokenizer, int32_t id) {
     return token != NULL && token->special;
 }
 
+bool fl_tokenizer_is_added(const fl_tokenizer *tokenizer, int32_t id) {
+    return fl_added_find(&tokenizer->added, id) != NULL;
+}
+
 uint32_t fl_tokenizer_special_count(const fl_tokenizer *tokenizer) {
     return tokenizer->single.count;
 }

@@ -74,6 +74,7 @@ typedef enum fl_truncation { FL_TRUNCATE_RIGHT, FL_TRUNCATE_LEFT } fl_truncation
 /* The side that the folder's files name; right where they name none. */
 fl_truncation fl_tokenizer_truncation(const fl_tokenizer *tokenizer);
 bool          fl_tokenizer_is_special(const fl_tokenizer *tokenizer, int32_t id);
+bool          fl_tokenizer_is_added(const fl_tokenizer *tokenizer, int32_t id);
 
 typedef struct fl_encode_options {
     uint32_t max_length; /* tokens with specials; 0 = no limit. At least the specials remain. */

@@ -31,7 +31,7 @@ COMMANDS = ["embed", "run", "tokenize", "decode", "model", "config", "doctor", "
     (["embed", "x", "--preset", "fastest"], "cpu|gpu|latency"),
     (["tokenize", "x", "--dtype", "int8"], "unknown flag '--dtype'"),
     (["tokenize", "x", "--max-length", "-1"], "--max-length"),
-    (["model"], "pull|ls|path|verify|rm"),
+    (["model"], "pull|ls|path|verify|id|rm|convert"),
     (["model", "remove"], "did you mean rm?"),
     (["model", "list"], "did you mean ls?"),
     (["model", "verfy"], "did you mean verify?"),

@@ -4,12 +4,12 @@
 
 #define FL_GGUF_DECODER                                                                            \
     FL_AT("token_embd.weight", FL_SLOT_WORD), FL_GGUF_PRE_NORMS, FL_GGUF_ATTENTION, FL_GGUF_MLP
+#define FL_GGUF_CAUSAL_LLAMA FL_GGUF_LLAMA("10000"), FL_GGUF_CAUSAL
 
 const fl_gguf_arch fl_gguf_arch_qwen3 = {
     .name    = "qwen3",
     .fields  = {FL_GGUF_IS("qwen3"),
-                FL_GGUF_LLAMA("10000"),
-                FL_GGUF_CAUSAL,
+                FL_GGUF_CAUSAL_LLAMA,
                 {"head_dim", "attention.key_length", NULL}},
     .tensors = {FL_GGUF_DECODER, FL_GGUF_QK_NORMS},
 };
@@ -17,8 +17,7 @@ const fl_gguf_arch fl_gguf_arch_qwen3 = {
 const fl_gguf_arch fl_gguf_arch_qwen2 = {
     .name    = "qwen2",
     .fields  = {FL_GGUF_IS("qwen2"),
-                FL_GGUF_LLAMA("10000"),
-                FL_GGUF_CAUSAL,
+                FL_GGUF_CAUSAL_LLAMA,
                 {"head_dim", "attention.key_length", "null"}},
     .tensors = {FL_GGUF_DECODER},
 };
@@ -26,8 +25,7 @@ const fl_gguf_arch fl_gguf_arch_qwen2 = {
 const fl_gguf_arch fl_gguf_arch_llama = {
     .name    = "llama",
     .fields  = {FL_GGUF_IS("llama"),
-                FL_GGUF_LLAMA("10000"),
-                FL_GGUF_CAUSAL,
+                FL_GGUF_CAUSAL_LLAMA,
                 {"head_dim", "attention.key_length", "null"}},
     .tensors = {FL_GGUF_DECODER},
     .turned  = true,
@@ -57,4 +55,5 @@ const fl_gguf_arch fl_gguf_arch_gemma = {
                 FL_AT("blk.*.post_attention_norm.", FL_LAYER_ATTENTION_EXTRA_W),
                 FL_AT("blk.*.post_ffw_norm.", FL_LAYER_MLP_EXTRA_W)},
     .shifted = true,
+    .dense   = true,
 };

@@ -35,7 +35,7 @@ const fl_gguf_arch fl_gguf_arch_nomic = {
                 FL_GGUF_TYPES,
                 FL_GGUF_BOTH_WAYS,
                 {"rope_theta", "rope.freq_base", NULL}},
-    .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_ATTENTION, FL_GGUF_MLP, FL_GGUF_POST_NORMS},
+    .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_ATTENTION_FUSED, FL_GGUF_MLP, FL_GGUF_POST_NORMS},
 };
 
 const fl_gguf_arch fl_gguf_arch_modernbert = {
@@ -49,7 +49,7 @@ const fl_gguf_arch fl_gguf_arch_modernbert = {
                 {"local_rope_theta", "rope.freq_base_swa", NULL},
                 {"local_attention", "attention.sliding_window", NULL},
                 {"global_attn_every_n_layers", "attention.sliding_window_pattern", "3"}},
-    .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_PRE_NORMS, FL_GGUF_ATTENTION,
+    .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_PRE_NORMS, FL_GGUF_ATTENTION_FUSED,
                 FL_AT("blk.*.ffn_up.", FL_LAYER_GATE_W, FL_LAYER_UP_W),
                 FL_AT("blk.*.ffn_down.", FL_LAYER_DOWN_W)},
 };

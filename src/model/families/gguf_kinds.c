@@ -3,11 +3,11 @@
 #include "model/gguf_arch.h"
 
 const fl_gguf_kind fl_gguf_kinds[] = {
-    {"bert", fl_gguf_make_wordpiece},
-    {"gpt2", fl_gguf_make_bpe},
-    {"llama", fl_gguf_make_pieces},
-    {"t5", fl_gguf_make_unigram},
-    {NULL, NULL},
+    {"bert", "WordPiece", false, fl_gguf_make_wordpiece, fl_gguf_tell_wordpiece},
+    {"gpt2", "BPE", false, fl_gguf_make_bpe, fl_gguf_tell_bpe},
+    {"llama", "BPE", true, fl_gguf_make_pieces, fl_gguf_tell_pieces},
+    {"t5", "Unigram", false, fl_gguf_make_unigram, fl_gguf_tell_unigram},
+    {NULL, NULL, false, NULL, NULL},
 };
 
 #define FL_BYTES(regex)                                                                            \

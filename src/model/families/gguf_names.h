@@ -32,11 +32,14 @@
     FL_AT("token_embd.weight", FL_SLOT_WORD), FL_AT("token_types.weight", FL_SLOT_TYPE),           \
         FL_AT("token_embd_norm.", FL_SLOT_EMBED_NORM_W)
 #define FL_GGUF_POSITIONS FL_AT("position_embd.weight", FL_SLOT_POSITION)
-#define FL_GGUF_ATTENTION                                                                          \
+/* Of several names of a tensor the first is written, all are read. */
+#define FL_GGUF_APART                                                                              \
     FL_AT("blk.*.attn_q.", FL_LAYER_Q_W), FL_AT("blk.*.attn_k.", FL_LAYER_K_W),                    \
-        FL_AT("blk.*.attn_v.", FL_LAYER_V_W),                                                      \
-        FL_AT("blk.*.attn_qkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W),                        \
-        FL_AT("blk.*.attn_output.", FL_LAYER_O_W)
+        FL_AT("blk.*.attn_v.", FL_LAYER_V_W)
+#define FL_GGUF_FUSED           FL_AT("blk.*.attn_qkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W)
+#define FL_GGUF_OUTPUT          FL_AT("blk.*.attn_output.", FL_LAYER_O_W)
+#define FL_GGUF_ATTENTION       FL_GGUF_APART, FL_GGUF_FUSED, FL_GGUF_OUTPUT
+#define FL_GGUF_ATTENTION_FUSED FL_GGUF_FUSED, FL_GGUF_APART, FL_GGUF_OUTPUT
 #define FL_GGUF_MLP                                                                                \
     FL_AT("blk.*.ffn_up.", FL_LAYER_UP_W), FL_AT("blk.*.ffn_gate.", FL_LAYER_GATE_W),              \
         FL_AT("blk.*.ffn_down.", FL_LAYER_DOWN_W)
