@@ -210,3 +210,8 @@ def test_weights_that_an_adapter_changes_are_not_kept(models, tmp_path):
 def test_auto_keeps_large_weights_alone(models, tmp_path):
     value, why = state(models / "family-qwen3", "auto", env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)})
     assert value == "none" and why.startswith("auto: ") and list(tmp_path.iterdir()) == []
+
+
+def test_a_model_without_layers_has_nothing_to_keep(tmp_path):
+    assert state(FOLDERS / "family-static", tmp_path / "c") == ("none", "nothing of this model is packed")
+    assert not (tmp_path / "c").exists()

@@ -236,6 +236,9 @@ static const char *find(pack_cache *c, const fl_engine_options *options) {
     if (asked[0] == '\0') {
         return "";
     }
+    if (e->weights_bytes == 0) {
+        return "nothing of this model is packed";
+    }
     if (strcmp(asked, "auto") == 0 && e->weights_bytes < PAYS) {
         return "auto: these weights are packed faster than a file is read";
     }
