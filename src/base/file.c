@@ -562,6 +562,16 @@ bool fl_path_prefix(const char *program, char *out, size_t capacity) {
     return false;
 }
 
+bool fl_path_cache(const char *name, char *out, size_t capacity) {
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const bool  set = xdg != NULL && xdg[0] == '/'; /* the rules have others ignored */
+    if (!set && (home == NULL || home[0] == '\0')) {
+        return false;
+    }
+    return (size_t)snprintf(out, capacity, "%s%s/%s", set ? xdg : home, set ? "" : "/.cache",
+                            name) < capacity;
+}
+
 bool fl_path_ends_with(const char *path, const char *end) {
     size_t size = strlen(path), tail = strlen(end);
     return size >= tail && strcmp(path + size - tail, end) == 0;

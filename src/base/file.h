@@ -102,6 +102,10 @@ int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletc
  * under. False: PATH finds none, or it does not fit. Reads the environment, as getenv does. */
 bool fl_path_prefix(const char *program, char *out, size_t capacity);
 
+/* Where this user's programs keep what they can make again, as the XDG rules say: "~/.cache/NAME". False: no HOME
+ * says where, or it does not fit. Reads the environment. */
+bool fl_path_cache(const char *name, char *out, size_t capacity);
+
 /* Whether a relative path from a file or server stays inside its folder: not empty, not absolute, no
  * "..", no backslash, no control character. */
 bool fl_path_is_safe(const char *relative);

@@ -59,6 +59,17 @@ bool fl_os_move(void *from, void *to, size_t size);
 void *fl_os_map(int fd, size_t size);
 void  fl_os_unmap(void *data, size_t size);
 
+/* What tells the content of an open file from what it was before without reading it. Who writes the file may set the
+ * time of writing, but not that of the last change. */
+typedef struct fl_os_file {
+    uint64_t size, node;             /* bytes; the file system's number of the file */
+    int64_t  written_ns, changed_ns; /* Unix time */
+    unsigned readers;                /* who may read it: bits of a mode */
+    bool     guarded;                /* nobody but this user and the system's may write it */
+} fl_os_file;
+/* False: the system does not tell, as Windows does not. */
+bool fl_os_look(int fd, fl_os_file *out);
+
 /* The machine's memory, whatever a control group says; 0: unknown. */
 uint64_t fl_os_memory(void);
 /* The same and what of it could be had; `root` is "" or, where these are files, a stand-in tree. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_posix.c - what Linux and macOS do alike: pages, maps of files, the terminal. See os.h.
+/* os_posix.c - what Linux and macOS do alike: pages, files, the terminal. See os.h.
  *
  * Memory  Stack only. Threads: any; nothing is kept.
  * Proof   tests/unit/test_base_mem.c, test_base_file.c. */
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -56,6 +57,30 @@ void *fl_os_map(int fd, size_t size) {
 
 void fl_os_unmap(void *data, size_t size) {
     munmap(data, size);
+}
+
+#if defined(__APPLE__)
+#define st_mtim st_mtimespec
+#define st_ctim st_ctimespec
+#endif
+
+static int64_t nanoseconds(struct timespec time) {
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+bool fl_os_look(int fd, fl_os_file *out) {
+    struct stat status;
+    if (fstat(fd, &status) != 0) {
+        return false;
+    }
+    const bool own = status.st_uid == geteuid() || status.st_uid == 0;
+    *out           = (fl_os_file){.size       = (uint64_t)status.st_size,
+                                  .node       = (uint64_t)status.st_ino,
+                                  .written_ns = nanoseconds(status.st_mtim),
+                                  .changed_ns = nanoseconds(status.st_ctim),
+                                  .readers    = status.st_mode & (S_IRUSR | S_IRGRP | S_IROTH),
+                                  .guarded    = own && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0};
+    return true;
 }
 
 const void *fl_os_native_path(const char *path, void *buffer, size_t capacity) {

@@ -278,6 +278,11 @@ bool fl_os_program(char *out, size_t capacity) {
     return size > 0 && size < FL_WIDE_MAX && fl_wide_to_text(name, out, capacity);
 }
 
+bool fl_os_look(int fd, fl_os_file *out) {
+    (void)fd, (void)out; /* who may write a file stands in lists that a mode does not express */
+    return false;
+}
+
 const char *fl_os_no_library(const unsigned char *data, size_t size) {
     const IMAGE_DOS_HEADER *first = (const void *)data;
     IMAGE_NT_HEADERS64      head;

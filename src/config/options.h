@@ -68,6 +68,9 @@
       "How the cpu keeps the weights that fp32 products read; float: in float32; stored: in the "  \
       "bits of their file; auto: so those of 4 to 8 bits of a large model, others in float32; "    \
       "q8, q4: in at most 8 or 4 bits, rounded where they are stored in more.")                    \
+    X(MODEL_PACK_CACHE, "model.pack_cache", "--model-pack-cache", STRING, "", FL_ANY,              \
+      "Folder where the cpu keeps packed weights for the next opening, which maps them; auto: "    \
+      "~/.cache/fletch/packed, for large models; none: packed at every start.")                    \
     X(PROVIDER_ORDER, "provider.order", "--provider-order", LIST, "auto", FL_ONE_OF(FL_PROVIDERS), \
       "Execution providers, tried in turn; gpu is cuda, trt tensorrt, dml directml, plugin that "  \
       "of onnxruntime.provider_library.")                                                          \

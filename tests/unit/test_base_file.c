@@ -342,6 +342,20 @@ Test(file, the_prefix_of_a_program_is_above_the_first_folder_of_path_that_has_it
     cr_expect_not(fl_path_prefix("tool", out, sizeof out));
 }
 
+Test(file, the_cache_is_where_xdg_says_or_below_home) {
+    char out[64];
+    setenv("HOME", "/home/u", 1);
+    setenv("XDG_CACHE_HOME", "/var/c", 1);
+    cr_expect(fl_path_cache("a/b", out, sizeof out));
+    cr_expect_str_eq(out, "/var/c/a/b");
+    setenv("XDG_CACHE_HOME", "relative", 1); /* to be ignored, says XDG */
+    cr_expect(fl_path_cache("a/b", out, sizeof out));
+    cr_expect_str_eq(out, "/home/u/.cache/a/b");
+    cr_expect_not(fl_path_cache("a/b", out, strlen("/home/u/.cache/a/b")), "it does not fit");
+    unsetenv("HOME");
+    cr_expect_not(fl_path_cache("a/b", out, sizeof out));
+}
+
 Test(file, only_names_that_stay_inside_are_safe) {
     const char *safe[]   = {"a", "a/b.json", "..a", "a..", "a/...", "1_Pooling/config.json", ".a"};
     const char *unsafe[] = {"",     "/a",   "..",    "../a", "a/..",   "a/../b",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_calibrate.c - find the channels of x that are large in every text, so that bytes suffice.
  *
- * Role     cpu_engine.c calls it once when it opens with precision=int8.
+ * Role     pack_cache.c calls it once when an engine packs with precision=int8.
  * Method   The packed engine runs the texts of model/calibration.h, which says why and how, and the
  *          mean square of every channel in front of every product is taken. Then the matrices
  *          concerned are packed once more, with the gains.

@@ -5,8 +5,8 @@
  * Method   open checks the descriptor (a switch that is not handled is refused by name), chooses
  *          kernels, sizes blocks from the L2 cache and reserves everything; forward plans the batch
  *          and lets the team run it (cpu_plan.c, cpu_forward.c).
- * Memory   Two big blocks: packed weights, and scratch of all threads with the plan; a third one for
- *          prompts of causal models; nothing afterwards.
+ * Memory   Two big blocks: packed weights, unless they are mapped from a file, and scratch of all threads
+ *          with the plan; a third one for prompts of causal models; nothing afterwards.
  * Threads  The caller of forward is member 0 of the team; one forward at a time.
  * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
 #include <stdio.h>
@@ -226,19 +226,20 @@ static void close_engine(fl_engine *e) {
     fl_cpu_prompt_close(e);
     fl_cpu_long_close(e);
     fl_big_free(e->weights, e->weights_bytes);
+    fl_map_close(&e->pack_cache);
     fl_big_free(e->arena, e->arena_bytes);
     fl_free(e->scratch);
     fl_free(e->layers);
     fl_free(e);
 }
 
-static const char *const format_name[] = {[FL_CPU_FP32]  = "fp32",
+const char *const fl_cpu_format_name[] = {[FL_CPU_FP32]  = "fp32",
                                           [FL_CPU_INT8]  = "int8",
                                           [FL_CPU_INT16] = "int16",
                                           [FL_CPU_BF16]  = "bf16"};
 
 static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *error) {
-    const char *precision = format_name[format];
+    const char *precision = fl_cpu_format_name[format];
     if (format != FL_CPU_FP32 && e->kernels->narrow[format].gemm == NULL) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "provider.precision %s: the %s kernels have no %s; use fp32, or another "
@@ -287,14 +288,14 @@ static void choose_fast(fl_engine *e) {
 
 /* "auto" is fp32: what a machine is asked without more words is exact. */
 static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
-    size_t format = 0, formats = sizeof format_name / sizeof *format_name;
+    size_t format = 0, formats = FL_CPU_BF16 + 1;
     if (fl_engine_chooses(precision)) {
         if (precision != NULL && strcmp(precision, "fast") == 0) {
             choose_fast(e);
         }
         return FLETCH_OK;
     }
-    while (format < formats && strcmp(precision, format_name[format]) != 0) {
+    while (format < formats && strcmp(precision, fl_cpu_format_name[format]) != 0) {
         format++;
     }
     if (format == formats) {
@@ -368,9 +369,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     FL_TRY(fl_team_open(&e->team, e->threads, options->cores, error));
     FL_TRY(fl_cpu_prompt_open(e, error));
     fl_barrier_init(&e->barrier, e->team);
-    int status = fl_cpu_pack(e, encoder, error);
-    return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, error)
-                                                           : status;
+    return fl_cpu_weights_open(e, encoder, options, error);
 }
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
@@ -458,7 +457,7 @@ static uint32_t devices(const fl_engine_options *options) {
 
 static void info(const fl_engine *e, fl_engine_info *out) {
     *out = (fl_engine_info){.device         = e->device,
-                            .precision      = format_name[e->format],
+                            .precision      = fl_cpu_format_name[e->format],
                             .slots          = 1,
                             .best_tokens    = e->threads * (uint32_t)e->block_size * BATCH_BLOCKS,
                             .any_thread     = !e->pinned,
@@ -489,21 +488,24 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     snprintf(reserved, sizeof reserved, "reserved when opening, for texts of up to %zu tokens",
              e->block_max < e->max_length ? e->block_max : e->max_length);
     const bool rounded = e->weights_kept > FL_CPU_WEIGHTS_STORED;
-    snprintf(panels, sizeof panels, "packed %s panels%s", format_name[e->format],
+    snprintf(panels, sizeof panels, "packed %s panels%s", fl_cpu_format_name[e->format],
              rounded         ? ", weights rounded to groups"
              : has_groups(e) ? ", weights as stored"
                              : "");
-    snprintf(precision, sizeof precision, "%s%s%s", format_name[e->format],
+    snprintf(precision, sizeof precision, "%s%s%s", fl_cpu_format_name[e->format],
              rounded ? " of weights in " : "", rounded ? kept_name[e->weights_kept] : "");
-    const char *lines[][3] = {{"cpu.isa", e->kernels->isa, e->why},
-                              {"cpu.kernels", e->kernels->name, ""},
-                              {"cpu.threads", threads, ""},
-                              {"cpu.precision", precision, e->why_format},
-                              {"cpu.weights_bytes", weights, panels},
-                              {"cpu.scratch_bytes", scratch, reserved},
-                              {"cpu.blocking", blocks, "from the L2 cache"}};
-    int         stop       = 0;
-    for (size_t i = 0; i < sizeof lines / sizeof *lines && stop == 0; i++) {
+    const char *lines[][3] = {
+        {"cpu.isa", e->kernels->isa, e->why},
+        {"cpu.kernels", e->kernels->name, ""},
+        {"cpu.threads", threads, ""},
+        {"cpu.precision", precision, e->why_format},
+        {"cpu.weights_bytes", weights, panels},
+        {"cpu.scratch_bytes", scratch, reserved},
+        {"cpu.blocking", blocks, "from the L2 cache"},
+        {"cpu.pack_cache", e->pack_cache.data ? "mapped" : "none", e->pack_note}};
+    size_t count = sizeof lines / sizeof *lines - (e->pack_note[0] == '\0');
+    int    stop  = 0;
+    for (size_t i = 0; i < count && stop == 0; i++) {
         stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
     }
     return stop;

@@ -3,6 +3,7 @@
  *
  *   cpu_engine.c    the vtable: open, close, describe
  *   pack.c      weights of the model files -> panels in the order in which cpu_forward.c reads them
+ *   pack_cache.c  these panels in a file, for the processes that open the model next
  *   groups.c    weights that stay integers with a scale for each group
  *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; cpu_calibrate.c what the
  *               channels are scaled by
@@ -24,6 +25,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/file.h"
 #include "base/pool.h"
 #include "engines/cpu/kernels.h"
 #include "engines/engine.h"
@@ -206,8 +208,10 @@ struct fl_engine {
     const int32_t
         *column; /* DeBERTa: [2 max_length - 1] of a distance, 0 at max_length - 1; rising */
     fl_cpu_layer *layers;  /* owned [layers] */
-    void         *weights; /* owned: fl_big_alloc */
+    void         *weights; /* owned: fl_big_alloc; NULL: they lie in pack_cache */
     size_t        weights_bytes;
+    fl_map        pack_cache;      /* the file that they are mapped from; empty: none */
+    char          pack_note[1024]; /* its path, or why there is none; "": nobody asked for it */
     /* running */
     char            device[64]; /* the processor's name */
     unsigned        threads;
@@ -231,8 +235,17 @@ struct fl_engine {
     atomic_bool     no_memory; /* for a text's terms */
 };
 
-/* pack.c */
-int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
+/* pack.c: what the panels take, once their forms are chosen; where everything is in such a block; and a block of the
+ * engine's own, filled. Whoever changes a byte of it raises FL_CPU_PACK_VERSION: files of other versions are packed
+ * anew (test_engine_pack.c). */
+enum { FL_CPU_PACK_VERSION = 1 };
+void fl_cpu_pack_size(fl_engine *engine, const fl_encoder *encoder);
+void fl_cpu_pack_place(fl_engine *engine, const fl_encoder *encoder, const void *weights);
+int  fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
+
+/* pack_cache.c: the packed weights, mapped from the cache or made. */
+int fl_cpu_weights_open(fl_engine *engine, const fl_encoder *encoder,
+                        const fl_engine_options *options, fletch_error *error);
 
 /* tables.c; where an id's row is in the word table, and EMODEL when the file's map leaves the table */
 uint64_t fl_cpu_word_row(const fl_tensor *map, int32_t id);
@@ -374,7 +387,8 @@ bool fl_cpu_by_rows(const fl_engine *engine, size_t tokens, unsigned members);
  * SIZE_MAX: pooling reads more. */
 size_t fl_cpu_pooled_row(const fl_engine *engine, size_t n, size_t skip);
 
-/* The vtable, for registry.c. */
+/* The vtable, for registry.c; and what formats are called, by fl_cpu_format. */
+extern const char *const   fl_cpu_format_name[];
 extern const fl_engine_ops fl_cpu_engine_ops;
 
 #endif

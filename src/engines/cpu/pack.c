@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pack.c - the matrices of the model files become panels in one arena, in the order of their use.
  *
- * Role     cpu_engine.c calls it once when it opens.
+ * Role     pack_cache.c calls it once when an engine opens whose panels are in no file.
  * Method   W [out, in] row-major becomes, for every 16 rows of W (columns of the product), one
  *          panel [in][16]; 16 x 128 pieces are converted to float32 and transposed through L1. Odd
  *          sizes are padded with zeros: head_dim to a multiple of 16 inside every head (q, k, v
@@ -735,16 +735,23 @@ static int check_decoder(const fl_engine *e, fletch_error *error) {
                    "`fletch model verify` or pull the model again");
 }
 
-int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
+void fl_cpu_pack_size(fl_engine *engine, const fl_encoder *encoder) {
     for (uint32_t i = 0; i < engine->desc.layers; i++) {
         fl_cpu_choose_forms(engine, encoder->layer[i], &engine->layers[i]);
     }
     engine->weights_bytes = lay_out(engine, encoder, NULL) * sizeof(float);
-    engine->weights       = fl_big_alloc(engine->weights_bytes);
+}
+
+void fl_cpu_pack_place(fl_engine *engine, const fl_encoder *encoder, const void *weights) {
+    lay_out(engine, encoder, mutable(weights));
+}
+
+int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
+    engine->weights = fl_big_alloc(engine->weights_bytes);
     if (engine->weights == NULL) {
         return fl_fail_nomem(error, engine->weights_bytes, "packed weights");
     }
-    lay_out(engine, encoder, engine->weights);
+    fl_cpu_pack_place(engine, encoder, engine->weights);
     for (size_t i = 0; engine->format == FL_CPU_INT8 && i < engine->desc.layers; i++) {
         for (size_t k = 0; k < engine->hidden16; k++) {
             mutable(engine->layers[i].qkv_gain)[k] = 1.0f;
