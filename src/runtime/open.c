@@ -201,8 +201,10 @@ static void resolve_truncation(fletch_model *m) {
                                                    : FLETCH_TRUNCATE_RIGHT;
 }
 
-static int resolve_lengths(fletch_model *m, fletch_error *error) {
+static int resolve_lengths(fletch_model *m, bool tokenizer_only, fletch_error *error) {
     m->length_limit = m->model->encoder.desc.positions;
+    if (tokenizer_only && m->length_limit == 0) /* known with the weights, or of an unknown family */
+        m->length_limit = UINT32_MAX;
     m->max_length   = m->model->max_length;
     int64_t asked   = fl_config_int(m->config, FL_KEY_MODEL_MAX_LENGTH);
     if (asked > m->length_limit)
@@ -458,11 +460,11 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
     FL_TRY(open_folder(m, name, tokenizer_only, error));
     FL_TRY(open_tokenizer(m, error));
     resolve_truncation(m);
+    FL_TRY(resolve_lengths(m, tokenizer_only, error));
     if (tokenizer_only)
         return FLETCH_OK;
     FL_TRY(check_vocabulary(m, error));
     FL_TRY(resolve_prompt(m, error));
-    FL_TRY(resolve_lengths(m, error));
     FL_TRY(resolve_output(m, error));
     if (m->model->weigher_refused)
         fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "there are no sparse vectors: %s",

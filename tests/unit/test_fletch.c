@@ -91,6 +91,10 @@ static int whole_life(void) {
         status = fletch_embed_tokens(model, &texts, NULL, &lists, &error);
     fletch_lists_free(lists);
     fletch_tokens_free(tokens);
+    fletch_chunks *chunks = NULL;
+    if (status == 0)
+        status = fletch_chunk(model, "The cat. The dog.", 17, NULL, &chunks, &error);
+    fletch_chunks_free(chunks);
     fletch_close(model);
     return status;
 }
@@ -765,6 +769,93 @@ Test(fletch, a_long_text_is_given_up_when_asked_to) {
         fletch_close(model);
     }
     free(text);
+}
+
+static int chunk(fletch_model *model, const char *text, fletch_chunk_by by, uint32_t max_tokens,
+                 uint32_t overlap, fletch_chunks **chunks) {
+    fletch_chunk_options options = FLETCH_CHUNK_OPTIONS_INIT;
+    fletch_error         error;
+    options.by         = by;
+    options.max_tokens = max_tokens;
+    options.overlap    = overlap;
+    return fletch_chunk(model, text, strlen(text), &options, chunks, &error);
+}
+
+Test(fletch, chunks_lie_end_to_end) {
+    static const char text[] =
+        "The cat sat. A dog ran at sea!\n\n# Rain \u00e9\u732b\u732b\n\nthe mat";
+    fletch_model  *model = NULL;
+    fletch_chunks *chunks;
+    fletch_error   error;
+    cr_assert_eq(fletch_open_tokenizer(&model, PLAIN, NULL, &error), 0);
+    for (int by = FLETCH_CHUNK_BY_SENTENCES; by <= FLETCH_CHUNK_BY_MARKDOWN; by++)
+        for (uint32_t most = 1; most < 12; most++) {
+            size_t end = 0, chars = 0;
+            cr_assert_eq(chunk(model, text, (fletch_chunk_by)by, most, 0, &chunks), 0);
+            for (size_t i = 0; i < chunks->count; i++) {
+                cr_expect_eq(chunks->offsets[2 * i], end);
+                cr_expect_eq(chunks->chars[2 * i], chars);
+                cr_expect_leq(chunks->tokens[i], most);
+                end   = chunks->offsets[2 * i + 1];
+                chars = chunks->chars[2 * i + 1];
+            }
+            cr_expect_eq(end, sizeof text - 1);
+            cr_expect_eq(chars,
+                         sizeof text - 1 - 1 - 2 - 2); /* e acute has two bytes, a cat three */
+            fletch_chunks_free(chunks);
+        }
+    cr_assert_eq(chunk(model, "", FLETCH_CHUNK_BY_SENTENCES, 0, 0, &chunks), 0);
+    cr_expect_eq(chunks->count, 0);
+    fletch_chunks_free(chunks);
+    fletch_close(model);
+}
+
+Test(fletch, chunks_that_cannot_be_are_refused) {
+    fletch_model        *model = NULL;
+    fletch_chunks       *chunks;
+    fletch_error         error;
+    fletch_model_info    info    = {.size = sizeof info};
+    fletch_chunk_options options = FLETCH_CHUNK_OPTIONS_INIT;
+    cr_assert_eq(fletch_open(&model, PLAIN, NULL, &error), 0);
+    cr_assert_eq(fletch_model_info_get(model, &info, &error), 0);
+    cr_expect_eq(chunk(model, "a", FLETCH_CHUNK_BY_TOKENS, info.max_length - 2, 0, &chunks), 0);
+    fletch_chunks_free(chunks);
+    cr_expect_eq(chunk(model, "a", FLETCH_CHUNK_BY_TOKENS, info.max_length - 1, 0, &chunks),
+                 FLETCH_EINVAL);
+    cr_expect_null(chunks);
+    cr_expect_eq(chunk(model, "a", FLETCH_CHUNK_BY_TOKENS, 4, 4, &chunks), FLETCH_EINVAL);
+    cr_expect_eq(chunk(model, "a", FLETCH_CHUNK_BY_TOKENS, 0, UINT32_MAX, &chunks), FLETCH_EINVAL);
+    cr_expect_eq(chunk(model, "a", (fletch_chunk_by)4, 4, 0, &chunks), FLETCH_EINVAL);
+    cr_expect_eq(chunk(model, "ab\xff", FLETCH_CHUNK_BY_TOKENS, 4, 0, &chunks), FLETCH_EUTF8);
+    cr_expect_eq(fletch_chunk(NULL, "a", 1, NULL, &chunks, &error), FLETCH_EINVAL);
+    cr_expect_eq(fletch_chunk(model, NULL, 1, NULL, &chunks, &error), FLETCH_EINVAL);
+    options.size = 0;
+    cr_expect_eq(fletch_chunk(model, "a", 1, &options, &chunks, &error), FLETCH_EINVAL);
+    fletch_close(model);
+}
+
+Test(fletch, a_long_document_is_given_up_when_asked_to) {
+    fletch_model        *model = NULL;
+    fletch_chunks       *chunks;
+    fletch_error         error;
+    patience             p       = {0, 0};
+    fletch_chunk_options options = FLETCH_CHUNK_OPTIONS_INIT;
+    char                *text    = malloc(LONG);
+    options.stop                 = stop_after;
+    options.stop_user            = &p;
+    cr_assert_eq(fletch_open_tokenizer(&model, PLAIN, NULL, &error), 0);
+    for (size_t at = 0; at < LONG; at++)
+        text[at] = "dog. "[at % 5];
+    cr_assert_eq(fletch_chunk(model, text, LONG, &options, &chunks, &error), 0);
+    fletch_chunks_free(chunks);
+    for (int enough = p.asked; enough > 0; enough -= 1 + enough / 2) {
+        p = (patience){0, enough};
+        cr_expect_eq(fletch_chunk(model, text, LONG, &options, &chunks, &error), FLETCH_ECANCELLED);
+        cr_expect_eq(p.asked, enough, "asked no more");
+        cr_expect_null(chunks);
+    }
+    free(text);
+    fletch_close(model);
 }
 
 /* Every time that `request` asks whether it is wanted it is told no, once: it ends there. */
