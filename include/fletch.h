@@ -729,27 +729,29 @@ typedef enum fletch_chunk_by {
     FLETCH_CHUNK_BY_MARKDOWN   = 3
 } fletch_chunk_by;
 
+/** max_tokens: of a chunk, without the special tokens that the model adds; 0: as many as the model takes. A
+ *  prompt's tokens are the caller's to leave room for. overlap: tokens of whole sentences (or words …) that a
+ *  chunk may repeat of the one before it; less than max_tokens. stop: as in fletch_tokenize_options. */
 typedef struct fletch_chunk_options {
     size_t          size;
     fletch_chunk_by by;
-    uint32_t max_tokens; /* of a chunk, without the special tokens that the model adds; 0: as many
-                                   as the model takes. A prompt's tokens are the caller's to leave room for */
-    uint32_t overlap; /* tokens of whole sentences (or words …) that a chunk may repeat of the one
-                                   before it; less than max_tokens */
-    int (*stop)(void *user); /* as in fletch_tokenize_options */
+    uint32_t        max_tokens;
+    uint32_t        overlap;
+    int (*stop)(void *user);
     void *stop_user;
 } fletch_chunk_options;
 
 #define FLETCH_CHUNK_OPTIONS_INIT                                                                  \
     { .size = sizeof(fletch_chunk_options) }
 
-/** Where the chunks of one text lie. Owned by the object; freed by fletch_chunks_free. */
+/** Where the chunks of one text lie: from byte and code point offsets[i][0] and chars[i][0] to before [i][1]. A
+ *  chunk's tokens are those of it as a text of its own, special tokens not counted. Owned by the object; freed by
+ *  fletch_chunks_free. */
 typedef struct fletch_chunks {
-    size_t        count;
-    const size_t *offsets; /* [count][2]: bytes [begin, end) of the text */
-    const size_t *chars;   /* [count][2]: the same in code points */
-    const uint32_t
-        *tokens; /* [count]: of the chunk as a text of its own, special tokens not counted */
+    size_t          count;
+    const size_t   *offsets; /* [count][2] */
+    const size_t   *chars;   /* [count][2] */
+    const uint32_t *tokens;  /* [count] */
 } fletch_chunks;
 
 /** Cut a text into chunks of at most max_tokens tokens, as many units as fit in each; units that are too long

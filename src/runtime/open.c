@@ -203,18 +203,19 @@ static void resolve_truncation(fletch_model *m) {
 
 static int resolve_lengths(fletch_model *m, bool tokenizer_only, fletch_error *error) {
     m->length_limit = m->model->encoder.desc.positions;
-    if (tokenizer_only && m->length_limit == 0) /* known with the weights, or of an unknown family */
+    if (tokenizer_only &&
+        m->length_limit == 0) /* known with the weights, or of an unknown family */
         m->length_limit = UINT32_MAX;
-    m->max_length   = m->model->max_length;
-    int64_t asked   = fl_config_int(m->config, FL_KEY_MODEL_MAX_LENGTH);
-    if (asked > m->length_limit)
+    m->max_length = m->model->max_length;
+    int64_t asked = fl_config_int(m->config, FL_KEY_MODEL_MAX_LENGTH);
+    if (asked > m->length_limit && !tokenizer_only)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "model.max_length is %lld (%s), but the model has %u positions; set at most "
                        "that",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_MAX_LENGTH),
                        m->length_limit);
     if (asked > 0)
-        m->max_length = (uint32_t)asked;
+        m->max_length = asked < m->length_limit ? (uint32_t)asked : m->length_limit;
     return FLETCH_OK;
 }
 
