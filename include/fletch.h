@@ -744,13 +744,12 @@ typedef struct fletch_chunk_options {
 #define FLETCH_CHUNK_OPTIONS_INIT                                                                  \
     { .size = sizeof(fletch_chunk_options) }
 
-/** Where the chunks of one text lie: from byte and code point offsets[i][0] and chars[i][0] to before [i][1]. A
- *  chunk's tokens are those of it as a text of its own, special tokens not counted. Owned by the object; freed by
- *  fletch_chunks_free. */
+/** Where the chunks of one text lie. Tokens are those of a chunk as a text of its own, special tokens not counted.
+ *  Owned by the object; freed by fletch_chunks_free. */
 typedef struct fletch_chunks {
     size_t          count;
-    const size_t   *offsets; /* [count][2] */
-    const size_t   *chars;   /* [count][2] */
+    const size_t   *offsets; /* [count][2]: begin and end in bytes of the text, */
+    const size_t   *chars;   /* [count][2]: in code points */
     const uint32_t *tokens;  /* [count] */
 } fletch_chunks;
 

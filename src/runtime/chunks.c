@@ -4,7 +4,7 @@
  * Role    fletch_chunk: what the options mean for this model, and the offsets in code points.
  * Memory  A fletch_chunks is one allocation: the struct, then its arrays behind it.
  * Threads Each call takes a feeder (for its tokenizer scratch), so callers do not wait for each other.
- * Proof   tests/unit/test_fletch.c, tests/cli/test_cli_chunk.py. */
+ * Proof   tests/unit/test_chunks.c, tests/cli/test_cli_chunk.py. */
 #include "runtime/chunks.h"
 
 #include "base/error.h"

@@ -12,7 +12,7 @@
  *         has more tokens than `size` only where a single character has.
  * Memory  The units of one chunk and a buffer of ids as long as it: no more for 100 MB than for 100 kB.
  * Threads A chunker belongs to one thread.
- * Proof   tests/unit/test_fletch.c, tests/fuzz/fuzz_chunks.c, tests/cli/test_cli_chunk.py. */
+ * Proof   tests/unit/test_chunks.c, tests/fuzz/fuzz_chunks.c, tests/cli/test_cli_chunk.py. */
 #include "tokenizer/chunker.h"
 
 #include <string.h>
