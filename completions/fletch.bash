@@ -7,7 +7,7 @@ _fletch() {
     case ${COMP_WORDS[i]} in -*) ;; *) command=${COMP_WORDS[i]}; break ;; esac
   done
   if [[ -z $command ]]; then
-    COMPREPLY=($(compgen -W "embed rerank classify run serve health add search tokenize decode model canary verify config doctor bench version completion help --help --version" -- "$word"))
+    COMPREPLY=($(compgen -W "embed rerank classify run serve health add search tokenize decode chunk model canary verify config doctor bench version completion help --help --version" -- "$word"))
     return
   fi
   case $command:$before in
@@ -229,6 +229,28 @@ _fletch() {
     decode:--config) compopt -o default 2>/dev/null; return ;;
     decode:--app-config) compopt -o default 2>/dev/null; return ;;
     decode:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
+    chunk:--model) compopt -o default 2>/dev/null; return ;;
+    chunk:-m) compopt -o default 2>/dev/null; return ;;
+    chunk:--revision) return ;;
+    chunk:--input) compopt -o default 2>/dev/null; return ;;
+    chunk:-i) compopt -o default 2>/dev/null; return ;;
+    chunk:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    chunk:--field) return ;;
+    chunk:--join) return ;;
+    chunk:--delimiter) return ;;
+    chunk:--output) compopt -o default 2>/dev/null; return ;;
+    chunk:-o) compopt -o default 2>/dev/null; return ;;
+    chunk:--format) COMPREPLY=($(compgen -W "text json jsonl" -- "$word")); return ;;
+    chunk:--by) COMPREPLY=($(compgen -W "sentences tokens paragraphs markdown" -- "$word")); return ;;
+    chunk:--size) return ;;
+    chunk:--overlap) return ;;
+    chunk:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
+    chunk:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
+    chunk:--max-line) return ;;
+    chunk:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
+    chunk:--config) compopt -o default 2>/dev/null; return ;;
+    chunk:--app-config) compopt -o default 2>/dev/null; return ;;
+    chunk:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     model:--model) compopt -o default 2>/dev/null; return ;;
     model:-m) compopt -o default 2>/dev/null; return ;;
     model:--revision) return ;;
@@ -433,6 +455,7 @@ _fletch() {
     search) flags="--host --port --unix-socket --api-key-file --format --prompt-name --top-k --filter --config --app-config --quiet --verbose --help $options" words="" ;;
     tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    chunk) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --by --size --overlap --keep-fields --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     model) flags="--model --revision --offline --format --progress --type --force --config --app-config --preset --quiet --verbose --help $options" words="pull ls path verify id rm convert" ;;
     canary) flags="--model --revision --offline --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     verify) flags="--model --revision --offline --exact --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
@@ -441,7 +464,7 @@ _fletch() {
     bench) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --precision --threads --seconds --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     version) flags="--format --help " words="" ;;
     completion) flags="--help " words="bash zsh fish" ;;
-    help) flags="--help " words="embed rerank classify run serve health add search tokenize decode model canary verify config doctor bench version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.task model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate model.weights model.pack_cache provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.provider_library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units openvino.device openvino.cache_dir webgpu.power_preference webgpu.backend cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.tune cuda.small_batches cuda.memory_pool cuda.timeout_seconds io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit cache.max_bytes profile.file profile.start server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.compress server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
+    help) flags="--help " words="embed rerank classify run serve health add search tokenize decode chunk model canary verify config doctor bench version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.task model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate model.weights model.pack_cache provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.provider_library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units openvino.device openvino.cache_dir webgpu.power_preference webgpu.backend cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.tune cuda.small_batches cuda.memory_pool cuda.timeout_seconds io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit cache.max_bytes profile.file profile.start server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.compress server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
   esac
   if [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$flags" -- "$word"))

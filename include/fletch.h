@@ -34,7 +34,7 @@
  *   Exactness  The same text gives the same bytes, whatever its batch, order or thread count.
  *
  * The header is a ladder: errors, texts and matrices, configuration, the model (open, embed, rerank,
- * classify), requests, statistics, tokens, what a model says of itself, the hub cache, and the machine.
+ * classify), requests, statistics, tokens, chunks, what a model says of itself, the hub cache, and the machine.
  */
 #ifndef FLETCH_H
 #define FLETCH_H
@@ -717,6 +717,54 @@ FLETCH_API const char *fletch_token_text(const fletch_model *model, int32_t id);
 FLETCH_API int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t count,
                                  int skip_special_tokens, char *text, size_t capacity,
                                  fletch_error *error);
+
+/* ---- Chunks of a document --------------------------------------------------------------------- */
+
+/** What a chunk keeps whole where it fits: sentences as Unicode has them (UAX 29), paragraphs between blank
+ *  lines, sections and code fences of Markdown, words. */
+typedef enum fletch_chunk_by {
+    FLETCH_CHUNK_BY_SENTENCES  = 0,
+    FLETCH_CHUNK_BY_TOKENS     = 1, /* as many tokens as fit, cut between words */
+    FLETCH_CHUNK_BY_PARAGRAPHS = 2,
+    FLETCH_CHUNK_BY_MARKDOWN   = 3
+} fletch_chunk_by;
+
+/** max_tokens: of a chunk, without the special tokens that the model adds; 0: as many as the model takes. A
+ *  prompt's tokens are the caller's to leave room for. overlap: tokens of whole sentences (or words …) that a
+ *  chunk may repeat of the one before it; less than max_tokens. stop: as in fletch_tokenize_options. */
+typedef struct fletch_chunk_options {
+    size_t          size;
+    fletch_chunk_by by;
+    uint32_t        max_tokens;
+    uint32_t        overlap;
+    int (*stop)(void *user);
+    void *stop_user;
+} fletch_chunk_options;
+
+#define FLETCH_CHUNK_OPTIONS_INIT                                                                  \
+    { .size = sizeof(fletch_chunk_options) }
+
+/** Where the chunks of one text lie. Tokens are those of a chunk as a text of its own, special tokens not counted.
+ *  Owned by the object; freed by fletch_chunks_free. */
+typedef struct fletch_chunks {
+    size_t          count;
+    const size_t   *offsets; /* [count][2]: begin and end in bytes of the text, */
+    const size_t   *chars;   /* [count][2]: in code points */
+    const uint32_t *tokens;  /* [count] */
+} fletch_chunks;
+
+/** Cut a text into chunks of at most max_tokens tokens, as many units as fit in each; units that are too long
+ *  are cut into smaller ones, down to characters. The first chunk begins and the last one ends where the text
+ *  does; each begins where the one before it ends or, with an overlap, before that: no byte is lost. An empty
+ *  text has no chunks. A chunk has more than max_tokens only where one character has, and holds about 4 MiB of
+ *  text at most. EINVAL: max_tokens is more than the model takes, or 0 where the model takes any number; overlap
+ *  is not less. EUTF8. Needs no weights. Memory beside the result is that of a chunk; the text is tokenised
+ *  about twice. Threads: any. Since 0.1. */
+FLETCH_API int fletch_chunk(fletch_model *model, const char *text, size_t size,
+                            const fletch_chunk_options *options, fletch_chunks **chunks,
+                            fletch_error *error);
+
+FLETCH_API void fletch_chunks_free(fletch_chunks *chunks); /* NULL is a no-op */
 
 /* ---- What a model says of itself -------------------------------------------------------------- */
 

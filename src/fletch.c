@@ -15,6 +15,7 @@
 #include "model/hub.h"
 #include "results/row_stages.h"
 #include "runtime/canary.h"
+#include "runtime/chunks.h"
 #include "runtime/describe.h"
 #include "runtime/devices.h"
 #include "runtime/embed.h"
@@ -403,6 +404,24 @@ int fletch_tokenize(fletch_model *model, const char *text, size_t size,
 
 void fletch_tokens_free(fletch_tokens *tokens) {
     fl_free(tokens);
+}
+
+int fletch_chunk(fletch_model *model, const char *text, size_t size,
+                 const fletch_chunk_options *options, fletch_chunks **chunks, fletch_error *error) {
+    if (chunks)
+        *chunks = NULL;
+    if (!model || !chunks || (!text && size > 0))
+        return refuse(error, "fletch_chunk: model, text or chunks is NULL");
+    fl_error_clear(error);
+    fletch_chunk_options own = FLETCH_CHUNK_OPTIONS_INIT;
+    FL_TRY(copy_options(&own, sizeof own, options, error));
+    if ((int)own.by < FLETCH_CHUNK_BY_SENTENCES || (int)own.by > FLETCH_CHUNK_BY_MARKDOWN)
+        return refuse(error, "by is %d; use FLETCH_CHUNK_BY_…", (int)own.by);
+    return fl_runtime_chunk(model, text ? text : "", size, &own, chunks, error);
+}
+
+void fletch_chunks_free(fletch_chunks *chunks) {
+    fl_free(chunks);
 }
 
 const char *fletch_token_text(const fletch_model *model, int32_t id) {

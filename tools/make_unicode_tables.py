@@ -19,6 +19,7 @@ part has:
   numeric (Nd, Nl, No)                           16.0   likewise
   category and Han of regular expressions        16.0   15.0 and the additions of 15.1 and 16.0 (below)
   compatibility decomposition, composition       9.0    as decomposition
+  sentence break                                 15.0   as it is: no reference's ids hang on it
 
 tests/golden/test_tokens.py and test_tokens_bpe.py compare every code point with the installed reference.
 Input: the Debian package unicode-data 15.0.0-1 (DerivedAge, UnicodeData, PropList, DerivedCoreProperties,
@@ -38,6 +39,11 @@ FLAGS = ["DROP", "SPACE", "PUNCT", "MARK_BERT", "MARK", "CJK", "WORD", "LOWER", 
 # The order is that of fl_category. SPACE_CONTROL are the control characters with White_Space.
 CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co"
               " SPACE_CONTROL").split()
+
+# The order is that of fl_sentence_class. What UAX 29 treats alike is one class: Extend with Format, CR and LF with Sep.
+SENTENCE_CLASSES = ["Other", "Extend", "Sep", "Sp", "Lower", "Upper", "OLetter", "Numeric", "ATerm", "SContinue",
+                    "STerm", "Close"]
+SENTENCE_ALIKE = {"Format": "Extend", "CR": "Sep", "LF": "Sep"}
 
 # Characters whose category changed between 8.0 and 15.0: what they were in 8.0.
 CATEGORY_8 = {0x166D: "Po", 0x111C9: "Po", 0x1734: "Mn", 0x1885: "Lo", 0x1886: "Lo", 0xA9BD: "Mc"}
@@ -114,6 +120,9 @@ class Database:
         self.property = read_properties(os.path.join(folder, "PropList.txt"))
         self.property.update(read_properties(os.path.join(folder, "DerivedCoreProperties.txt")))
         self.cluster = read_properties(os.path.join(folder, "auxiliary/GraphemeBreakProperty.txt"))
+        self.sentence = {}
+        for name, points in read_properties(os.path.join(folder, "auxiliary/SentenceBreakProperty.txt")).items():
+            self.sentence.update((point, SENTENCE_CLASSES.index(SENTENCE_ALIKE.get(name, name))) for point in points)
         self.picture = read_properties(os.path.join(folder, "emoji/emoji-data.txt"))["Extended_Pictographic"]
         self.excluded = read_properties(os.path.join(
             folder, "DerivedNormalizationProps.txt"))["Full_Composition_Exclusion"]
@@ -283,13 +292,14 @@ def main():
     print(" *")
     print(" * From the Unicode Character Database 15.0.0, with each property brought to the age that the")
     print(" * reference has: categories 8.0 (of regular expressions 16.0), decomposition and combining class 9.0,")
-    print(" * White_Space 15.0 (= 17.0), \\w 16.0, lower case 17.0. unicode.h says how the tables are read. */")
+    print(" * White_Space and sentence break 15.0, \\w 16.0, lower case 17.0. unicode.h says how the tables are read. */")
     print('#include "tokenizer/unicode.h"\n')
     print("/* clang-format off */")
     emit_array("fl_unicode_record", "fl_unicode_records",
                [f"{{{flags:#x}, {lower}, {ccc}, {category}}}" for flags, lower, ccc, category in records])
     emit_pages("uint8_t", "uint16_t", "fl_unicode_record", record)
     emit_pages("uint16_t", "uint8_t", "fl_unicode_decomposition", decomposition)
+    emit_pages("uint8_t", "uint8_t", "fl_unicode_sentence", [data.sentence.get(point, 0) for point in range(LAST)])
     emit_array("uint32_t", "fl_unicode_pool", [f"{one:#x}" for one in pool])
     print(f"const unsigned fl_unicode_compositions_count = {len(compositions)};\n")
     emit_array("uint32_t", "fl_unicode_compositions", [f"{one:#x}" for row in compositions for one in row])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* about.c - tokens, and what a model says of itself. */
+/* about.c - tokens, chunks, and what a model says of itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +39,39 @@ PyObject *Handle_tokenize(PyObject *self, PyObject *args) {
     PyObject  *cut     = tokens->truncated ? Py_True : Py_False;
     PyObject  *result  = Py_BuildValue("(NNNO)", ids, offsets, marks, cut); /* NULL in it: NULL */
     fletch_tokens_free(tokens);
+    return result;
+}
+
+/* chunk(text, its index, by, max_tokens, overlap) -> (chars, bytes, tokens), each the bytes of an array */
+PyObject *Handle_chunk(PyObject *self, PyObject *args) {
+    PyObject            *text;
+    Py_ssize_t           index;
+    int                  by, status;
+    fletch_chunk_options options = FLETCH_CHUNK_OPTIONS_INIT;
+    fletch_chunks       *chunks  = NULL;
+    fletch_error         error   = {0};
+    size_t               size;
+    if (!PyArg_ParseTuple(args, "UniII", &text, &index, &by, &options.max_tokens,
+                          &options.overlap)) {
+        return NULL;
+    }
+    const char *bytes = fp_utf8_of(text, (size_t)index, &size);
+    if (bytes == NULL || !fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    options.by = (fletch_chunk_by)by;
+    Py_BEGIN_ALLOW_THREADS status =
+        fletch_chunk(((Handle *)self)->model, bytes, size, &options, &chunks, &error);
+    Py_END_ALLOW_THREADS fp_leave((Handle *)self);
+    if (status < 0) {
+        return fp_raise_fletch(&error);
+    }
+    Py_ssize_t count = (Py_ssize_t)chunks->count, pair = 2 * (Py_ssize_t)sizeof(size_t);
+    PyObject  *chars   = PyBytes_FromStringAndSize((const char *)chunks->chars, count * pair);
+    PyObject  *offsets = PyBytes_FromStringAndSize((const char *)chunks->offsets, count * pair);
+    PyObject  *tokens  = PyBytes_FromStringAndSize((const char *)chunks->tokens, count * 4);
+    PyObject  *result  = Py_BuildValue("(NNN)", chars, offsets, tokens); /* NULL in it: NULL */
+    fletch_chunks_free(chunks);
     return result;
 }
 

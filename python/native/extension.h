@@ -13,7 +13,7 @@
  *         windows    embed(): the call that waits, in windows, that Ctrl-C ends
  *         channel    submit(): what an asyncio loop listens to
  *         scores_lists  rerank, classify, vectors of tokens, sparse vectors
- *         about      tokens, properties, statistics; hub_door the model cache; arrow_rows rows as an Arrow column
+ *         about      tokens, chunks, properties, statistics; hub_door the hub cache; arrow_rows rows in Arrow
  *         failure    exceptions; log_lines what the library said; extension.c the tables of it all
  * A call  Python's arguments are taken with the GIL, the library is entered without it (fp_enter, then
  *         Py_BEGIN_ALLOW_THREADS), fp_leave goes out again. A new method: its function in the file of its job,
@@ -55,6 +55,7 @@ PyObject *move_message(PyObject *self, PyObject *args);
 PyObject *Handle_embed(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *Handle_submit(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *Handle_tokenize(PyObject *self, PyObject *args);
+PyObject *Handle_chunk(PyObject *self, PyObject *args);
 PyObject *Handle_decode(PyObject *self, PyObject *args);
 PyObject *Handle_token_text(PyObject *self, PyObject *id);
 PyObject *Handle_describe(PyObject *self, PyObject *none);

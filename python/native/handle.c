@@ -158,6 +158,7 @@ static PyMethodDef Handle_methods[] = {
     {"embed", (PyCFunction)(void (*)(void))Handle_embed, METH_FASTCALL, NULL},
     {"submit", (PyCFunction)(void (*)(void))Handle_submit, METH_FASTCALL, NULL},
     {"tokenize", Handle_tokenize, METH_VARARGS, NULL},
+    {"chunk", Handle_chunk, METH_VARARGS, NULL},
     {"decode", Handle_decode, METH_VARARGS, NULL},
     {"token_text", Handle_token_text, METH_O, NULL},
     {"describe", Handle_describe, METH_NOARGS, NULL},

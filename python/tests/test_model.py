@@ -227,6 +227,41 @@ def test_tokens_and_decode(model):
         model.tokenize(None)
 
 
+DOCUMENT = "# Cats\n\nA cat sits on the mat. It purrs.\n\n## Names\n\nGr\u00fc\u00dfe aus K\u00f6ln! \u732b\u306f\u7573\u306e\u4e0a\u306b\u5ea7\u308b\u3002 \U0001f642\n"
+
+
+@pytest.mark.parametrize("by", ["sentences", "tokens", "paragraphs", "markdown"])
+def test_chunks_are_the_document(model, by):
+    for size in (1, 3, 8, 40, None):
+        chunks = model.chunk(DOCUMENT, by=by, size=size)
+        assert "".join(chunk.text for chunk in chunks) == DOCUMENT
+        for chunk in chunks:
+            assert DOCUMENT[chunk.start:chunk.end] == chunk.text
+            assert DOCUMENT.encode()[chunk.byte_start:chunk.byte_end].decode() == chunk.text
+            assert chunk.tokens == len(model.tokenize(chunk.text, special_tokens=False).ids) <= (size or 254)
+    assert len(chunks) == 1 and isinstance(chunks[0], fletch.Chunk)
+
+
+def test_chunks_overlap_by_whole_sentences(model):
+    chunks = model.chunk("One two. Three four. Five six. Seven.", size=6, overlap=3)
+    assert [chunk.text for chunk in chunks] == ["One two. Three four. ", "Three four. Five six. ", "Five six. Seven."]
+    assert [chunk.tokens for chunk in chunks] == [6, 6, 5]
+
+
+def test_chunks_of_several_documents_and_of_none(model):
+    assert model.chunk(["a b", "", "c"]) == [model.chunk("a b"), [], model.chunk("c")]
+    assert model.chunk("") == [] and model.chunk([]) == []
+    for wrong, words in (({"size": 255}, "more than the model takes: 254"), ({"size": 4, "overlap": 4}, "overlap of 4"),
+                         ({"size": 0}, "positive"), ({"overlap": -1}, "positive"), ({"by": "lines"}, "sentences, tokens")):
+        with pytest.raises(ValueError, match=words):
+            model.chunk("a", **wrong)
+    for wrong in (None, ["a", None], b"a", 3):
+        with pytest.raises(TypeError):
+            model.chunk(wrong)
+    with pytest.raises(fletch.TextError, match="text 1"):
+        model.chunk(["a", "\ud800"])
+
+
 def test_what_a_model_says_of_itself(model):
     assert model.dimensions == 384 and model.max_length == 256 and model.similarity_fn_name == "cosine"
     assert model.properties["pooling"] == "mean" and model.origins["pooling"] == "1_Pooling/config.json"

@@ -4,7 +4,7 @@ from typing import Any, assert_type
 
 import numpy as np
 import torch
-from fletch import CrossEncoder, Embeddings, Model, SentenceTransformer, Sparse
+from fletch import Chunk, CrossEncoder, Embeddings, Model, SentenceTransformer, Sparse
 from numpy.typing import NDArray
 
 model, encoder = Model("medium"), SentenceTransformer("medium")
@@ -12,6 +12,8 @@ assert_type(model.embed(["a"]), NDArray[Any])
 assert_type(model.embed(["a"], dtype="float16"), NDArray[Any])
 assert_type(model.embed(["a"], dtype=np.int8, info=True), Embeddings)
 assert_type(model.embed_sparse(["a"]), Sparse)
+assert_type(model.chunk("a"), list[Chunk])
+assert_type(model.chunk(["a"], by="markdown"), list[list[Chunk]])
 assert_type(encoder.encode(["a"]), NDArray[Any])
 assert_type(encoder.encode("a", normalize_embeddings=True), NDArray[Any])
 assert_type(encoder.encode(["a"], convert_to_tensor=True), torch.Tensor)

@@ -119,6 +119,7 @@ fl_exit fl_cmd_search(fl_cli *cli);
 fl_exit fl_cmd_scores(fl_cli *cli); /* rerank, classify */
 fl_exit fl_cmd_tokenize(fl_cli *cli);
 fl_exit fl_cmd_decode(fl_cli *cli);
+fl_exit fl_cmd_chunk(fl_cli *cli);
 fl_exit fl_cmd_model(fl_cli *cli);
 fl_exit fl_cmd_config(fl_cli *cli);
 fl_exit fl_cmd_doctor(fl_cli *cli);

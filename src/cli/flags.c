@@ -16,10 +16,10 @@
 /* Commands that make results of input; that talk to a server; that open or look up a model; that read the
  * option table. */
 #define SCORES        (ON(RERANK) | ON(CLASSIFY))
-#define MAKES         (ON(EMBED) | SCORES | ON(TOKENIZE) | ON(DECODE))
+#define MAKES         (ON(EMBED) | SCORES | ON(TOKENIZE) | ON(DECODE) | ON(CHUNK))
 #define ASKS          (ON(HEALTH) | ON(ADD) | ON(SEARCH))
 #define READS         (MAKES | ON(ADD))
-#define TEXTS         (ON(EMBED) | SCORES | ON(TOKENIZE))
+#define TEXTS         (ON(EMBED) | SCORES | ON(TOKENIZE) | ON(CHUNK))
 #define FIELDS        (TEXTS | ON(RUN) | ON(ADD))
 #define LOOKS         (ON(CONFIG) | ON(DOCTOR) | ON(BENCH))
 #define PROVES        (ON(CANARY) | ON(VERIFY))
@@ -87,7 +87,7 @@ static const fl_flag flags[] = {
      "Format of the parts (default: npy)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|npz|raw|fvecs", NULL, ON(EMBED),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
-    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(RERANK) | ON(TOKENIZE),
+    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(RERANK) | ON(TOKENIZE) | ON(CHUNK),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|raw", NULL, ON(CLASSIFY),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
@@ -136,6 +136,13 @@ static const fl_flag flags[] = {
      "Print the cosine similarity of all pairs of at most 64 texts instead of the vectors."},
     {FL_FLAG_NO_SPECIAL_TOKENS, 0, "--no-special-tokens", NULL, NULL, ON(TOKENIZE),
      "Leave out the tokens that the model's template adds."},
+    {FL_FLAG_BY, 0, "--by", "sentences|tokens|paragraphs|markdown", NULL, ON(CHUNK),
+     "What a chunk keeps whole where it fits (default: sentences)."},
+    {FL_FLAG_SIZE, 0, "--size", "N", NULL, ON(CHUNK),
+     "Tokens of a chunk, special tokens not counted (default: as many as the model takes)."},
+    {FL_FLAG_OVERLAP, 0, "--overlap", "N", NULL, ON(CHUNK),
+     "Tokens of whole sentences (or what --by says) that a chunk may repeat of the one before it "
+     "(default: 0)."},
     {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE) | ON(CLASSIFY),
      "A second text after each text, as one sequence (what a reranker reads)."},
     {FL_FLAG_PAIR_FIELD, 0, "--pair-field", "NAME", NULL, ON(CLASSIFY),
@@ -165,7 +172,7 @@ static const fl_flag flags[] = {
      "How many texts, the most alike first (default: 10)."},
     {FL_FLAG_FILTER, 0, "--filter", "JSON", NULL, ON(SEARCH),
      "Only texts whose metadata has all of this: '{\"lang\": \"en\"}'."},
-    {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, TEXTS,
+    {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, TEXTS & ~ON(CHUNK),
      "Put the text into json and jsonl results."},
     {FL_FLAG_ID_FIELD, 0, "--id-field", "NAME", NULL, ON(RUN),
      "Field of a JSON object, or column of a CSV file, that names the text in the results."},
@@ -182,7 +189,8 @@ static const fl_flag flags[] = {
      "Text that is not UTF-8 is refused (default), or repaired with U+FFFD."},
     {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS | ON(RUN),
      "Longest input line, item or record in bytes (default: 256MiB)."},
-    {FL_FLAG_PARTIAL, 0, "--partial", NULL, NULL, ON(EMBED) | ON(CLASSIFY) | ON(TOKENIZE),
+    {FL_FLAG_PARTIAL, 0, "--partial", NULL, NULL,
+     ON(EMBED) | ON(CLASSIFY) | ON(TOKENIZE) | ON(CHUNK),
      "Keep the results of a run that fails or is interrupted, up to there."},
     {FL_FLAG_STATS, 0, "--stats", NULL, NULL, TEXTS,
      "Print counts, rates, times, memory and what the engine did to standard error at the end."},
@@ -322,6 +330,19 @@ static const fl_command commands[] = {
      "  fletch decode --skip-special-tokens \"[101, 7592, 2088, 102]\"\n"
      "  fletch tokenize \"hello world\" | fletch decode\n",
      fl_cmd_decode},
+    {FL_CMD_CHUNK, true, "chunk", "[TEXT ...]", NULL,
+     "Cut documents into chunks that the model takes.",
+     "Input as for embed, a document each (--input-format jsonl, json or csv for documents of "
+     "several\n"
+     "lines). There is one result per chunk: its number in the document, where it lies, its tokens "
+     "and\n"
+     "its text. Chunks hold as many sentences, or what --by says, as fit; without --overlap they "
+     "are\n"
+     "the document when laid end to end. No weights are read. docs/chunks.md has more.\n",
+     "  fletch chunk --size 256 -i docs.jsonl --field body -o chunks.jsonl\n"
+     "  fletch chunk --by markdown --size 512 --overlap 64 -i docs.jsonl\n"
+     "  fletch chunk --by tokens --size 8 --format text \"A cat sits on the mat. It purrs.\"\n",
+     fl_cmd_chunk},
     {FL_CMD_MODEL, true, "model", "pull|ls|path|verify|id|rm|convert [ID] [OUT]",
      "pull|ls|path|verify|id|rm|convert",
      "Fetch, list, check, identify, remove and convert models.",
@@ -446,6 +467,7 @@ static const struct {
     {"tokens", "tokenize"},
     {"tokenise", "tokenize"},
     {"detokenize", "decode"},
+    {"split", "chunk"},
     {"start", "serve"},
     {"job", "run"},
     {"batch", "run"},

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "model/model_private.h"
 
@@ -206,6 +207,29 @@ fl_groups fl_packed_groups(const fl_packed_matrix *p) {
                        .rounded = true,
                        .zero    = p->zeros != NULL,
                        .half    = half};
+}
+
+uint64_t fl_packed_checksum(const fl_packed_matrix *p) {
+    const uint64_t rows = p->one_scale ? 1 : p->rows, bits = p->bits * p->groups;
+    const uint64_t width = p->scale_dtype == FL_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    const bool     by_rows =
+        p->layout == FL_PACKED_ROWS; /* each column of zeros ends in a whole word */
+    const uint64_t facts[] = {
+        p->layout,
+        p->bits,
+        p->rows,
+        p->columns,
+        p->groups,
+        p->run,
+        p->scale_dtype,
+        p->one_scale,
+        p->zeros_less,
+        fl_checksum(p->scales, rows * p->groups * width),
+        p->zeros == NULL ? 0
+        : by_rows        ? fl_checksum(p->zeros, (p->rows * p->bits + 31) / 32 * 4 * p->groups)
+                         : fl_checksum(p->zeros, rows * bits / 8),
+        p->group_of == NULL ? 0 : fl_checksum(p->group_of, p->columns * sizeof(int32_t))};
+    return fl_checksum(facts, sizeof facts);
 }
 
 /* ---- Gathering ------------------------------------------------------------------------------- */

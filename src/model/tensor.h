@@ -148,6 +148,8 @@ uint64_t fl_packed_read(const fl_tensor *tensor, uint64_t row, uint64_t column, 
                         fl_packed_part *out);
 /* Elements [first, first + count) as float32. */
 void fl_packed_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out);
+/* Of all that decides its values but for q: the sizes, what config.json says, the bytes of scales and zeros. */
+uint64_t fl_packed_checksum(const fl_packed_matrix *packed);
 /* How such a matrix stays in few bits; no bits: it does not. */
 fl_groups fl_packed_groups(const fl_packed_matrix *packed);
 

@@ -201,18 +201,21 @@ static void resolve_truncation(fletch_model *m) {
                                                    : FLETCH_TRUNCATE_RIGHT;
 }
 
-static int resolve_lengths(fletch_model *m, fletch_error *error) {
+static int resolve_lengths(fletch_model *m, bool tokenizer_only, fletch_error *error) {
     m->length_limit = m->model->encoder.desc.positions;
-    m->max_length   = m->model->max_length;
-    int64_t asked   = fl_config_int(m->config, FL_KEY_MODEL_MAX_LENGTH);
-    if (asked > m->length_limit)
+    if (tokenizer_only &&
+        m->length_limit == 0) /* known with the weights, or of an unknown family */
+        m->length_limit = UINT32_MAX;
+    m->max_length = m->model->max_length;
+    int64_t asked = fl_config_int(m->config, FL_KEY_MODEL_MAX_LENGTH);
+    if (asked > m->length_limit && !tokenizer_only)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "model.max_length is %lld (%s), but the model has %u positions; set at most "
                        "that",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_MAX_LENGTH),
                        m->length_limit);
     if (asked > 0)
-        m->max_length = (uint32_t)asked;
+        m->max_length = asked < m->length_limit ? (uint32_t)asked : m->length_limit;
     return FLETCH_OK;
 }
 
@@ -457,13 +460,13 @@ static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_
     FL_TRY(open_folder(m, name, depth, error));
     FL_TRY(open_tokenizer(m, error));
     resolve_truncation(m);
+    FL_TRY(resolve_lengths(m, depth == FL_DEPTH_TOKENIZER, error));
     if (depth == FL_DEPTH_TOKENIZER)
         return FLETCH_OK;
     FL_TRY(check_vocabulary(m, error));
     if (depth == FL_DEPTH_WEIGHTS)
         return FLETCH_OK;
     FL_TRY(resolve_prompt(m, error));
-    FL_TRY(resolve_lengths(m, error));
     FL_TRY(resolve_output(m, error));
     if (m->model->weigher_refused)
         fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "there are no sparse vectors: %s",

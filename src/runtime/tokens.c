@@ -144,7 +144,7 @@ static int encode_pair(const fletch_model *model, fl_feeder *feeder, const char 
     return FLETCH_OK;
 }
 
-static int check_text(const char *text, size_t size, fletch_error *error) {
+int fl_check_text(const char *text, size_t size, fletch_error *error) {
     size_t valid = fl_utf8_valid_prefix(text, size);
     if (valid != size)
         return fl_fail(error, FLETCH_EUTF8, valid, "the text is not valid UTF-8 at offset %zu",
@@ -158,9 +158,9 @@ static int check_text(const char *text, size_t size, fletch_error *error) {
 int fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
                         const fletch_tokenize_options *options, fletch_tokens **tokens,
                         fletch_error *error) {
-    FL_TRY(check_text(text, size, error));
+    FL_TRY(fl_check_text(text, size, error));
     if (options->pair)
-        FL_TRY(check_text(options->pair, options->pair_size, error));
+        FL_TRY(fl_check_text(options->pair, options->pair_size, error));
     fl_feeder *feeder = fl_feeder_take(model, options->stop, options->stop_user, error);
     if (!feeder)
         return FLETCH_ENOMEM;

@@ -87,6 +87,23 @@ enum {
                     1 << FL_CATEGORY_SPACE_CONTROL
 };
 
+/* What a character is to the rules that end sentences (UAX 29). The order is that of SENTENCE_CLASSES in the
+ * tool. */
+typedef enum fl_sentence_class {
+    FL_SENTENCE_OTHER,
+    FL_SENTENCE_EXTEND, /* belongs to the character before it: Extend, Format */
+    FL_SENTENCE_SEP,    /* ends a line: Sep, CR, LF */
+    FL_SENTENCE_SP,
+    FL_SENTENCE_LOWER,
+    FL_SENTENCE_UPPER,
+    FL_SENTENCE_OLETTER,
+    FL_SENTENCE_NUMERIC,
+    FL_SENTENCE_ATERM, /* a full stop, which may stand in an abbreviation or a number */
+    FL_SENTENCE_SCONTINUE,
+    FL_SENTENCE_STERM,
+    FL_SENTENCE_CLOSE
+} fl_sentence_class;
+
 enum { FL_UC_WIDE_MAX = 18, FL_UC_ZWJ = 0x200D };
 enum { FL_UC_DECOMPOSITION_MAX = 4, FL_UC_DOTTED_I = 0x130, FL_UC_DOT_ABOVE = 0x307 };
 
@@ -103,6 +120,8 @@ extern const uint16_t          fl_unicode_record_page[8704];
 extern const uint8_t           fl_unicode_record_data[]; /* index of the record */
 extern const uint8_t           fl_unicode_decomposition_page[8704];
 extern const uint16_t          fl_unicode_decomposition_data[]; /* index into the pool, 0: none */
+extern const uint8_t           fl_unicode_sentence_page[8704];
+extern const uint8_t           fl_unicode_sentence_data[]; /* fl_sentence_class */
 /* Of each decomposition: the number of canonical parts, with 256 times that of compatible ones (0: the same),
  * then those parts, then these. */
 extern const uint32_t fl_unicode_pool[];
@@ -121,6 +140,11 @@ static inline unsigned fl_unicode_flags(uint32_t cp) {
 /* The bit of the character's category. */
 static inline uint32_t fl_unicode_mask(uint32_t cp) {
     return 1u << fl_unicode_record_of(cp)->category;
+}
+
+static inline fl_sentence_class fl_unicode_sentence(uint32_t cp) {
+    unsigned page = fl_unicode_sentence_page[cp >> 7];
+    return (fl_sentence_class)fl_unicode_sentence_data[page * 128u + (cp & 127)];
 }
 
 /* Full lower case of one character, without context: one code point, or two for U+0130. */

@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 import subprocess
+import time
 
 import numpy
 import pytest
@@ -76,6 +77,21 @@ def test_onnx_runtime_computes_with_widened_ones(name, tmp_path):
         pytest.skip("no ONNX Runtime library: make onnxruntime")
     rows = golden.embed(folder(name, tmp_path), TEXTS, "--provider-engine", "onnxruntime", "--onnxruntime-library", library, work=tmp_path)
     assert golden.difference(rows, expected(name)) < 1e-5
+
+
+def test_packed_panels_that_were_kept_are_of_these_scales_and_zeros(tmp_path):
+    """config.json alone says whether zero points are saved less one."""
+    path, kept = folder("gptq-w4-zeros", tmp_path), ("--model-pack-cache", str(tmp_path / "kept"))
+    time.sleep(2.1)  # files that changed a moment ago are not kept
+    for _ in range(2):
+        assert golden.difference(golden.embed(path, TEXTS, *kept, work=tmp_path), expected("gptq-w4-zeros")) < 1e-5
+    assert len(list((tmp_path / "kept").glob("*.pack"))) == 1
+    config = json.loads((path / "config.json").read_text())
+    config["quantization_config"]["checkpoint_format"] = "gptq_v2"
+    (path / "config.json").write_text(json.dumps(config))
+    rows = golden.embed(path, TEXTS, *kept, work=tmp_path)
+    assert golden.difference(rows, expected("gptq-w4-zeros")) > 1e-3
+    assert numpy.array_equal(rows, golden.embed(path, TEXTS, work=tmp_path))
 
 
 # ---- What is not read, or damaged -----------------------------------------------------------------------

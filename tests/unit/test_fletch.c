@@ -91,6 +91,10 @@ static int whole_life(void) {
         status = fletch_embed_tokens(model, &texts, NULL, &lists, &error);
     fletch_lists_free(lists);
     fletch_tokens_free(tokens);
+    fletch_chunks *chunks = NULL;
+    if (status == 0)
+        status = fletch_chunk(model, "The cat. The dog.", 17, NULL, &chunks, &error);
+    fletch_chunks_free(chunks);
     fletch_close(model);
     return status;
 }

@@ -34,6 +34,7 @@ _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 Dtype: TypeAlias = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 Truncate: TypeAlias = Literal["warn", "right", "left", "error"]
+ChunkBy: TypeAlias = Literal["sentences", "tokens", "paragraphs", "markdown"]
 OnError: TypeAlias = Literal["raise", "null"]
 Rows: TypeAlias = NDArray[Any]
 
@@ -41,6 +42,7 @@ _DTYPES: dict[str, tuple[int, Any, int]] = {  # name: the library's number, nump
     "float32": (0, np.dtype(np.float32), 1), "float16": (0, np.dtype(np.float32), 1), "int8": (1, np.dtype(np.int8), 1), "uint8": (2, np.dtype(np.uint8), 1),
     "binary": (3, np.dtype(np.int8), 8), "ubinary": (4, np.dtype(np.uint8), 8)}
 _TRUNCATE = {"warn": 0, "right": 1, "left": 2, "error": 3}
+_CHUNK_BY = {"sentences": 0, "tokens": 1, "paragraphs": 2, "markdown": 3}
 _LANES = {"interactive": 0, "bulk": 1}
 DtypeLike: TypeAlias = Dtype | type[np.generic] | np.dtype[Any]
 
@@ -53,6 +55,17 @@ class Tokens(NamedTuple):
     offsets: NDArray[np.uint32]
     special: NDArray[np.bool_]
     truncated: bool
+
+
+class Chunk(NamedTuple):
+    """A piece of a document: document[start:end] is its text."""
+
+    text: str
+    start: int
+    end: int
+    byte_start: int  #: the same place in bytes of the document's UTF-8
+    byte_end: int
+    tokens: int  #: of the text alone, special tokens not counted
 
 
 @dataclass(frozen=True)
@@ -453,6 +466,35 @@ class Model(Heads):
         ids = np.frombuffer(raw, np.int32)
         return Tokens(ids, [handle.token_text(int(token)) or "" for token in ids],
                       np.frombuffer(places, np.uint32).reshape(-1, 2), np.frombuffer(special, np.bool_), truncated)
+
+    @overload
+    def chunk(self, texts: str, *, by: ChunkBy = ..., size: int | None = ..., overlap: int = ...) -> list[Chunk]: ...
+
+    @overload
+    def chunk(self, texts: Iterable[str], *, by: ChunkBy = ..., size: int | None = ...,
+              overlap: int = ...) -> list[list[Chunk]]: ...
+
+    def chunk(self, texts: Any, *, by: ChunkBy = "sentences", size: int | None = None, overlap: int = 0) -> Any:
+        """Cut a document, or each of several, into chunks of as many sentences (or what `by` says) as fit.
+
+        size: tokens of a chunk, special tokens not counted; None: as many as the model takes. overlap: tokens of whole
+        sentences that a chunk may repeat of the one before it; with 0 the chunks' texts joined are the document.
+        """
+        if by not in _CHUNK_BY:
+            raise ValueError(f"by must be one of {', '.join(_CHUNK_BY)}, not {by!r}")
+        limit = 0 if size is None else positive(size, "size")
+        repeated = 0 if not isinstance(overlap, bool) and overlap == 0 else positive(overlap, "overlap")
+        if isinstance(texts, str):
+            return self._chunk(texts, 0, _CHUNK_BY[by], limit, repeated)
+        return [self._chunk(text, index, _CHUNK_BY[by], limit, repeated) for index, text in enumerate(texts)]
+
+    def _chunk(self, text: Any, index: int, by: int, size: int, overlap: int) -> list[Chunk]:
+        if not isinstance(text, str):
+            raise TypeError(f"text {index} is {type(text).__name__}, not a str")
+        chars, places, tokens = (np.frombuffer(raw, kind).tolist() for raw, kind in zip(
+            self._usable().chunk(text, index, by, size, overlap), (np.uintp, np.uintp, np.uint32)))
+        return [Chunk(text[chars[2 * i]:chars[2 * i + 1]], chars[2 * i], chars[2 * i + 1], places[2 * i],
+                      places[2 * i + 1], count) for i, count in enumerate(tokens)]
 
     def decode(self, ids: ArrayLike, *, skip_special_tokens: bool = True) -> str:
         """The text of token ids."""

@@ -97,6 +97,10 @@ static void put_tensor(pack_cache *c, fl_buf *key, const fl_tensor *w) {
     put_u64(key, w->dtype);
     put_u64(key, w->turned);
     put_u64(key, w->bytes);
+    if (w->packed != NULL) {
+        put_u64(key, w->packed_row);
+        put_u64(key, fl_packed_checksum(w->packed));
+    }
     if (w->map == NULL) {
         put_u64(key, fl_checksum(w->data, (size_t)w->bytes));
         return;
