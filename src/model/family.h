@@ -191,6 +191,7 @@ typedef struct fl_family {
     X(deberta)                                                                                     \
     X(albert)                                                                                      \
     X(t5)                                                                                          \
+    X(umt5)                                                                                        \
     X(nomic_moe)                                                                                   \
     X(nomic)                                                                                       \
     X(gte)                                                                                         \

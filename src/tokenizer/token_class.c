@@ -383,7 +383,7 @@ static int check_mask(const fl_token_settings *settings, fl_json_reader *root) {
 int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
                             fl_json_reader *root) {
     const fl_token_class *class = settings->class;
-    if (class == NULL || (settings->as_saved && class->steps == FL_LLAMA)) {
+    if (class == NULL || (settings->as_saved && class->steps != FL_BERT)) {
         return 0;
     }
     const char *what = class->steps == FL_AS_IN_FILE

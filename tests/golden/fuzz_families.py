@@ -153,7 +153,15 @@ def deberta(d: Draw):
 
 
 def t5(d: Draw):
-    return d.choice([transformers.T5Config, transformers.MT5Config])(
+    return any_t5(d, d.choice([transformers.T5Config, transformers.MT5Config]))
+
+
+def umt5(d: Draw):
+    return any_t5(d, transformers.UMT5Config)
+
+
+def any_t5(d: Draw, kind):
+    return kind(
         d_model=d.randint(8, 90), d_kv=d.head(), num_heads=d.randint(1, 7), num_layers=d.randint(1, 4), d_ff=d.choice([3, 30, 48, 384, 400]),
         feed_forward_proj=d.choice(["relu", "gelu", "silu", "gated-gelu", "gated-silu", "gated-relu"]), layer_norm_epsilon=d.eps(),
         relative_attention_num_buckets=d.choice([4, 10, 32, 64]), relative_attention_max_distance=d.choice([17, 40, 128, 200]))
@@ -293,7 +301,7 @@ def nomic_moe(d: Draw):
     return config, reference.moe_shapes, reference.moe_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, umt5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3)}
 
 
@@ -326,7 +334,7 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
     for key in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
         if getattr(config, key, None) is not None:
             setattr(config, key, 2)
-    encoder = {"t5": transformers.T5EncoderModel, "mt5": transformers.MT5EncoderModel}.get(config.model_type)
+    encoder = {"t5": transformers.T5EncoderModel, "mt5": transformers.MT5EncoderModel, "umt5": transformers.UMT5EncoderModel}.get(config.model_type)
     model = (encoder(config) if encoder else transformers.AutoModel.from_config(config)).eval()
     base.randomise(model, seed)
     model.save_pretrained(path, save_original_format=d.flag())

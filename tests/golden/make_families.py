@@ -324,10 +324,10 @@ def make_gte_qwen() -> None:
         "auto_map": {"AutoTokenizer": ["tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"]}})
 
 
-def with_pieces(path: pathlib.Path, base_name: str, config: transformers.PretrainedConfig, model, pooling: str, after) -> None:
-    """A folder as `save` makes it, with one of odd_classes.py's tokenizers."""
+def with_pieces(path: pathlib.Path, base_name: str, config: transformers.PretrainedConfig, model, pooling: str, after, steps=()) -> None:
+    """A folder as `save` makes it, with one of odd_classes.py's tokenizers, some of its steps others."""
     _, tokenizer, settings = odd_classes.BASES[base_name]
-    base.write_json(path / "tokenizer.json", tokenizer)
+    base.write_json(path / "tokenizer.json", tokenizer | dict(steps))
     base.write_json(path / "tokenizer_config.json", settings | {"model_max_length": 200})
     base.randomise(model, sum(path.name.encode()))
     model.save_pretrained(path)
@@ -374,6 +374,10 @@ def make_pieces() -> None:
     with_pieces(base.new_folder("family-t5-gated"), "t5", config, transformers.T5ForConditionalGeneration(config), CLS, [base.NORMALIZE])
     config = transformers.MT5Config(**small | {"feed_forward_proj": "gated-silu", "d_kv": 6})
     with_pieces(base.new_folder("family-mt5"), "t5", config, transformers.MT5EncoderModel(config), MEAN, [base.NORMALIZE])
+    config = transformers.UMT5Config(**small | {"num_heads": 3, "d_kv": 10, "num_decoder_layers": 1, "scalable_attention": True,
+                                                "tie_word_embeddings": False})
+    with_pieces(base.new_folder("family-umt5"), "t5", config, transformers.UMT5ForConditionalGeneration(config), MEAN, [base.NORMALIZE],
+                {"normalizer": odd_classes.SPACES, "pre_tokenizer": odd_classes.metaspace()})  # T5Tokenizer would make others
     make_deberta()
     size = len(odd_classes.BASES["albert"][1]["model"]["vocab"])
     config = transformers.AlbertConfig(**SMALL | {"vocab_size": size, "embedding_size": 12, "num_hidden_groups": 1, "hidden_act": "gelu_new"})

@@ -107,7 +107,7 @@ ONLY = [
     ("family-nomic", "rotary_scaling_factor", 2, "2"),
     ("family-llama", "partial_rotary_factor", 0.5, "0.5"),
     ("family-t5", "feed_forward_proj", "gated-tanh", "tanh"),
-    ("family-t5", "model_type", "umt5", "umt5"),
+    ("family-umt5", "feed_forward_proj", "gated-tanh", "tanh"),
     ("family-albert", "num_hidden_groups", 2, "2"),
     ("family-deberta", "pos_att_type", ["c2p"], "c2p"),
     ("family-deberta", "pos_att_type", "p2p|c2p", "p2p|c2p"),

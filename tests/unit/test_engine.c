@@ -203,6 +203,7 @@ static toy_spec random_spec(uint64_t *state) {
     s.heads                      = s.kv_heads * (1 + toy_draw(state, 6));
     s.type                       = toy_draw(state, 2);
     s.t5                         = toy_draw(state, 5) == 0;
+    s.own_tables                 = s.t5 && toy_draw(state, 2);
     s.alibi                      = !s.t5 && toy_draw(state, 4) == 0;
     s.activation                 = (fl_activation)toy_draw(state, FL_ACT_RELU + 1);
     s.dtype                      = (fl_dtype)toy_draw(state, 3);
@@ -305,6 +306,9 @@ Test(engine, t5_buckets_up_to_and_past_the_largest_distance) {
     spec.offset                     = 2;
     spec.positions                  = 300;
     static const uint32_t lengths[] = {1, 9, 100, 300, 20};
+    compare(&spec, "auto", lengths, 5, 0);
+    compare(&spec, "ref", lengths, 5, 0);
+    spec.own_tables = true;
     compare(&spec, "auto", lengths, 5, 0);
     compare(&spec, "ref", lengths, 5, 0);
 }

@@ -156,6 +156,8 @@ Test(onnx_graph, relative_position_bias) {
     toy_spec spec = plain;
     spec.t5       = true;
     compare_all(&spec);
+    spec.own_tables = true;
+    compare_all(&spec);
 }
 
 Test(onnx_graph, activations) {

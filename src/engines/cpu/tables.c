@@ -59,12 +59,13 @@ size_t fl_cpu_lay_out_tables(fl_engine *e, const fl_encoder *encoder, float *bas
         fl_cpu_sight      *sight = &e->sight[i];
         sight->before            = first == -PTRDIFF_MAX ? FL_CPU_ALL : (size_t)-first;
         sight->after             = last == PTRDIFF_MAX ? FL_CPU_ALL : (size_t)last;
-        sight->bias              = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED
-                                       ? NULL
-                                       : take(base, &used, e->desc.heads * e->bias_stride);
-        e->rope[i].dims          = dims;
-        e->rope[i].cosine        = dims ? take(base, &used, angles) : NULL;
-        e->rope[i].sine          = dims ? take(base, &used, angles) : NULL;
+        sight->bias       = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED ||
+                              fl_t5_by_layer(&e->desc, rule)
+                                ? NULL
+                                : take(base, &used, e->desc.heads * e->bias_stride);
+        e->rope[i].dims   = dims;
+        e->rope[i].cosine = dims ? take(base, &used, angles) : NULL;
+        e->rope[i].sine   = dims ? take(base, &used, angles) : NULL;
     }
     if (e->relative16 > 0) {
         e->column = (const int32_t *)(const void *)take(base, &used, 2 * e->max_length - 1);
@@ -79,13 +80,13 @@ static float *mutable(const float *place) {
     return (float *)(uintptr_t)place;
 }
 
-static void spread_bias(const fl_engine *e, const fl_encoder *encoder, size_t rule) {
+void fl_cpu_spread_bias(const fl_engine *e, const fl_encoder *encoder, size_t rule, uint32_t layer,
+                        float *out) {
     ptrdiff_t reach = (ptrdiff_t)e->max_length - 1;
     for (ptrdiff_t distance = -reach; distance <= reach; distance++) {
         for (uint32_t head = 0; head < e->desc.heads; head++) {
             size_t at = head * e->bias_stride + (size_t)(reach + distance);
-            mutable(e->sight[rule].bias)[at] =
-                fl_distance_value(encoder, &e->desc.distance[rule], head, distance);
+            out[at]   = fl_distance_value(encoder, &e->desc.distance[rule], layer, head, distance);
         }
     }
 }
@@ -134,7 +135,7 @@ void fl_cpu_fill_tables(const fl_engine *e, const fl_encoder *encoder) {
     }
     for (size_t i = 0; i < FL_RULES_MAX; i++) {
         if (e->sight[i].bias) {
-            spread_bias(e, encoder, i);
+            fl_cpu_spread_bias(e, encoder, i, 0, mutable(e->sight[i].bias));
         }
         if (e->rope[i].dims > 0) {
             fl_rope_table(&e->desc.rope[i], 0, (uint32_t)e->max_length, mutable(e->rope[i].cosine),

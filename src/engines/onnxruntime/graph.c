@@ -37,8 +37,8 @@ static const fl_encoder_caps caps = {
     .features = FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE | FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM |
                 FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
                 FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL |
-                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_DISENTANGLED | FL_CAN_CAPPED |
-                FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
+                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI | FL_CAN_DISENTANGLED |
+                FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
 
