@@ -54,8 +54,10 @@ typedef enum fl_activation {
     FL_ACT_GELU_ERF,  /* 0.5 x (1 + erf(x / √2)): "gelu" */
     FL_ACT_GELU_TANH, /* "gelu_new", "gelu_pytorch_tanh", "gelu_fast" */
     FL_ACT_SILU,
-    FL_ACT_RELU
+    FL_ACT_RELU,
+    FL_ACT_QUICK_GELU /* x / (1 + exp(-1.702 x)): CLIP */
 } fl_activation;
+enum { FL_ACTIVATIONS = FL_ACT_QUICK_GELU + 1 };
 
 /* Rotary positions, halves (NeoX): of each head the first `dims` dimensions turn, x[i] with
  * x[i + dims / 2]. */
@@ -215,6 +217,8 @@ typedef struct fl_encoder {
                                                 holds no weights but an .onnx file */
     fl_pooling pooling[FL_POOL_COUNT];       /* concatenated in this order */
     uint32_t   pooling_count;                /* >= 1 */
+    bool
+        projected; /* the first stage behind is the network's own, of every token: these are not kept */
 } fl_encoder;
 
 /* What slot `slot` of a layer (NULL: of the whole) should hold; false when the descriptor calls
@@ -256,6 +260,7 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(GROUPED, "fewer key than query heads (grouped-query attention)", d->kv_heads != d->heads)    \
     X(WIDE_HEADS, "heads that together are not as wide as the model", fl_q_width(d) != d->hidden)  \
     X(GLU, "gated MLPs", d->mlp == FL_MLP_GLU)                                                     \
+    X(QUICK_GELU, "quick GELU", d->activation == FL_ACT_QUICK_GELU)                                \
     X(ROPE, "rotary positions", l->rope > 0)                                                       \
     X(CAUSAL, "causal attention", d->distance[l->distance].causal)                                 \
     X(WINDOW, "attention in a window", d->distance[l->distance].window > 0)                        \

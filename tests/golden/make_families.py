@@ -384,6 +384,49 @@ def make_pieces() -> None:
     with_pieces(base.new_folder("family-albert"), "albert", config, transformers.AlbertModel(config), MEAN, [base.NORMALIZE])
 
 
+def clip_sizes() -> dict:
+    tokens = len(odd_classes.clip()["model"]["vocab"])
+    return {"vocab_size": tokens, "hidden_size": 30, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 5, "projection_dim": 24,
+            "max_position_embeddings": 40, "bos_token_id": tokens - 2}
+
+
+ENDED = ["the cat<|endoftext|>sat on the road", "<|endoftext|>", "the<|startoftext|> cat <|endoftext|><|endoftext|>"]
+
+
+def make_clip() -> None:
+    """A whole CLIP as sentence-transformers published it: vision too, no tokenizer.json, an end of 2. And the text tower alone, as diffusers and
+    fastembed have it, whose vectors are transformers' text_embeds; in ended.npy those of texts that have the end token in their midst."""
+    path = base.new_folder("clip-whole")
+    inner = path / "0_CLIPModel"
+    vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 8}
+    config = transformers.CLIPConfig(text_config=clip_sizes() | {"eos_token_id": 2, "hidden_act": "quick_gelu"}, vision_config=vision, projection_dim=24)
+    model = transformers.CLIPModel(config)
+    base.randomise(model.text_model, 7)
+    base.randomise(model.text_projection, 9)
+    model.save_pretrained(inner)
+    odd_classes.write_clip(inner)
+    base.write_json(inner / "tokenizer_config.json", odd_classes.CLIP_SETTINGS | {"model_max_length": 40})
+    base.write_json(inner / "preprocessor_config.json", {
+        "image_processor_type": "CLIPImageProcessor", "crop_size": 8, "size": 8, "do_resize": True, "do_center_crop": True, "do_normalize": True,
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.3, 0.3, 0.3], "resample": 3})
+    base.write_json(path / "modules.json", [{"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}])
+    base.finish(path)
+
+    path = base.new_folder("family-clip")
+    config = transformers.CLIPTextConfig(**clip_sizes() | {"eos_token_id": clip_sizes()["vocab_size"] - 1, "hidden_act": "gelu"})
+    model = transformers.CLIPTextModelWithProjection(config).eval()
+    base.randomise(model, 8)
+    model.save_pretrained(path)
+    base.write_json(path / "tokenizer.json", odd_classes.clip())
+    base.write_json(path / "tokenizer_config.json", odd_classes.CLIP_SETTINGS | {"model_max_length": 40})
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    with torch.no_grad():
+        for file, texts in (("expected-0.npy", base.TEXTS), ("ended.npy", ENDED)):
+            rows = [model(**tokenizer(text, truncation=True, return_tensors="pt")).text_embeds[0].numpy() for text in texts]
+            numpy.save(path / file, numpy.stack(rows))
+    base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 40}])
+
+
 def by_hand(name: str, config: dict, shapes, rows, prefix: str = "") -> pathlib.Path:
     """A folder of a family that transformers lacks; its vectors are mean and unit length of `rows`."""
     path = base.new_folder(name)
@@ -517,6 +560,7 @@ def make_all() -> None:
     make_rotary()
     make_decoders()
     make_pieces()
+    make_clip()
     make_by_hand()
     make_native_names()
     make_tasks()

@@ -424,6 +424,7 @@ static inline double toy_activate(fl_activation a, double x) {
     case FL_ACT_GELU_TANH:
         return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case FL_ACT_SILU: return x / (1.0 + exp(-x));
+    case FL_ACT_QUICK_GELU: return x / (1.0 + exp(-1.702 * x));
     default: return x > 0.0 ? x : 0.0;
     }
 }

@@ -36,9 +36,9 @@ static const fl_encoder_caps caps = {
     .instead  = "use provider.engine native, or a folder with an .onnx file",
     .features = FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE | FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM |
                 FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
-                FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL |
-                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI | FL_CAN_DISENTANGLED |
-                FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
+                FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_QUICK_GELU | FL_CAN_ROPE |
+                FL_CAN_CAUSAL | FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI |
+                FL_CAN_DISENTANGLED | FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
 
@@ -262,6 +262,10 @@ static fl_value activation(fl_graph *g, fl_value x) {
         gelu.attribute[0] =
             (fl_attribute){.name = "approximate", .kind = ORT_OP_ATTR_STRING, .s = "tanh"};
         break;
+    case FL_ACT_QUICK_GELU: {
+        fl_value z = fl_graph_op2(g, "Mul", x, fl_graph_narrow(g, fl_graph_real(g, 1.702f)));
+        return fl_graph_op2(g, "Mul", x, fl_graph_op1(g, "Sigmoid", z));
+    }
     case FL_ACT_GELU_ERF: break;
     }
     return fl_graph_op(g, &gelu);
