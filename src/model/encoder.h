@@ -129,6 +129,8 @@ typedef struct fl_encoder_desc {
     bool        token_type; /* add row 0 of the type table */
     uint32_t    types;      /* rows of the type table */
     bool        segments;   /* pairs of texts come too, the second with row 1 of that table */
+    bool        task_type;  /* add row 0 of the table of tasks (ERNIE) */
+    uint32_t    tasks;      /* rows of that table */
     bool        embed_norm; /* always a layer norm */
     /* norms */
     fl_norm       norm;
@@ -274,6 +276,7 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(EXPERTS, "mixtures of experts", l->experts > 0)                                              \
     X(VOCABULARY, "weights of the vocabulary (SPLADE)", d->mlm)                                    \
     X(SEGMENTS, "pairs of texts with token types", d->segments)                                    \
+    X(TASK_TYPE, "embeddings of tasks (ERNIE)", d->task_type)                                      \
     X(ADAPTERS, "adapters of tasks", d->adapters)                                                  \
     X(LATE, "a vector for every token (late interaction)", d->late)
 enum {

@@ -184,6 +184,7 @@ typedef struct fl_family {
 #define FL_FAMILIES(X)                                                                             \
     X(jina_qk)                                                                                     \
     X(jina)                                                                                        \
+    X(ernie_tasks)                                                                                 \
     X(bert)                                                                                        \
     X(mpnet)                                                                                       \
     X(jina3_tasks)                                                                                 \

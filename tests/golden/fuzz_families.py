@@ -112,7 +112,8 @@ def roberta_prelayernorm(d: Draw):
 
 def ernie(d: Draw):
     return transformers.ErnieConfig(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
-                                    type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
+                                    type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps(), use_task_id=d.flag(),
+                                    task_type_vocab_size=d.randint(1, 4))
 
 
 def mpnet(d: Draw):

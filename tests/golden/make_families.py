@@ -87,6 +87,8 @@ def make_absolute() -> None:
     base.finish(path)
     path = save("family-ernie", transformers.ErnieConfig(**SMALL), MEAN)
     base.finish(path)
+    path = save("family-ernie-tasks", transformers.ErnieConfig(**SMALL | {"use_task_id": True, "task_type_vocab_size": 3}), MEAN)
+    base.finish(path)
     path = save("family-distilbert", transformers.DistilBertConfig(
         dim=32, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=256, activation="relu"), MEAN)
     base.finish(path)

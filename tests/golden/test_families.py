@@ -127,7 +127,7 @@ ONLY = [
     ("family-voyage", "use_bidirectional_attention", None, "absent"),
     ("family-voyage", "auto_map", {"AutoModel": "a/b--modeling_qwen3_bidirectional.Qwen3BidirectionalModel"}, "a/b--modeling_qwen3"),
     ("family-llama-bidirec", "auto_map", {"AutoModel": "a/b--llama_bidirectional_model.LlamaBidirectionalModel"}, "a/b--llama"),
-    ("family-ernie", "use_task_id", True, "true"),
+    ("plain-bert", "use_task_id", True, "true"),
     ("family-gemma", "hidden_activation", "gelu", "gelu"),
     ("family-gemma", "is_causal", False, "false"),
     ("family-gemma2", "attn_logit_softcapping", None, "absent"),
@@ -558,6 +558,8 @@ def test_a_static_model_reads_tokenizer_json_alone(tmp_path):
 LIES = [
     ("family-roberta", {"pad_token_id": 255}, "max_position_embeddings"),
     ("family-roberta", {"type_vocab_size": 2}, "token_type_embeddings.weight has shape [1, 32]"),
+    ("family-ernie", {"use_task_id": True}, "task_type_embeddings.weight"),
+    ("family-ernie-tasks", {"task_type_vocab_size": 4}, "task_type_embeddings.weight has shape [3, 32]"),
     ("family-electra", {"embedding_size": 24}, "word_embeddings.weight has shape"),
     ("family-electra", {"embedding_size": 32}, "word_embeddings.weight has shape"),
     ("family-nomic-hub", {"n_head": 3}, "num_attention_heads 3"),

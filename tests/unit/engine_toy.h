@@ -16,8 +16,8 @@
 
 /* Zeros, sizes apart, are BERT without token types. */
 typedef struct toy_spec {
-    uint32_t      layers, hidden, heads, head_dim, mlp, vocab, positions, offset;
-    bool          type, segments, t5, own_tables; /* T5's bias: one for all layers, or for each */
+    uint32_t layers, hidden, heads, head_dim, mlp, vocab, positions, offset;
+    bool     type, segments, tasks, t5, own_tables; /* T5's bias: one for all layers, or for each */
     fl_activation activation;
     fl_dtype      dtype;
     fl_pooling    pooling[FL_POOL_COUNT];
@@ -145,6 +145,8 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .token_type       = s->type,
                           .types            = 2,
                           .segments         = s->segments,
+                          .task_type        = s->tasks,
+                          .tasks            = 3,
                           .attention_scale  = 1.0f / sqrtf((float)s->head_dim),
                           .score_cap        = s->cap,
                           .bias_by_layer    = s->own_tables,
@@ -587,6 +589,7 @@ static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, s
         if (d->position == FL_POSITION_LEARNED) {
             w[c] += toy_at(&g[FL_SLOT_POSITION], (position + d->position_offset) * width + c);
         }
+        w[c] += d->task_type ? toy_at(&g[FL_SLOT_TASK], c) : 0.0;
         w[c] += d->token_type ? toy_at(&g[FL_SLOT_TYPE], type * width + c) : 0.0;
     }
     if (d->embed_norm) {

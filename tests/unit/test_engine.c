@@ -202,6 +202,7 @@ static toy_spec random_spec(uint64_t *state) {
     s.kv_heads                   = 1 + toy_draw(state, 3);
     s.heads                      = s.kv_heads * (1 + toy_draw(state, 6));
     s.type                       = toy_draw(state, 2);
+    s.tasks                      = toy_draw(state, 4) == 0;
     s.t5                         = toy_draw(state, 5) == 0;
     s.own_tables                 = s.t5 && toy_draw(state, 2);
     s.alibi                      = !s.t5 && toy_draw(state, 4) == 0;

@@ -150,6 +150,8 @@ Test(onnx_graph, half_precision_weights_types_and_offsets) {
     compare_all(&spec);
     spec.dtype = FL_DTYPE_BF16;
     compare_all(&spec);
+    spec.tasks = true;
+    compare_all(&spec);
 }
 
 Test(onnx_graph, relative_position_bias) {

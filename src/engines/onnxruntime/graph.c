@@ -38,7 +38,8 @@ static const fl_encoder_caps caps = {
                 FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
                 FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_QUICK_GELU | FL_CAN_ROPE |
                 FL_CAN_CAUSAL | FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI |
-                FL_CAN_DISENTANGLED | FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
+                FL_CAN_DISENTANGLED | FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS |
+                FL_CAN_TASK_TYPE};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
 
@@ -240,6 +241,11 @@ static fl_value embed(fl_graph *g) {
         place = fl_graph_op2(g, "Add", place, kind);
     } else if (kind.name[0] != '\0') {
         place = kind;
+    }
+    if (d->task_type) {
+        fl_weight task = {
+            .tensor = &global[FL_SLOT_TASK], .columns = d->embedding, .what = "task type"};
+        x = fl_graph_op2(g, "Add", x, fl_graph_weight_real(g, &task));
     }
     if (place.name[0] != '\0')
         x = fl_graph_op2(g, "Add", x, place);

@@ -13,6 +13,12 @@
 #define FL_LLAMA_FIXED                                                                             \
     .norm = FL_NORM_RMS, .norm_place = FL_NORM_PRE, .final_norm = true, .mlp = FL_MLP_GLU
 
+#define FL_BERT_FIELDS                                                                             \
+    FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),                             \
+        FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),                    \
+        FL_VOCAB("vocab_size", 30522), FL_POSITIONS("max_position_embeddings", 512),               \
+        FL_TYPES("type_vocab_size", 2, 1), FL_EPS("layer_norm_eps", 1e-12),                        \
+        FL_ACTIVATION("hidden_act", "gelu"), FL_MLM_ACTIVATION("hidden_act"), FL_MLM_TIED
 #define FL_BERT_EMBEDDINGS                                                                         \
     FL_AT("embeddings.word_embeddings.weight", FL_SLOT_WORD),                                      \
         FL_AT("embeddings.token_type_embeddings.weight", FL_SLOT_TYPE),                            \
