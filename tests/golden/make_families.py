@@ -396,8 +396,8 @@ ENDED = ["the cat<|endoftext|>sat on the road", "<|endoftext|>", "the<|startofte
 
 
 def make_clip() -> None:
-    """A whole CLIP as sentence-transformers published it: vision too, no tokenizer.json, an end of 2. And the text tower alone, as diffusers and
-    fastembed have it, whose vectors are transformers' text_embeds; in ended.npy those of texts that have the end token in their midst."""
+    """A whole CLIP as sentence-transformers published it: vision too, no tokenizer.json, an end of 2. And the text tower alone, as diffusers has
+    it, whose vectors are transformers' text_embeds; in ended.npy those of texts that have the end token in their midst."""
     path = base.new_folder("clip-whole")
     inner = path / "0_CLIPModel"
     vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 8}
