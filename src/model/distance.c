@@ -60,17 +60,19 @@ ptrdiff_t fl_distance_last(const fl_distance *rule) {
     return rule->causal ? 0 : rule->window > 0 ? (ptrdiff_t)rule->window : PTRDIFF_MAX;
 }
 
-float fl_distance_value(const fl_encoder *encoder, const fl_distance *rule, uint32_t head,
-                        ptrdiff_t distance) {
-    uint32_t heads = encoder->desc.heads;
-    float    value = 0.0f;
+float fl_distance_value(const fl_encoder *encoder, const fl_distance *rule, uint32_t layer,
+                        uint32_t head, ptrdiff_t distance) {
+    const fl_tensor *table = encoder->desc.bias_by_layer
+                                 ? &encoder->layer[layer][FL_LAYER_ATTENTION_BIAS]
+                                 : &encoder->global[FL_SLOT_ATTENTION_BIAS];
+    uint32_t         heads = encoder->desc.heads;
+    float            value = 0.0f;
     if (distance < fl_distance_first(rule) || distance > fl_distance_last(rule))
         return -INFINITY;
     if (rule->bias == FL_BIAS_T5_BUCKETS)
-        fl_tensor_to_f32(&encoder->global[FL_SLOT_ATTENTION_BIAS],
-                         (uint64_t)t5_bucket(distance, rule->buckets, rule->max_distance) * heads +
-                             head,
-                         1, &value);
+        fl_tensor_to_f32(
+            table, (uint64_t)t5_bucket(distance, rule->buckets, rule->max_distance) * heads + head,
+            1, &value);
     else if (rule->bias == FL_BIAS_ALIBI)
         value = -alibi_slope(heads, head) * (float)(distance < 0 ? -distance : distance);
     return value;

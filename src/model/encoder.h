@@ -54,8 +54,10 @@ typedef enum fl_activation {
     FL_ACT_GELU_ERF,  /* 0.5 x (1 + erf(x / √2)): "gelu" */
     FL_ACT_GELU_TANH, /* "gelu_new", "gelu_pytorch_tanh", "gelu_fast" */
     FL_ACT_SILU,
-    FL_ACT_RELU
+    FL_ACT_RELU,
+    FL_ACT_QUICK_GELU /* x / (1 + exp(-1.702 x)): CLIP */
 } fl_activation;
+enum { FL_ACTIVATIONS = FL_ACT_QUICK_GELU + 1 };
 
 /* Rotary positions, halves (NeoX): of each head the first `dims` dimensions turn, x[i] with
  * x[i + dims / 2]. */
@@ -81,7 +83,7 @@ typedef struct fl_rope {
 /* Which keys a query sees and what is added to their scores, by key - query alone. */
 typedef enum fl_attention_bias {
     FL_BIAS_NONE,
-    FL_BIAS_T5_BUCKETS, /* a learnt table: FL_SLOT_ATTENTION_BIAS */
+    FL_BIAS_T5_BUCKETS, /* a learnt table: FL_SLOT_ATTENTION_BIAS, or FL_LAYER_ATTENTION_BIAS */
     FL_BIAS_ALIBI,      /* -slope(head) * |key - query| */
     FL_BIAS_DISENTANGLED /* DeBERTa: query · KP[row] + key · QP[row], scaled as query · key, where KP and
                             QP are the keys and queries of a learnt table: FL_SLOT_RELATIVE; its row is
@@ -127,6 +129,8 @@ typedef struct fl_encoder_desc {
     bool        token_type; /* add row 0 of the type table */
     uint32_t    types;      /* rows of the type table */
     bool        segments;   /* pairs of texts come too, the second with row 1 of that table */
+    bool        task_type;  /* add row 0 of the table of tasks (ERNIE) */
+    uint32_t    tasks;      /* rows of that table */
     bool        embed_norm; /* always a layer norm */
     /* norms */
     fl_norm       norm;
@@ -139,6 +143,7 @@ typedef struct fl_encoder_desc {
     float       score_cap;              /* scores are cap tanh(s / cap); 0: as they are (Gemma 2) */
     fl_rope     rope[FL_RULES_MAX];     /* those in use come first; dims 0: none */
     fl_distance distance[FL_RULES_MAX]; /* likewise; zero: every key, nothing added */
+    bool        bias_by_layer;          /* each layer has a T5 table of its own (UMT5) */
     bool        relative_norm;          /* DeBERTa's table is normed, by a layer norm */
     bool        relative_shared;        /* it goes through those of q and k, else its own */
     /* mlp */
@@ -170,6 +175,10 @@ static inline uint64_t fl_qk_norm_width(const fl_encoder_desc *d, uint32_t heads
 /* Rows of the T5 table; 0 without one. It is always rule 0. */
 static inline uint32_t fl_t5_rows(const fl_encoder_desc *d) {
     return d->distance[0].bias == FL_BIAS_T5_BUCKETS ? d->distance[0].buckets : 0;
+}
+/* Whether that table is another one in each layer. */
+static inline bool fl_t5_by_layer(const fl_encoder_desc *d, const fl_distance *rule) {
+    return d->bias_by_layer && rule->bias == FL_BIAS_T5_BUCKETS;
 }
 /* Distances to each side that DeBERTa's table tells apart, and its rows; 0 without one. */
 static inline uint32_t fl_relative_span(const fl_encoder_desc *d) {
@@ -210,6 +219,8 @@ typedef struct fl_encoder {
                                                 holds no weights but an .onnx file */
     fl_pooling pooling[FL_POOL_COUNT];       /* concatenated in this order */
     uint32_t   pooling_count;                /* >= 1 */
+    bool
+        projected; /* the first stage behind is the network's own, of every token: these are not kept */
 } fl_encoder;
 
 /* What slot `slot` of a layer (NULL: of the whole) should hold; false when the descriptor calls
@@ -251,10 +262,12 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(GROUPED, "fewer key than query heads (grouped-query attention)", d->kv_heads != d->heads)    \
     X(WIDE_HEADS, "heads that together are not as wide as the model", fl_q_width(d) != d->hidden)  \
     X(GLU, "gated MLPs", d->mlp == FL_MLP_GLU)                                                     \
+    X(QUICK_GELU, "quick GELU", d->activation == FL_ACT_QUICK_GELU)                                \
     X(ROPE, "rotary positions", l->rope > 0)                                                       \
     X(CAUSAL, "causal attention", d->distance[l->distance].causal)                                 \
     X(WINDOW, "attention in a window", d->distance[l->distance].window > 0)                        \
     X(T5, "relative attention", d->distance[l->distance].bias == FL_BIAS_T5_BUCKETS)               \
+    X(LAYER_BIAS, "relative attention by a table for each layer", d->bias_by_layer)                \
     X(ALIBI, "ALiBi", d->distance[l->distance].bias == FL_BIAS_ALIBI)                              \
     X(DISENTANGLED, "scores of content and distance (DeBERTa)",                                    \
       d->distance[l->distance].bias == FL_BIAS_DISENTANGLED)                                       \
@@ -263,6 +276,7 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(EXPERTS, "mixtures of experts", l->experts > 0)                                              \
     X(VOCABULARY, "weights of the vocabulary (SPLADE)", d->mlm)                                    \
     X(SEGMENTS, "pairs of texts with token types", d->segments)                                    \
+    X(TASK_TYPE, "embeddings of tasks (ERNIE)", d->task_type)                                      \
     X(ADAPTERS, "adapters of tasks", d->adapters)                                                  \
     X(LATE, "a vector for every token (late interaction)", d->late)
 enum {
@@ -293,9 +307,9 @@ int fl_encoder_supported(const fl_encoder_desc *desc, const fl_encoder_caps *cap
 void fl_encoder_switches(const fl_encoder_desc *desc, char *out, size_t room);
 
 /* distance.c: the score that key - query = `distance` gets on top of q·k: -INFINITY when the
- * query does not see the key. */
-float fl_distance_value(const fl_encoder *encoder, const fl_distance *rule, uint32_t head,
-                        ptrdiff_t distance);
+ * query does not see the key. `layer` counts where each has its own table (bias_by_layer). */
+float fl_distance_value(const fl_encoder *encoder, const fl_distance *rule, uint32_t layer,
+                        uint32_t head, ptrdiff_t distance);
 /* DeBERTa's row of key - query = `distance`. */
 uint32_t fl_distance_row(const fl_encoder_desc *desc, ptrdiff_t distance);
 /* The keys that are seen: first <= key - query <= last. Without bound: ∓PTRDIFF_MAX. */

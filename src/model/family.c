@@ -53,6 +53,7 @@ static const struct {
     {"silu", FL_ACT_SILU, false},
     {"swish", FL_ACT_SILU, false},
     {"relu", FL_ACT_RELU, false},
+    {"quick_gelu", FL_ACT_QUICK_GELU, false},
     {"swiglu", FL_ACT_SILU, true},
     {"geglu", FL_ACT_GELU_ERF, true},
     {"reglu", FL_ACT_RELU, true},
@@ -637,23 +638,42 @@ static int choose(const fl_family **out, fl_json_reader *config, const fl_safete
                          config->source, model_type, known);
 }
 
-int fl_family_describe(const fl_family **out, fl_encoder_desc *desc, fl_json_reader *config,
-                       const fl_safetensors *weights) {
-    const fl_family *family;
-    memset(desc, 0, sizeof *desc);
-    FL_TRY(choose(&family, config, weights));
-    *out  = family;
+/* What config.json says of the network: all of it, or one of its objects. */
+static fl_json_reader network_of(const fl_family *family, fl_json_reader *config) {
+    char key[KEY_MAX];
+    if (family->below == NULL || !fl_json_has(config, spelling(config, family->below, key)))
+        return fl_json_inside(config, config->object);
+    return fl_json_below(config, key);
+}
+
+int fl_family_end(const fl_family *family, fl_json_reader *config, int32_t *end) {
+    fl_json_reader network = network_of(family, config);
+    *end = (int32_t)fl_json_int(&network, family->end_key, family->end, 0, INT32_MAX);
+    fl_json_settle(config, &network);
+    return config->status;
+}
+
+static void describe(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
     *desc = family->fixed;
     for (size_t i = 0; i < FL_FIELDS_MAX && family->fields[i].keys != NULL; i++)
         read_field(desc, config, &family->fields[i]);
     refuse_switches(family, config);
     if (config->status != 0)
-        return config->status;
+        return;
     complete(family, desc, config);
     read_padding(family, desc, config);
     read_causal(family, desc, config);
     read_layers(family, desc, config);
     read_experts(family, desc, config);
     read_ropes(family, desc, config);
+}
+
+int fl_family_describe(const fl_family **out, fl_encoder_desc *desc, fl_json_reader *config,
+                       const fl_safetensors *weights) {
+    memset(desc, 0, sizeof *desc);
+    FL_TRY(choose(out, config, weights));
+    fl_json_reader network = network_of(*out, config);
+    describe(*out, desc, &network);
+    fl_json_settle(config, &network);
     return config->status;
 }

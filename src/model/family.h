@@ -134,6 +134,7 @@ typedef struct fl_family {
     const char *old_tokenizers[FL_OLD_MAX]; /* classes whose own files do for tokenizer.json */
     bool        untyped_pairs;              /* the tokenizer of its class makes no token types */
 
+    const char *below; /* the object of config.json that tells of this network, where it is there */
     fl_encoder_desc fixed; /* switches that config.json does not tell */
     fl_family_field fields[FL_FIELDS_MAX];
     fl_only         only[FL_ONLY_MAX];
@@ -170,8 +171,11 @@ typedef struct fl_family {
         const char *names, *rank, *alpha, *instructions;
     } tasks;
     const char
-        *projection;    /* a matrix that every token is multiplied by before pooling; NULL: none */
-    const char *module; /* a class of its own that modules.json may name */
+        *projection; /* a matrix that every token is multiplied by before pooling; NULL: none */
+    const char
+        *end_key; /* what counts is the row of the first token of this id, nothing is pooled: … */
+    int32_t     end;                  /* … its default; key NULL: modules say what is pooled */
+    const char *module;               /* a class of its own that modules.json may name */
     bool        first_layer_unnormed; /* ModernBERT */
     fl_name     tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
@@ -186,6 +190,7 @@ typedef struct fl_family {
 #define FL_FAMILIES(X)                                                                             \
     X(jina_qk)                                                                                     \
     X(jina)                                                                                        \
+    X(ernie_tasks)                                                                                 \
     X(bert)                                                                                        \
     X(mpnet)                                                                                       \
     X(jina3_tasks)                                                                                 \
@@ -197,6 +202,8 @@ typedef struct fl_family {
     X(deberta)                                                                                     \
     X(albert)                                                                                      \
     X(t5)                                                                                          \
+    X(umt5)                                                                                        \
+    X(clip)                                                                                        \
     X(nomic_moe)                                                                                   \
     X(nomic)                                                                                       \
     X(gte)                                                                                         \
@@ -220,6 +227,8 @@ FL_FAMILIES(FL_NAME)
 
 /* Fill *desc, which is zero or a former one whose layers are freed. `weights` tells variants apart
  * by their tensors; NULL: by config.json alone. EUNSUPPORTED names what is not known. */
+/* Of a family with an end_key: that token's id. */
+int fl_family_end(const fl_family *family, fl_json_reader *config, int32_t *end);
 int fl_family_describe(const fl_family **family, fl_encoder_desc *desc, fl_json_reader *config,
                        const fl_safetensors *weights);
 

@@ -58,7 +58,7 @@ static int count_dense(const fl_model *model) {
             return -1;
     if (count > 0 && model->stages[count - 1].out != model->encoder.desc.hidden)
         return -1;
-    return count <= FL_GGUF_DENSE && !model->projected ? (int)count : -1;
+    return count <= FL_GGUF_DENSE && !model->encoder.projected ? (int)count : -1;
 }
 
 static const char *find_obstacle(const fl_model *model) {

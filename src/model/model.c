@@ -73,6 +73,24 @@ int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_
     return 0;
 }
 
+/* Which row counts. An .onnx file alone must have taken it, and projected it, for the projection is not there. */
+static int read_end(fl_model *model, const fl_family *family, fl_json_reader *config,
+                    const fl_model_options *options) {
+    fl_onnx_output out = {.width = 0};
+    model->ends        = !fl_onnx_only(model);
+    if (model->ends)
+        return fl_family_end(family, config, &model->end);
+    if (options->without_weights)
+        return 0;
+    fl_onnx_output_read(model, &out);
+    return out.pooled ? 0
+                      : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                                "%s: of %s an .onnx file is supported whose only vectors are "
+                                "text_embeds [batch, width]. Put the weights in safetensors "
+                                "beside it.",
+                                model->folder, family->name);
+}
+
 /* config.json -> descriptor. Without weights it may be missing or of an architecture that is not
  * known: a tokenizer needs neither, so `family` stays NULL then. */
 static int read_config(fl_model *model, const fl_family **family, const fl_model_options *options,
@@ -112,6 +130,8 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
         reader.status = 0;
         status        = fl_onnx_sizes_read(&model->encoder.desc, &reader);
     }
+    if (status == 0 && *family != NULL && (*family)->end_key != NULL)
+        status = read_end(model, *family, &reader, options);
     fl_json_free(reader.object);
     return status;
 }

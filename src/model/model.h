@@ -158,8 +158,10 @@ struct fl_model {
     /* output stages after pooling */
     fl_stage *stages; /* owned [stage_count] */
     uint32_t  stage_count;
-    bool projected; /* the first stage is the network's own, of every token: these are not kept */
-    bool normalize; /* the last stage is a Normalize module */
+    bool      ends; /* what counts is the row of the first token … */
+    int32_t
+        end; /* … of this id, or of the text's largest where this is 2; the first's where there is none */
+    bool            normalize; /* the last stage is a Normalize module */
     fl_model_source normalize_source, pooling_source;
     uint32_t        dimensions;   /* of the last stage's rows, before truncate_dim */
     uint32_t        truncate_dim; /* 0 = none */

@@ -20,7 +20,7 @@
 #include "model/model_private.h"
 
 static const char package[] = "sentence_transformers.", own_code[] = "custom_st.Transformer",
-                  quantizer[] = "st_quantize.FlexibleQuantizer";
+                  quantizer[] = "st_quantize.FlexibleQuantizer", clip[] = "CLIPModel";
 
 /* One entry of the list, checked; `kind` is the last component of its type. */
 typedef struct entry {
@@ -104,12 +104,15 @@ static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
         FL_TRY(read_entry(&first, modules, 0, error));
     }
     model->own->module = strcmp(first.type, own_code) == 0 ? own_code : NULL;
+    if (strcmp(first.kind, clip) == 0)
+        model->own->module = clip;
     for (size_t i = 2; i < modules->count; i++)
         if (strcmp(modules->list[i].type, quantizer) == 0)
             model->own->module = quantizer;
     model->is_static      = strcmp(first.kind, "StaticEmbedding") == 0;
     model->own->fill_mask = strcmp(first.kind, "MLMTransformer") == 0;
-    if (!model->is_static && !model->own->fill_mask && strcmp(first.kind, "Transformer") != 0)
+    if (!model->is_static && !model->own->fill_mask && strcmp(first.kind, "Transformer") != 0 &&
+        strcmp(first.kind, clip) != 0)
         return refuse(modules, &first, error);
     if (modules->count > 1) {
         FL_TRY(read_entry(&second, modules, 1, error));
@@ -138,7 +141,8 @@ int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_
     if (module == NULL ||
         (family != NULL && family->module != NULL && strcmp(family->module, module) == 0))
         return 0;
-    return refuse_code(modules, module, error);
+    return module == clip ? refuse(modules, &(entry){.type = modules->list[0].type}, error)
+                          : refuse_code(modules, module, error);
 }
 
 void fl_modules_close(fl_modules *modules) {
@@ -190,12 +194,12 @@ static int add_projection(fl_model *model, fletch_error *error) {
                        "%s: pooling several ways or the largest values of tokens that the "
                        "network projects is not supported.",
                        model->folder);
-    *stage            = (fl_stage){.kind       = FL_STAGE_DENSE,
-                                   .in         = (uint32_t)w->shape[1],
-                                   .out        = (uint32_t)w->shape[0],
-                                   .activation = FL_DENSE_IDENTITY};
-    model->projected  = true;
-    model->dimensions = stage->out;
+    *stage                   = (fl_stage){.kind       = FL_STAGE_DENSE,
+                                          .in         = (uint32_t)w->shape[1],
+                                          .out        = (uint32_t)w->shape[0],
+                                          .activation = FL_DENSE_IDENTITY};
+    model->dimensions        = stage->out;
+    model->encoder.projected = true;
     return fl_dense_load(&stage->weight, model->own->weights, model->own->transformer,
                          model->own->projection_name, w->shape[0], w->shape[1], error);
 }
@@ -341,6 +345,14 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
     return asked_pooling(options) != NULL ? fl_pooling_override(model, options->pooling, error) : 0;
 }
 
+/* CLIP: the network says which row counts, and feed.c ends a text with it. */
+static int set_end(fl_model *model, const fl_model_options *options, fletch_error *error) {
+    fl_pooling_set(model, FL_POOL_LAST_TOKEN, "the network's own: the end token");
+    model->include_prompt          = true;
+    model->normalize_source.origin = "the network's own";
+    return refuse_pooling(options, NULL, "this network's vector is that of its end token.", error);
+}
+
 /* Nothing is pooled: an engine is told one way, and never goes it. */
 static int set_late(fl_model *model, const fl_model_options *options, fletch_error *error) {
     model->encoder.desc.late = true;
@@ -386,6 +398,7 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         return modules->count > 0 ? read_logits(modules, model, error) : 0;
     }
     FL_TRY(late                  ? set_late(model, options, error)
+           : model->ends         ? set_end(model, options, error)
            : modules->count == 0 ? use_defaults(model, options, error)
            : model->is_static    ? refuse_pooling(options, "mean", averages, error)
                                  : read_pooling(modules, model, options, error));
@@ -402,7 +415,7 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         FL_TRY(add_projection(model, error));
     if (count > 0)
         model->normalize_source.origin = "modules.json";
-    for (size_t i = model->is_static || late ? 1 : 2; i < count; i++) {
+    for (size_t i = model->is_static || late || model->ends ? 1 : 2; i < count; i++) {
         entry module = {0};
         FL_TRY(read_entry(&module, modules, i, error));
         FL_TRY(read_stage(modules, &module, model, error));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* old_tokenizer.c - the tokenizer of a folder that has no tokenizer.json but what one is made of:
- * SentencePiece's model, or vocab.json and merges.txt.
+ * SentencePiece's model, or vocab.json and merges.txt (RoBERTa, CLIP).
  *
  * Role    lengths.c asks where tokenizer.json is missing; the tokenizer room reads what comes out like any other file.
  * In/Out  the files, tokenizer_config.json's switches -> the text of the tokenizer.json that transformers makes of
@@ -28,12 +28,12 @@ enum { PIECES_MAX = 1 << 22, NAMES = 6, EXTRA_MAX = 1000 };
 /* Of SentencePiece's ModelProto. */
 enum { CONTROL = 3, USER_DEFINED = 4, UNIGRAM = 1 };
 
-typedef enum steps { BYTES, WORDS, WHOLE } steps;
+typedef enum steps { BYTES, LOWER_BYTES, WORDS, WHOLE } steps;
 
 typedef struct form {
     const char *class, *file, *second; /* second: beside vocab.json */
-    steps       steps;                 /* of the text: bytes; words of Metaspace; as DeBERTa */
-    const char *head[NAMES];           /* stand in the place of the first `skipped` pieces */
+    steps       steps;       /* of the text: bytes; as CLIP; words of Metaspace; as DeBERTa */
+    const char *head[NAMES]; /* stand in the place of the first `skipped` pieces */
     unsigned    skipped;
     const char *names[NAMES]; /* special tokens; one that no piece is comes behind them all */
     const char *first, *last; /* around a text; NULL: none */
@@ -50,6 +50,13 @@ static const form forms[] = {
      .names  = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"},
      .first  = "<s>",
      .last   = "</s>"},
+    {.class  = "CLIPTokenizer",
+     .file   = "vocab.json",
+     .second = "merges.txt",
+     .steps  = LOWER_BYTES,
+     .names  = {"<|startoftext|>", "<|endoftext|>"},
+     .first  = "<|startoftext|>",
+     .last   = "<|endoftext|>"},
     {.class   = "XLMRobertaTokenizer",
      .file    = "sentencepiece.bpe.model",
      .steps   = WORDS,
@@ -249,6 +256,15 @@ static void put_map(maker *m, const char *key) {
     fl_tokenizer_put_map(&m->w, key, m->map.at, (size_t)(m->map.end - m->map.at));
 }
 
+static void put_replace(maker *m, const char *regex) {
+    fl_tokenizer_put_step(&m->w, NULL, "Replace");
+    fl_json_w_object(&m->w, "pattern");
+    fl_json_w_text(&m->w, "Regex", regex);
+    fl_json_w_end(&m->w);
+    fl_json_w_text(&m->w, "content", " ");
+    fl_json_w_end(&m->w);
+}
+
 static void put_normalizer(maker *m) {
     if (m->form->steps == WORDS) {
         put_map(m, "normalizer");
@@ -265,12 +281,8 @@ static void put_normalizer(maker *m) {
     fl_json_w_bool(&m->w, "strip_right", true);
     fl_json_w_end(&m->w);
     put_map(m, NULL);
-    fl_tokenizer_put_step(&m->w, NULL, "Replace");
-    fl_json_w_object(&m->w, "pattern");
-    fl_json_w_text(&m->w, "Regex", " {2,}");
-    fl_json_w_end(&m->w);
-    fl_json_w_text(&m->w, "content", " ");
-    fl_json_w_end(&m->w), fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+    put_replace(m, " {2,}");
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
 }
 
 static void put_splits(maker *m) {
@@ -320,7 +332,7 @@ static int read_specials(maker *m, fl_json *vocab, int64_t ids[NAMES]) {
     for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
         fl_json *found = NULL;
         if (!fl_json_find(vocab, m->form->names[i], &found))
-            return refuse(m, "a special token of RoBERTa is missing");
+            return refuse(m, "a special token of the class is missing");
         ids[i] = fl_json_int64(found);
     }
     return 0;
@@ -348,15 +360,42 @@ static void put_byte_level(maker *m, const char *key, bool prefix) {
     fl_json_w_end(&m->w);
 }
 
-static void put_end(maker *m, const char *key, const char *name, int64_t id) {
+/* NFC, one space, lower case; then words, digits and punctuation, and nothing of what is between them. */
+static void put_clip_steps(maker *m) {
+    fl_tokenizer_put_step(&m->w, "normalizer", "Sequence");
+    fl_json_w_array(&m->w, "normalizers");
+    fl_tokenizer_put_step(&m->w, NULL, "NFC");
+    fl_json_w_end(&m->w);
+    put_replace(m, "\\s+");
+    fl_tokenizer_put_step(&m->w, NULL, "Lowercase");
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+    fl_tokenizer_put_step(&m->w, "pre_tokenizer", "Sequence");
+    fl_json_w_array(&m->w, "pretokenizers");
+    fl_tokenizer_put_step(&m->w, NULL, "Split");
+    fl_json_w_object(&m->w, "pattern");
+    fl_json_w_text(&m->w, "Regex",
+                   "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+");
+    fl_json_w_end(&m->w);
+    fl_json_w_text(&m->w, "behavior", "Removed");
+    fl_json_w_bool(&m->w, "invert", true);
+    fl_json_w_end(&m->w);
+    put_byte_level(m, NULL, false);
+    fl_json_w_end(&m->w), fl_json_w_end(&m->w);
+}
+
+static void put_end(maker *m, const char *key, const char *name, const int64_t *ids) {
+    size_t at = 0;
+    while (strcmp(m->form->names[at], name) != 0)
+        at++;
     fl_json_w_array(&m->w, key);
     fl_json_w_text(&m->w, NULL, name);
-    fl_json_w_i64(&m->w, NULL, id);
+    fl_json_w_i64(&m->w, NULL, ids[at]);
     fl_json_w_end(&m->w);
 }
 
 static int put_bytes(maker *m, const fl_buf *vocab, const fl_buf *merges, const int64_t *ids) {
-    const bool prefix = fl_json_bool(m->config, "add_prefix_space", false);
+    const bool clip   = m->form->steps == LOWER_BYTES;
+    const bool prefix = !clip && fl_json_bool(m->config, "add_prefix_space", false);
     fl_json_w_object(&m->w, NULL);
     fl_json_w_array(&m->w, "added_tokens");
     for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
@@ -364,18 +403,23 @@ static int put_bytes(maker *m, const fl_buf *vocab, const fl_buf *merges, const 
         fl_tokenizer_put_added(&m->w, ids[i], (fl_span){name, strlen(name)}, false, false, true);
     }
     fl_json_w_end(&m->w);
-    put_byte_level(m, "pre_tokenizer", prefix);
+    if (clip)
+        put_clip_steps(m);
+    else
+        put_byte_level(m, "pre_tokenizer", prefix);
     put_byte_level(m, "decoder", prefix);
     fl_tokenizer_put_step(&m->w, "post_processor", "RobertaProcessing");
-    put_end(m, "sep", "</s>", ids[2]);
-    put_end(m, "cls", "<s>", ids[0]);
+    put_end(m, "sep", m->form->last, ids);
+    put_end(m, "cls", m->form->first, ids);
     fl_json_w_bool(&m->w, "trim_offsets", true);
     fl_json_w_bool(&m->w, "add_prefix_space", prefix);
     fl_json_w_end(&m->w);
     fl_tokenizer_put_step(&m->w, "model", "BPE");
     fl_json_w_bool(&m->w, "fuse_unk", false);
     fl_json_w_text(&m->w, "continuing_subword_prefix", "");
-    fl_json_w_text(&m->w, "end_of_word_suffix", "");
+    fl_json_w_text(&m->w, "end_of_word_suffix", clip ? "</w>" : "");
+    if (clip)
+        fl_json_w_text(&m->w, "unk_token", m->form->last);
     put_merges(m, merges);
     fl_json_w_raw(&m->w, "vocab");
     fl_buf_append(m->w.out, vocab->data, vocab->size);
@@ -439,7 +483,7 @@ static int make(fl_model *model, maker *m, const char *second) {
     if (status == 0)
         status = fl_file_read(m->path, FL_TOKENIZER_BYTES_MAX, &file, m->error);
     if (status == 0)
-        status = m->form->steps == BYTES ? make_bytes(m, &file, second) : make_unigram(m, &file);
+        status = m->form->second != NULL ? make_bytes(m, &file, second) : make_unigram(m, &file);
     fl_buf_free(&file);
     fl_free(m->pieces);
     if (status == 0 && m->w.out->failed)

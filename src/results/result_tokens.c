@@ -13,7 +13,7 @@ static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error 
     if (model->is_static)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "this model is static: its tokens have no vectors of their own in a text");
-    if (model->projected)
+    if (model->encoder.projected)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "this model projects its tokens; only what is pooled of them is computed");
     if (asked->options->dimensions != 0)

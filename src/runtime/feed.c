@@ -475,6 +475,21 @@ static size_t padded(const fl_answer *answer, const int32_t *ids, size_t count) 
     return count - read;
 }
 
+/* How many tokens stand behind the one whose row counts (fl_model.end); attention is causal, so that nothing reads
+ * them. CLIP's oldest configs have an end of 2, which is no token's: then the end is the largest id. */
+static size_t behind_end(const fl_model *model, const int32_t *ids, size_t count) {
+    size_t end = 0;
+    if (model->end == 2) {
+        for (size_t i = 1; i < count; i++)
+            end = ids[i] > ids[end] ? i : end;
+    } else {
+        while (end < count && ids[end] != model->end)
+            end++;
+        end = end < count ? end : 0;
+    }
+    return count - 1 - end;
+}
+
 /* Text `index` becomes the next of the chunk. */
 static int add_text(filling *f, size_t index) {
     fl_request *r      = f->request;
@@ -516,7 +531,8 @@ static int add_text(filling *f, size_t index) {
         return fl_fail(
             f->error, FLETCH_EINVAL, index, "text %zu has no tokens, and %s; leave such texts out",
             index, ids ? "an empty list of ids has no vector" : "this model's tokenizer adds none");
-    size_t unread = padded(&r->answer, f->ids + at, tokens);
+    size_t unread = r->model->model->ends ? behind_end(r->model->model, f->ids + at, tokens)
+                                          : padded(&r->answer, f->ids + at, tokens);
     tokens -= unread;
     f->keys[k] = (uint32_t)tokens;
     while (tokens < filled_to(r, index))

@@ -218,7 +218,7 @@ static void tell_left_out(const fletch_model *m) {
     if (model->max_length < model->encoder.desc.positions)
         fl_log_write(log, FL_LOG_WARNING,
                      "the file cannot say that texts are cut at %u tokens (%s): they will be at "
-                     "%u; --max-length %u cuts as before",
+                     "%u; model.max_length %u cuts as before",
                      model->max_length, model->max_length_source.origin,
                      model->encoder.desc.positions, model->max_length);
     for (uint32_t i = 0; i < model->prompt_count; i++)
@@ -227,7 +227,7 @@ static void tell_left_out(const fletch_model *m) {
                                      used > 0 ? ", " : "", model->prompts[i].name);
     if (used > 0)
         fl_log_write(log, FL_LOG_WARNING,
-                     "the file cannot hold the model's prompts (%s): give their text with --prompt",
+                     "the file cannot hold the model's prompts (%s): give the text with --prompt",
                      names);
 }
 

@@ -18,6 +18,8 @@ enum { CHARS_PER_WORD = 100 };
     { "<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>" }
 #define MPNET_TOKENS                                                                               \
     { "<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>" }
+#define CLIP_TOKENS                                                                                \
+    { "<|startoftext|>", "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>" }
 #define T5_TOKENS                                                                                  \
     { NULL, "</s>", "<unk>", NULL, "<pad>" }
 #define ALBERT_TOKENS                                                                              \
@@ -36,6 +38,7 @@ static const fl_token_class classes[] = {
     {"RobertaTokenizer", "BPE", FL_BYTE_LEVEL, false, ROBERTA_TOKENS, 0},
     {"GPT2Tokenizer", "BPE", FL_BYTE_LEVEL, false, NO_TOKENS, 0},
     {"Qwen2Tokenizer", "BPE", FL_QWEN, false, NO_TOKENS, 0},
+    {"CLIPTokenizer", "BPE", FL_CLIP, false, CLIP_TOKENS, 0},
     {"XLMRobertaTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 3},
     {"CamembertTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 0},
     {"T5Tokenizer", "Unigram", FL_PIECES, false, T5_TOKENS, 2},
@@ -259,6 +262,36 @@ static const char qwen_pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\
                                    "N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
                                    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
+static bool is_qwen_split(fl_json *first, fl_json *second) {
+    return is_kind(first, "Split") &&
+           has_text(fl_json_get(first, "pattern"), "Regex", qwen_pattern) &&
+           has_text(first, "behavior", "Isolated") && !fl_json_flag(first, "invert", false) &&
+           is_kind(second, "ByteLevel") && !fl_json_flag(second, "use_regex", true) &&
+           !fl_json_flag(second, "add_prefix_space", true);
+}
+
+/* In front stand special tokens in the pattern of transformers 5: they are cut out of a text before it. */
+static const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|"
+                                   "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+";
+
+static bool is_clip_normalizer(fl_json *normalizer) {
+    fl_json *spaces = step_of(normalizer, "normalizers", 3, 1);
+    return is_kind(step_of(normalizer, "normalizers", 3, 0), "NFC") && is_kind(spaces, "Replace") &&
+           has_text(fl_json_get(spaces, "pattern"), "Regex", "\\s+") &&
+           has_text(spaces, "content", " ") &&
+           is_kind(step_of(normalizer, "normalizers", 3, 2), "Lowercase");
+}
+
+/* Words, digits and punctuation, what is between them dropped. */
+static bool is_clip_split(fl_json *first, fl_json *second) {
+    fl_json *pattern = fl_json_get(first, "pattern");
+    return is_kind(first, "Split") && has_text(first, "behavior", "Removed") &&
+           fl_json_flag(first, "invert", false) &&
+           (has_text(pattern, "Regex", clip_pattern) ||
+            has_text(pattern, "Regex", strstr(clip_pattern, "'s"))) &&
+           is_kind(second, "ByteLevel") && !fl_json_flag(second, "add_prefix_space", true);
+}
+
 static const char qwen_code[] = "tokenization_qwen.Qwen2TokenizerFast";
 
 /* Whether tokenizer.json has the steps that the class makes. */
@@ -286,12 +319,11 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
         break;
     case FL_QWEN:
         good_normal = is_kind(normal, "NFC");
-        good_split  = is_kind(first, "Split") &&
-                     has_text(fl_json_get(first, "pattern"), "Regex", qwen_pattern) &&
-                     has_text(first, "behavior", "Isolated") &&
-                     !fl_json_flag(first, "invert", false) && is_kind(second, "ByteLevel") &&
-                     !fl_json_flag(second, "use_regex", true) &&
-                     !fl_json_flag(second, "add_prefix_space", true) && !prefix;
+        good_split  = is_qwen_split(first, second) && !prefix;
+        break;
+    case FL_CLIP:
+        good_normal = is_clip_normalizer(normal);
+        good_split  = is_clip_split(first, second);
         break;
     case FL_PIECES:
     case FL_ALBERT:
@@ -357,7 +389,11 @@ static const char *other_option(const fl_token_class *class, const fl_tokenizer 
                                          : -1;
         return bytes ? "byte_fallback" : unk_id != want ? "unk_id" : NULL;
     }
-    if (is_text(model, "end_of_word_suffix")) {
+    if (class->steps == FL_CLIP && (unk == NULL || !has_text(model, "unk_token", unk))) {
+        return "unk_token";
+    }
+    if (class->steps == FL_CLIP ? !has_text(model, "end_of_word_suffix", "</w>")
+                                : is_text(model, "end_of_word_suffix")) {
         return "end_of_word_suffix";
     }
     if (is_text(model, "continuing_subword_prefix")) {
@@ -383,7 +419,7 @@ static int check_mask(const fl_token_settings *settings, fl_json_reader *root) {
 int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
                             fl_json_reader *root) {
     const fl_token_class *class = settings->class;
-    if (class == NULL || (settings->as_saved && class->steps == FL_LLAMA)) {
+    if (class == NULL || (settings->as_saved && class->steps != FL_BERT)) {
         return 0;
     }
     const char *what = class->steps == FL_AS_IN_FILE

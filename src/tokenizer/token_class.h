@@ -22,6 +22,7 @@ typedef enum fl_class_steps {
     FL_PIECES,     /* Precompiled, WhitespaceSplit, Metaspace always */
     FL_ALBERT,     /* quotes, accents and case by arguments, then as FL_PIECES */
     FL_DEBERTA,    /* case by argument, spaces, Metaspace always; see is_deberta */
+    FL_CLIP,       /* NFC, spaces one, lower case, Split by CLIP's pattern, ByteLevel; "</w>" */
     FL_LLAMA,      /* no normaliser, Metaspace of the whole text; bytes for what is unknown */
     FL_GEMMA       /* " " becomes U+2581, Split at " "; bytes for what is unknown */
 } fl_class_steps;

@@ -112,7 +112,8 @@ def roberta_prelayernorm(d: Draw):
 
 def ernie(d: Draw):
     return transformers.ErnieConfig(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
-                                    type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
+                                    type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps(), use_task_id=d.flag(),
+                                    task_type_vocab_size=d.randint(1, 4))
 
 
 def mpnet(d: Draw):
@@ -153,7 +154,20 @@ def deberta(d: Draw):
 
 
 def t5(d: Draw):
-    return d.choice([transformers.T5Config, transformers.MT5Config])(
+    return any_t5(d, d.choice([transformers.T5Config, transformers.MT5Config]))
+
+
+def umt5(d: Draw):
+    return any_t5(d, transformers.UMT5Config)
+
+
+def clip(d: Draw):
+    return transformers.CLIPTextConfig(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.choice(["quick_gelu", "quick_gelu", "gelu"]),
+                                       layer_norm_eps=d.eps(), projection_dim=d.randint(3, 70))
+
+
+def any_t5(d: Draw, kind):
+    return kind(
         d_model=d.randint(8, 90), d_kv=d.head(), num_heads=d.randint(1, 7), num_layers=d.randint(1, 4), d_ff=d.choice([3, 30, 48, 384, 400]),
         feed_forward_proj=d.choice(["relu", "gelu", "silu", "gated-gelu", "gated-silu", "gated-relu"]), layer_norm_epsilon=d.eps(),
         relative_attention_num_buckets=d.choice([4, 10, 32, 64]), relative_attention_max_distance=d.choice([17, 40, 128, 200]))
@@ -293,7 +307,7 @@ def nomic_moe(d: Draw):
     return config, reference.moe_shapes, reference.moe_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, umt5, clip, nomic, nomic_moe, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3)}
 
 
@@ -326,7 +340,10 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
     for key in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
         if getattr(config, key, None) is not None:
             setattr(config, key, 2)
-    encoder = {"t5": transformers.T5EncoderModel, "mt5": transformers.MT5EncoderModel}.get(config.model_type)
+    if config.model_type == CLIP:  # the largest id, or the last token
+        config.eos_token_id = d.choice([2, tokenizer.sep_token_id])
+    encoder = {"t5": transformers.T5EncoderModel, "mt5": transformers.MT5EncoderModel, "umt5": transformers.UMT5EncoderModel,
+               CLIP: transformers.CLIPTextModelWithProjection}.get(config.model_type)
     model = (encoder(config) if encoder else transformers.AutoModel.from_config(config)).eval()
     base.randomise(model, seed)
     model.save_pretrained(path, save_original_format=d.flag())
@@ -337,12 +354,13 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
         base.write_json(path / "config.json", written | told)
 
     def rows(ids: list[int], dtype) -> torch.Tensor:
-        return model.to(dtype)(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)
-                               ).last_hidden_state[0]
+        out = model.to(dtype)(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long))
+        return out.text_embeds if config.model_type == CLIP else out.last_hidden_state[0]
     skipped = config.pad_token_id + 1 if config.model_type in ROBERTA else 0
     return rows, getattr(config, "max_position_embeddings", LONGEST + 9) - skipped, getattr(config, "dim", None) or config.hidden_size
 
 
+CLIP = "clip_text_model"
 ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "mpnet")
 
 
@@ -397,8 +415,12 @@ def run(family: str, number: int, seed: int, path: pathlib.Path, tokenizers: dic
     else:
         rows, limit, width = save_native(path, made, tokenizer, d.getrandbits(30), d)
     pooling = d.choice(list(POOLINGS))
-    base.save_modules(path, {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True},
-                      [base.NORMALIZE], old=False, sentence={"max_seq_length": limit})
+    if kind == CLIP:  # which row counts the network says
+        pooling, module = "cls", "sentence_transformers.models."
+        base.write_json(path / "modules.json", [{"path": "", "type": module + "Transformer"}, {"path": "1_Normalize", "type": module + "Normalize"}])
+    else:
+        base.save_modules(path, {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True},
+                          [base.NORMALIZE], old=False, sentence={"max_seq_length": limit})
     lines = texts(d)
     (path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in lines))
     ids = [tokenizer(text, truncation=True, max_length=limit).input_ids for text in lines]

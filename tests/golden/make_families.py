@@ -87,6 +87,8 @@ def make_absolute() -> None:
     base.finish(path)
     path = save("family-ernie", transformers.ErnieConfig(**SMALL), MEAN)
     base.finish(path)
+    path = save("family-ernie-tasks", transformers.ErnieConfig(**SMALL | {"use_task_id": True, "task_type_vocab_size": 3}), MEAN)
+    base.finish(path)
     path = save("family-distilbert", transformers.DistilBertConfig(
         dim=32, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=256, activation="relu"), MEAN)
     base.finish(path)
@@ -324,10 +326,10 @@ def make_gte_qwen() -> None:
         "auto_map": {"AutoTokenizer": ["tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"]}})
 
 
-def with_pieces(path: pathlib.Path, base_name: str, config: transformers.PretrainedConfig, model, pooling: str, after) -> None:
-    """A folder as `save` makes it, with one of odd_classes.py's tokenizers."""
+def with_pieces(path: pathlib.Path, base_name: str, config: transformers.PretrainedConfig, model, pooling: str, after, steps=()) -> None:
+    """A folder as `save` makes it, with one of odd_classes.py's tokenizers, some of its steps others."""
     _, tokenizer, settings = odd_classes.BASES[base_name]
-    base.write_json(path / "tokenizer.json", tokenizer)
+    base.write_json(path / "tokenizer.json", tokenizer | dict(steps))
     base.write_json(path / "tokenizer_config.json", settings | {"model_max_length": 200})
     base.randomise(model, sum(path.name.encode()))
     model.save_pretrained(path)
@@ -374,10 +376,57 @@ def make_pieces() -> None:
     with_pieces(base.new_folder("family-t5-gated"), "t5", config, transformers.T5ForConditionalGeneration(config), CLS, [base.NORMALIZE])
     config = transformers.MT5Config(**small | {"feed_forward_proj": "gated-silu", "d_kv": 6})
     with_pieces(base.new_folder("family-mt5"), "t5", config, transformers.MT5EncoderModel(config), MEAN, [base.NORMALIZE])
+    config = transformers.UMT5Config(**small | {"num_heads": 3, "d_kv": 10, "num_decoder_layers": 1, "scalable_attention": True,
+                                                "tie_word_embeddings": False})
+    with_pieces(base.new_folder("family-umt5"), "t5", config, transformers.UMT5ForConditionalGeneration(config), MEAN, [base.NORMALIZE],
+                {"normalizer": odd_classes.SPACES, "pre_tokenizer": odd_classes.metaspace()})  # T5Tokenizer would make others
     make_deberta()
     size = len(odd_classes.BASES["albert"][1]["model"]["vocab"])
     config = transformers.AlbertConfig(**SMALL | {"vocab_size": size, "embedding_size": 12, "num_hidden_groups": 1, "hidden_act": "gelu_new"})
     with_pieces(base.new_folder("family-albert"), "albert", config, transformers.AlbertModel(config), MEAN, [base.NORMALIZE])
+
+
+def clip_sizes() -> dict:
+    tokens = len(odd_classes.clip()["model"]["vocab"])
+    return {"vocab_size": tokens, "hidden_size": 30, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 5, "projection_dim": 24,
+            "max_position_embeddings": 40, "bos_token_id": tokens - 2}
+
+
+ENDED = ["the cat<|endoftext|>sat on the road", "<|endoftext|>", "the<|startoftext|> cat <|endoftext|><|endoftext|>"]
+
+
+def make_clip() -> None:
+    """A whole CLIP as sentence-transformers published it: vision too, no tokenizer.json, an end of 2. And the text tower alone, as diffusers has
+    it, whose vectors are transformers' text_embeds; in ended.npy those of texts that have the end token in their midst."""
+    path = base.new_folder("clip-whole")
+    inner = path / "0_CLIPModel"
+    vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 8}
+    config = transformers.CLIPConfig(text_config=clip_sizes() | {"eos_token_id": 2, "hidden_act": "quick_gelu"}, vision_config=vision, projection_dim=24)
+    model = transformers.CLIPModel(config)
+    base.randomise(model.text_model, 7)
+    base.randomise(model.text_projection, 9)
+    model.save_pretrained(inner)
+    odd_classes.write_clip(inner)
+    base.write_json(inner / "tokenizer_config.json", odd_classes.CLIP_SETTINGS | {"model_max_length": 40})
+    base.write_json(inner / "preprocessor_config.json", {
+        "image_processor_type": "CLIPImageProcessor", "crop_size": 8, "size": 8, "do_resize": True, "do_center_crop": True, "do_normalize": True,
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.3, 0.3, 0.3], "resample": 3})
+    base.write_json(path / "modules.json", [{"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}])
+    base.finish(path)
+
+    path = base.new_folder("family-clip")
+    config = transformers.CLIPTextConfig(**clip_sizes() | {"eos_token_id": clip_sizes()["vocab_size"] - 1, "hidden_act": "gelu"})
+    model = transformers.CLIPTextModelWithProjection(config).eval()
+    base.randomise(model, 8)
+    model.save_pretrained(path)
+    base.write_json(path / "tokenizer.json", odd_classes.clip())
+    base.write_json(path / "tokenizer_config.json", odd_classes.CLIP_SETTINGS | {"model_max_length": 40})
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    with torch.no_grad():
+        for file, texts in (("expected-0.npy", base.TEXTS), ("ended.npy", ENDED)):
+            rows = [model(**tokenizer(text, truncation=True, return_tensors="pt")).text_embeds[0].numpy() for text in texts]
+            numpy.save(path / file, numpy.stack(rows))
+    base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 40}])
 
 
 def by_hand(name: str, config: dict, shapes, rows, prefix: str = "") -> pathlib.Path:
@@ -513,6 +562,7 @@ def make_all() -> None:
     make_rotary()
     make_decoders()
     make_pieces()
+    make_clip()
     make_by_hand()
     make_native_names()
     make_tasks()

@@ -61,6 +61,10 @@ def main() -> None:
     base.write_json(path / "vocab.json", model["vocab"])
     (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in model["merges"]))
     save(path, {"tokenizer_class": "RobertaTokenizer"})
+    path = HERE / "clip"
+    path.mkdir()
+    odd_classes.write_clip(path)
+    save(path, {"tokenizer_class": "CLIPTokenizer", "model_max_length": 77})
 
 
 if __name__ == "__main__":

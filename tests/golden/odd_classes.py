@@ -5,6 +5,7 @@ A folder of these has no weights: what is compared is AutoTokenizer's ids at `LE
 """
 import base64
 import itertools
+import json
 import struct
 
 DELETE = "<delete>"
@@ -82,6 +83,35 @@ def roberta():
 def gpt2():
     vocab, model = bytes_of(["<|endoftext|>"])
     return whole(vocab, ["<|endoftext|>"], model, None, byte_level(), byte_level(trim=False), byte_level())
+
+
+CLIP = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+CLIP_SETTINGS = {"tokenizer_class": "CLIPTokenizer", "bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>",
+                 "pad_token": "<|endoftext|>", "do_lower_case": True, "errors": "replace"}
+
+
+def clip():
+    """As published: the ends of words are tokens of their own, the two special tokens come last."""
+    names = ["<|startoftext|>", "<|endoftext|>"]
+    merges = [("t", "h"), ("th", "e</w>"), ("a", "t</w>"), ("c", "at</w>"), ("s", "at</w>"), ("o", "n"), ("on", "e</w>"), ("r", "o"), ("ro", "a"),
+              ("roa", "d</w>"), ("'", "s</w>"), ("s", "e"), ("se", "a</w>"), (".", ".</w>")]
+    vocab = merged([*BYTES.values(), *(f"{text}</w>" for text in BYTES.values())], merges)
+    vocab |= {name: len(vocab) + index for index, name in enumerate(names)}
+    model = {"type": "BPE", "dropout": None, "unk_token": "<|endoftext|>", "continuing_subword_prefix": "", "end_of_word_suffix": "</w>", "fuse_unk": False,
+             "merges": [" ".join(pair) for pair in merges]}
+    normalizer = {"type": "Sequence", "normalizers": [
+        {"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}, {"type": "Lowercase"}]}
+    split = {"type": "Split", "pattern": {"Regex": CLIP}, "behavior": "Removed", "invert": True}
+    post = {"type": "RobertaProcessing", "sep": [names[1], vocab[names[1]]], "cls": [names[0], vocab[names[0]]], "trim_offsets": False,
+            "add_prefix_space": False}
+    return whole(vocab, names, model, normalizer, splits(split, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}), post, byte_level())
+
+
+def write_clip(path):
+    """What CLIP had before tokenizer.json."""
+    model = clip()["model"]
+    (path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{pair}\n" for pair in model["merges"]))
 
 
 def qwen2():

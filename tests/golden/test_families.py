@@ -107,7 +107,8 @@ ONLY = [
     ("family-nomic", "rotary_scaling_factor", 2, "2"),
     ("family-llama", "partial_rotary_factor", 0.5, "0.5"),
     ("family-t5", "feed_forward_proj", "gated-tanh", "tanh"),
-    ("family-t5", "model_type", "umt5", "umt5"),
+    ("family-umt5", "feed_forward_proj", "gated-tanh", "tanh"),
+    ("family-clip", "hidden_act", "mish", "mish"),
     ("family-albert", "num_hidden_groups", 2, "2"),
     ("family-deberta", "pos_att_type", ["c2p"], "c2p"),
     ("family-deberta", "pos_att_type", "p2p|c2p", "p2p|c2p"),
@@ -126,7 +127,7 @@ ONLY = [
     ("family-voyage", "use_bidirectional_attention", None, "absent"),
     ("family-voyage", "auto_map", {"AutoModel": "a/b--modeling_qwen3_bidirectional.Qwen3BidirectionalModel"}, "a/b--modeling_qwen3"),
     ("family-llama-bidirec", "auto_map", {"AutoModel": "a/b--llama_bidirectional_model.LlamaBidirectionalModel"}, "a/b--llama"),
-    ("family-ernie", "use_task_id", True, "true"),
+    ("plain-bert", "use_task_id", True, "true"),
     ("family-gemma", "hidden_activation", "gelu", "gelu"),
     ("family-gemma", "is_causal", False, "false"),
     ("family-gemma2", "attn_logit_softcapping", None, "absent"),
@@ -294,6 +295,95 @@ def test_positions_whose_angles_change_do_not(name, changes, tmp_path):
                           capture_output=True, text=True)
     row = json.loads(done.stdout)
     assert row["tokens"] == 20 and row["truncated"], done.stderr
+
+
+# ---- CLIP --------------------------------------------------------------------------------------------
+
+ENDED = ["the cat<|endoftext|>sat on the road", "<|endoftext|>", "the<|startoftext|> cat <|endoftext|><|endoftext|>"]
+
+
+def whole_clip(work, **values):
+    path = work / "clip"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(FOLDERS / "clip-whole", path)
+    config = path / "0_CLIPModel/config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | values))
+    return path
+
+
+def test_clip_reads_the_first_end_token(tmp_path):
+    rows = golden.embed(FOLDERS / "family-clip", ENDED, work=tmp_path)
+    expected = numpy.load(FOLDERS / "family-clip/ended.npy")
+    assert numpy.abs(rows - expected).max() <= 1e-5 * numpy.abs(expected).max()
+    largest = changed("family-clip", tmp_path, eos_token_id=2)  # the end is the largest id: the same one here
+    assert numpy.array_equal(golden.embed(largest, ENDED, work=tmp_path), rows)
+
+
+@pytest.mark.parametrize("name", ["family-clip", "clip-whole"])
+@pytest.mark.parametrize("flags, says", [(("--model-pooling", "mean"), "model.pooling mean"), (("--output-kind", "tokens"), "token")])
+def test_clip_has_one_vector_a_text(name, flags, says):
+    done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, *flags, "a"], capture_output=True, text=True)
+    assert done.returncode in (2, 3) and says in done.stderr, done.stderr
+
+
+def test_the_older_name_of_clips_text_config_counts_first(tmp_path):
+    config = json.loads((FOLDERS / "clip-whole/0_CLIPModel/config.json").read_text())["text_config"]
+    rows = golden.embed(FOLDERS / "clip-whole", TEXTS, work=tmp_path)
+    older = whole_clip(tmp_path, text_config={"hidden_size": 7}, text_config_dict=config)
+    assert numpy.array_equal(golden.embed(older, TEXTS, work=tmp_path), rows)
+    assert "is not a multiple" in refusal(whole_clip(tmp_path, text_config=config | {"hidden_size": 31}))
+    assert 'is_decoder "true"' in refusal(whole_clip(tmp_path, text_config=config | {"is_decoder": True}))
+
+
+def test_a_module_of_clip_or_a_pooling_where_it_does_not_belong_is_refused(tmp_path):
+    path = changed("plain-bert", tmp_path)
+    clip = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.CLIPModel"}
+    (path / "modules.json").write_text(json.dumps([clip]))
+    assert "CLIPModel" in refusal(path)
+    path = changed("family-clip", tmp_path)
+    pooling = {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    (path / "modules.json").write_text(json.dumps([clip, pooling]))
+    assert "Pooling" in refusal(path)
+    (path / "modules.json").unlink()
+    tensors = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    save_file({name: value for name, value in tensors.items() if "projection" not in name}, path / "model.safetensors")
+    assert "text_projection.weight" in refusal(path)
+
+
+def clip_tokens(work, *steps, **values) -> subprocess.CompletedProcess:
+    """The ids of a text by family-clip whose tokenizer.json has another value at the end of `steps`, or others for keys."""
+    path = changed("family-clip", work)
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    part = tokenizer
+    for step in steps:
+        part = part[step]
+    part.update(values)
+    (path / "tokenizer.json").unlink()
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return subprocess.run([golden.BIN, "tokenize", "-m", path, "--format", "jsonl", "The cat's  road, 20\u00a0C!"], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("steps, values, says", [
+    ((), {"normalizer": None}, "normalizer"),
+    (("normalizer", "normalizers", 2), {"type": "NFKC"}, "normalizer"),
+    (("pre_tokenizer", "pretokenizers", 0), {"invert": False}, "pre_tokenizer"),
+    (("pre_tokenizer", "pretokenizers", 0), {"pattern": {"Regex": "[\\p{L}]+"}}, "pre_tokenizer"),
+    (("model",), {"end_of_word_suffix": "</s>"}, "end_of_word_suffix"),
+    (("model",), {"unk_token": "a"}, "unk_token"),
+    (("post_processor",), {"sep": ["<|startoftext|>", 526]}, "post_processor"),
+])
+def test_clips_tokenizer_is_that_of_its_class(steps, values, says, tmp_path):
+    done = clip_tokens(tmp_path, *steps, **values)
+    assert done.returncode == 3 and f"{says} is not what CLIPTokenizer makes" in done.stderr, done.stderr
+
+
+def test_the_two_patterns_of_clip_give_the_same_ids(tmp_path):
+    """transformers 5 has special tokens in it, which are cut out of a text before."""
+    plain = clip_tokens(tmp_path)
+    pattern = json.loads((FOLDERS / "family-clip/tokenizer.json").read_text())["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+    longer = clip_tokens(tmp_path, "pre_tokenizer", "pretokenizers", 0, pattern={"Regex": r"<\|startoftext\|>|<\|endoftext\|>|" + pattern})
+    assert plain.returncode == 0 and plain.stdout == longer.stdout
 
 
 def hub_qwen2(work, config=(), settings=(), tokenizer=()):
@@ -468,6 +558,8 @@ def test_a_static_model_reads_tokenizer_json_alone(tmp_path):
 LIES = [
     ("family-roberta", {"pad_token_id": 255}, "max_position_embeddings"),
     ("family-roberta", {"type_vocab_size": 2}, "token_type_embeddings.weight has shape [1, 32]"),
+    ("family-ernie", {"use_task_id": True}, "task_type_embeddings.weight"),
+    ("family-ernie-tasks", {"task_type_vocab_size": 4}, "task_type_embeddings.weight has shape [3, 32]"),
     ("family-electra", {"embedding_size": 24}, "word_embeddings.weight has shape"),
     ("family-electra", {"embedding_size": 32}, "word_embeddings.weight has shape"),
     ("family-nomic-hub", {"n_head": 3}, "num_attention_heads 3"),

@@ -189,6 +189,16 @@ def test_a_pooled_output_is_refused_where_it_may_be_another_pooling(folder):
     assert done.returncode == 3 and "model.pooling" in done.stderr and "last_hidden_state" in done.stderr
 
 
+def test_a_file_of_clip_has_to_project_what_counts(tmp_path):
+    """Vectors of tokens would be pooled and not projected."""
+    path = onnx_files.folder_without_weights(golden.HERE / "folders/family-clip", tmp_path / "clip")
+    onnx_files.toy(path / "model.onnx", 30)
+    done = run("embed", "-m", path, *LIBRARY, "hello")
+    assert done.returncode == 3 and "text_embeds" in done.stderr, done.stderr
+    onnx_files.toy(path / "model.onnx", 30, pooled=True, output="text_embeds")
+    assert golden.embed(path, TEXTS, *LIBRARY, work=tmp_path).shape == (len(TEXTS), 30)
+
+
 def test_an_architecture_that_is_not_known_is_no_matter(folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "something-new"}))

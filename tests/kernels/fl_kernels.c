@@ -572,7 +572,7 @@ static void test_rotate(void) {
 
 /* ---- activation ------------------------------------------------------------------------------ */
 
-static const char *const act_name[] = {"gelu", "gelu_tanh", "silu", "relu"};
+static const char *const act_name[] = {"gelu", "gelu_tanh", "silu", "relu", "quick_gelu"};
 
 /* The polynomial of erf-GELU is within 4e-7; the others carry the exponential's 1.2e-7 of their
  * value. */
@@ -653,7 +653,7 @@ static void gating_case(int act, size_t rows, size_t cols) {
 }
 
 static void test_gating(void) {
-    for (int act = 0; act <= FL_ACT_RELU; act++) {
+    for (int act = 0; act < FL_ACTIVATIONS; act++) {
         for (size_t rows = 1; rows <= 9; rows++) {
             gating_case(act, rows, 16);
             gating_case(act, rows, 48);
@@ -662,7 +662,7 @@ static void test_gating(void) {
 }
 
 static void test_activation(void) {
-    for (int act = 0; act <= FL_ACT_RELU; act++) {
+    for (int act = 0; act < FL_ACTIVATIONS; act++) {
         for (size_t rows = 1; rows <= 9; rows++) {
             activation_case(act, rows, 16);
             activation_case(act, rows, 80);
@@ -828,7 +828,7 @@ static void call_act(void *arg) {
 }
 
 static void perf_activation(void) {
-    for (int act = 0; act <= FL_ACT_RELU; act++) {
+    for (int act = 0; act < FL_ACTIVATIONS; act++) {
         act_arg a = {random_floats(96 * 16), act};
         printf("%-6s %s: %.3f ns an element\n", kernels->isa, act_name[act],
                best_time(call_act, &a) * 1e9 / (96 * 16));
@@ -843,7 +843,7 @@ static void call_gating(void *arg) {
 }
 
 static void perf_gating(void) {
-    for (int act = 0; act <= FL_ACT_RELU; act++) {
+    for (int act = 0; act < FL_ACTIVATIONS; act++) {
         act_arg a = {random_floats(96 * 32), act};
         printf("%-6s gate of %s: %.3f ns an element\n", kernels->isa, act_name[act],
                best_time(call_gating, &a) * 1e9 / (96 * 16));

@@ -16,8 +16,8 @@
 
 /* Zeros, sizes apart, are BERT without token types. */
 typedef struct toy_spec {
-    uint32_t      layers, hidden, heads, head_dim, mlp, vocab, positions, offset;
-    bool          type, segments, t5;
+    uint32_t layers, hidden, heads, head_dim, mlp, vocab, positions, offset;
+    bool     type, segments, tasks, t5, own_tables; /* T5's bias: one for all layers, or for each */
     fl_activation activation;
     fl_dtype      dtype;
     fl_pooling    pooling[FL_POOL_COUNT];
@@ -99,7 +99,7 @@ static inline void toy_fill(toy *t, fl_dtype dtype, const fl_layer_desc *layer, 
             continue;
         }
         bool  norm = strstr(shape.words, "norm") && !strstr(shape.words, "bias");
-        bool  t5   = layer == NULL && i == FL_SLOT_ATTENTION_BIAS;
+        bool  t5   = i == (layer ? (int)FL_LAYER_ATTENTION_BIAS : (int)FL_SLOT_ATTENTION_BIAS);
         float w    = shape.columns > 0 ? 1.7f / sqrtf((float)d->hidden) : 0.2f;
         w          = layer == NULL && shape.columns > 0 ? (i == FL_SLOT_WORD ? 1.0f : 0.5f) : w;
         w          = t5 ? 2.0f : w;
@@ -145,8 +145,11 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .token_type       = s->type,
                           .types            = 2,
                           .segments         = s->segments,
+                          .task_type        = s->tasks,
+                          .tasks            = 3,
                           .attention_scale  = 1.0f / sqrtf((float)s->head_dim),
                           .score_cap        = s->cap,
+                          .bias_by_layer    = s->own_tables,
                           .embedding        = s->embedding ? s->embedding : s->hidden,
                           .word_rows        = s->map ? s->vocab / 2 : s->vocab,
                           .word_map         = s->map,
@@ -291,10 +294,11 @@ static inline size_t toy_bucket(ptrdiff_t distance) {
 /* What is added to the score of a key at this distance; -inf: it is not seen. Slopes of ALiBi are those
  * of transformers' BLOOM (5.23.0): 2^(-8 i / n) for a power of two, else those of the power below and
  * every other one of twice that. */
-static inline double toy_distance(const fl_encoder *e, const fl_distance *rule, size_t head,
+static inline double toy_distance(const fl_encoder *e, const fl_layer_desc *l, size_t head,
                                   ptrdiff_t distance) {
-    double far   = fabs((double)distance);
-    size_t heads = e->desc.heads, power = 1;
+    const fl_distance *rule  = &e->desc.distance[l->distance];
+    double             far   = fabs((double)distance);
+    size_t             heads = e->desc.heads, power = 1;
     while (power * 2 <= heads) {
         power *= 2;
     }
@@ -302,7 +306,10 @@ static inline double toy_distance(const fl_encoder *e, const fl_distance *rule, 
         return -INFINITY;
     }
     if (rule->bias == FL_BIAS_T5_BUCKETS) {
-        return toy_at(&e->global[FL_SLOT_ATTENTION_BIAS], toy_bucket(distance) * heads + head);
+        const fl_tensor *table = e->desc.bias_by_layer
+                                     ? &e->layer[l - e->desc.layer][FL_LAYER_ATTENTION_BIAS]
+                                     : &e->global[FL_SLOT_ATTENTION_BIAS];
+        return toy_at(table, toy_bucket(distance) * heads + head);
     }
     double turn = head < power ? (double)(head + 1) / (double)power
                                : (double)(2 * (head - power) + 1) / (double)(2 * power);
@@ -390,9 +397,8 @@ static inline void toy_attention(const fl_encoder *e, const fl_layer_desc *l, co
                     s[j] += of_q * of_k;
                     s[j] += pos_k ? of_q * pos_k[row + c] + of_k * pos_q[row + c] : 0.0;
                 }
-                s[j] =
-                    s[j] * (double)e->desc.attention_scale +
-                    toy_distance(e, &e->desc.distance[l->distance], h, (ptrdiff_t)j - (ptrdiff_t)i);
+                s[j] = s[j] * (double)e->desc.attention_scale +
+                       toy_distance(e, l, h, (ptrdiff_t)j - (ptrdiff_t)i);
                 if (e->desc.score_cap > 0.0f && s[j] > -INFINITY) {
                     s[j] = (double)e->desc.score_cap * tanh(s[j] / (double)e->desc.score_cap);
                 }
@@ -420,6 +426,7 @@ static inline double toy_activate(fl_activation a, double x) {
     case FL_ACT_GELU_TANH:
         return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case FL_ACT_SILU: return x / (1.0 + exp(-x));
+    case FL_ACT_QUICK_GELU: return x / (1.0 + exp(-1.702 * x));
     default: return x > 0.0 ? x : 0.0;
     }
 }
@@ -582,6 +589,7 @@ static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, s
         if (d->position == FL_POSITION_LEARNED) {
             w[c] += toy_at(&g[FL_SLOT_POSITION], (position + d->position_offset) * width + c);
         }
+        w[c] += d->task_type ? toy_at(&g[FL_SLOT_TASK], c) : 0.0;
         w[c] += d->token_type ? toy_at(&g[FL_SLOT_TYPE], type * width + c) : 0.0;
     }
     if (d->embed_norm) {

@@ -202,9 +202,11 @@ static toy_spec random_spec(uint64_t *state) {
     s.kv_heads                   = 1 + toy_draw(state, 3);
     s.heads                      = s.kv_heads * (1 + toy_draw(state, 6));
     s.type                       = toy_draw(state, 2);
+    s.tasks                      = toy_draw(state, 4) == 0;
     s.t5                         = toy_draw(state, 5) == 0;
+    s.own_tables                 = s.t5 && toy_draw(state, 2);
     s.alibi                      = !s.t5 && toy_draw(state, 4) == 0;
-    s.activation                 = (fl_activation)toy_draw(state, FL_ACT_RELU + 1);
+    s.activation                 = (fl_activation)toy_draw(state, FL_ACTIVATIONS);
     s.dtype                      = (fl_dtype)toy_draw(state, 3);
     s.embedding                  = toy_draw(state, 4) == 0 ? 5 + toy_draw(state, 100) : 0;
     s.norm                       = (fl_norm)toy_draw(state, 3);
@@ -307,10 +309,13 @@ Test(engine, t5_buckets_up_to_and_past_the_largest_distance) {
     static const uint32_t lengths[] = {1, 9, 100, 300, 20};
     compare(&spec, "auto", lengths, 5, 0);
     compare(&spec, "ref", lengths, 5, 0);
+    spec.own_tables = true;
+    compare(&spec, "auto", lengths, 5, 0);
+    compare(&spec, "ref", lengths, 5, 0);
 }
 
 Test(engine, every_activation) {
-    for (int a = FL_ACT_GELU_ERF; a <= FL_ACT_RELU; a++) {
+    for (int a = FL_ACT_GELU_ERF; a < FL_ACTIVATIONS; a++) {
         toy_spec spec   = plain;
         spec.activation = (fl_activation)a;
         compare_some(&spec);

@@ -275,7 +275,8 @@ Test(model, activations_have_their_exact_meaning) {
                  {"gelu_pytorch_tanh", FL_ACT_GELU_TANH},
                  {"gelu_fast", FL_ACT_GELU_TANH},
                  {"silu", FL_ACT_SILU},
-                 {"relu", FL_ACT_RELU}};
+                 {"relu", FL_ACT_RELU},
+                 {"quick_gelu", FL_ACT_QUICK_GELU}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char more[64];
         snprintf(more, sizeof more, ",\"hidden_act\":\"%s\"", cases[i].name);

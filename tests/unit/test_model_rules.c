@@ -115,7 +115,7 @@ Test(model_rules, a_rope_table_does_not_depend_on_where_it_begins) {
 }
 
 static float value(const fl_encoder *encoder, fl_distance rule, uint32_t head, ptrdiff_t distance) {
-    return fl_distance_value(encoder, &rule, head, distance);
+    return fl_distance_value(encoder, &rule, 0, head, distance);
 }
 
 Test(

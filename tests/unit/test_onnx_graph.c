@@ -150,17 +150,21 @@ Test(onnx_graph, half_precision_weights_types_and_offsets) {
     compare_all(&spec);
     spec.dtype = FL_DTYPE_BF16;
     compare_all(&spec);
+    spec.tasks = true;
+    compare_all(&spec);
 }
 
 Test(onnx_graph, relative_position_bias) {
     toy_spec spec = plain;
     spec.t5       = true;
     compare_all(&spec);
+    spec.own_tables = true;
+    compare_all(&spec);
 }
 
 Test(onnx_graph, activations) {
     toy_spec spec = plain;
-    for (int a = FL_ACT_GELU_TANH; a <= FL_ACT_RELU; a++) {
+    for (int a = FL_ACT_GELU_TANH; a < FL_ACTIVATIONS; a++) {
         spec.activation = (fl_activation)a;
         compare_all(&spec);
     }

@@ -50,10 +50,10 @@ static const fl_encoder_caps caps = {
     .features = FL_CAN_NO_LAYERS | FL_CAN_WORD_MAP | FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE |
                 FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM |
                 FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_QK_NORM_WIDE | FL_CAN_GROUPED |
-                FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL | FL_CAN_WINDOW |
-                FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_DISENTANGLED | FL_CAN_CAPPED |
-                FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_SEGMENTS | FL_CAN_VOCABULARY |
-                FL_CAN_ADAPTERS | FL_CAN_LATE};
+                FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_QUICK_GELU | FL_CAN_ROPE | FL_CAN_CAUSAL |
+                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI | FL_CAN_DISENTANGLED |
+                FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_SEGMENTS |
+                FL_CAN_TASK_TYPE | FL_CAN_VOCABULARY | FL_CAN_ADAPTERS | FL_CAN_LATE};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 

@@ -87,7 +87,8 @@ typedef struct fl_cpu_layer {
     const float *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
                                           channel; the weights hold the inverse */
     const fl_cpu_sight *sight;
-    const fl_cpu_rope  *rope;          /* NULL: none */
+    const float        *bias; /* what it adds to scores: of `sight`, or of this layer alone */
+    const fl_cpu_rope  *rope; /* NULL: none */
     const float        *pos_k, *pos_q; /* DeBERTa: disentangled.c */
 } fl_cpu_layer;
 
@@ -251,7 +252,10 @@ int fl_cpu_weights_open(fl_engine *engine, const fl_encoder *encoder,
 uint64_t fl_cpu_word_row(const fl_tensor *map, int32_t id);
 int      fl_cpu_check_word_map(const fl_encoder *encoder, fletch_error *error);
 size_t   fl_cpu_lay_out_tables(fl_engine *engine, const fl_encoder *encoder, float *base);
-void     fl_cpu_fill_tables(const fl_engine *engine, const fl_encoder *encoder);
+/* [heads][bias_stride] of a rule; `layer` counts where each has its own table. */
+void fl_cpu_spread_bias(const fl_engine *engine, const fl_encoder *encoder, size_t rule,
+                        uint32_t layer, float *out);
+void fl_cpu_fill_tables(const fl_engine *engine, const fl_encoder *encoder);
 /* The row of `positions` at which those of type 1 begin. */
 static inline size_t fl_cpu_segment_row(const fl_engine *e) {
     return e->max_length + 1;

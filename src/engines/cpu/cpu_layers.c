@@ -266,31 +266,30 @@ static void place_text(const fl_cpu_crew *c, const fl_cpu_layer *layer, const he
 /* The queries from `first` on, `rows` of them, each of which sees `before` and `after`. */
 static void attend_rows(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h,
                         const text *t, size_t first, size_t rows, size_t before, size_t after) {
-    const fl_engine    *e     = c->engine;
-    const fl_cpu_sight *sight = layer->sight;
-    const float        *bias  = sight->bias ? sight->bias + h->first * e->bias_stride : NULL;
-    size_t              skip  = first - t->first;
-    fl_attention        at    = {.q          = t->q + skip * e->head16,
-                                 .q_stride   = e->head16,
-                                 .q_head     = h->q_rows * e->head16,
-                                 .k          = t->k,
-                                 .v          = t->v,
-                                 .kv_stride  = e->head16,
-                                 .out        = t->out + skip * e->inner,
-                                 .out_stride = e->inner,
-                                 .out_head   = e->head16,
-                                 .bias       = bias ? bias + e->max_length - 1 - first : NULL,
-                                 .bias_row   = -1,
-                                 .cap        = e->desc.score_cap,
-                                 .bias_head  = e->bias_stride,
-                                 .scratch    = c->at.attention,
-                                 .heads      = h->count,
-                                 .n          = t->keys,
-                                 .d          = e->head16,
-                                 .first      = first,
-                                 .rows       = rows,
-                                 .before     = before,
-                                 .after      = after};
+    const fl_engine *e    = c->engine;
+    const float     *bias = layer->bias ? layer->bias + h->first * e->bias_stride : NULL;
+    size_t           skip = first - t->first;
+    fl_attention     at   = {.q          = t->q + skip * e->head16,
+                             .q_stride   = e->head16,
+                             .q_head     = h->q_rows * e->head16,
+                             .k          = t->k,
+                             .v          = t->v,
+                             .kv_stride  = e->head16,
+                             .out        = t->out + skip * e->inner,
+                             .out_stride = e->inner,
+                             .out_head   = e->head16,
+                             .bias       = bias ? bias + e->max_length - 1 - first : NULL,
+                             .bias_row   = -1,
+                             .cap        = e->desc.score_cap,
+                             .bias_head  = e->bias_stride,
+                             .scratch    = c->at.attention,
+                             .heads      = h->count,
+                             .n          = t->keys,
+                             .d          = e->head16,
+                             .first      = first,
+                             .rows       = rows,
+                             .before     = before,
+                             .after      = after};
     void (*narrow)(const fl_attention *) = format_of(e)->attention;
     void (*run)(const fl_attention *)    = narrow ? narrow : e->kernels->attention;
     if (layer->pos_k) {

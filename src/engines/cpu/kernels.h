@@ -293,8 +293,8 @@ typedef struct fl_cpu_kernels {
     void (*layer_norm)(const fl_row_norm *);
     void (*rms_norm)(const fl_row_norm *);
     void (*rotate)(const fl_rotation *);
-    fl_cpu_activation_fn activation[FL_ACT_RELU + 1]; /* by fl_activation */
-    void (*gating[FL_ACT_RELU + 1])(const fl_gating *);
+    fl_cpu_activation_fn activation[FL_ACTIVATIONS]; /* by fl_activation */
+    void (*gating[FL_ACTIVATIONS])(const fl_gating *);
     fl_cpu_narrow narrow[FL_CPU_BF16 + 1]; /* by fl_cpu_format; [FL_CPU_FP32] is empty */
 } fl_cpu_kernels;
 

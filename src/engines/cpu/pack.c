@@ -54,12 +54,17 @@ static fl_cpu_norm take_norm(cursor *at, size_t width) {
     return norm;
 }
 
+static bool has_own_bias(const fl_engine *e, uint32_t index) {
+    return fl_t5_by_layer(&e->desc, &e->desc.distance[e->desc.layer[index].distance]);
+}
+
 static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *layer, cursor *at) {
     const fl_encoder_desc *d     = &e->desc;
     const fl_layer_desc   *rules = &d->layer[index];
     size_t                 parts = d->kv_heads * (e->group + 2), experts = rules->experts;
     layer->sight = &e->sight[rules->distance];
-    layer->rope  = rules->rope > 0 ? &e->rope[rules->rope - 1] : NULL;
+    layer->bias = has_own_bias(e, index) ? take(at, d->heads * e->bias_stride) : layer->sight->bias;
+    layer->rope = rules->rope > 0 ? &e->rope[rules->rope - 1] : NULL;
     if (e->format == FL_CPU_INT8) {
         layer->qkv_gain = take(at, e->hidden16);
         layer->up_gain  = take(at, e->hidden16);
@@ -617,9 +622,10 @@ static void release(const fl_tensor *slot, fl_layer_slot which) {
     }
 }
 
-static void pack_attention_piece(const packing *work, const fl_tensor *slot,
-                                 const fl_cpu_layer *layer, float *columns, float *room) {
-    const fl_engine *e = work->engine;
+static void pack_attention_piece(const packing *work, uint32_t index, float *columns, float *room) {
+    const fl_engine    *e     = work->engine;
+    const fl_cpu_layer *layer = &e->layers[index];
+    const fl_tensor    *slot  = work->encoder->layer[index];
     pack_attention(e, slot, layer, columns);
     if (work->relative) {
         pack_relative(e, work->relative, slot, layer, room);
@@ -628,6 +634,10 @@ static void pack_attention_piece(const packing *work, const fl_tensor *slot,
         pack_out(e, slot, layer, columns);
         pack_norms(e, slot, layer);
         pack_router(e, slot, layer);
+    }
+    if (has_own_bias(e, index) && !work->again) {
+        fl_cpu_spread_bias(e, work->encoder, e->desc.layer[index].distance, index,
+                           mutable(layer->bias));
     }
     release(slot, FL_LAYER_Q_W);
     release(slot, FL_LAYER_K_W);
@@ -678,7 +688,7 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
             continue; /* is_repeated */
         }
         if (i % per == 0) {
-            pack_attention_piece(work, slot, &e->layers[l], columns,
+            pack_attention_piece(work, (uint32_t)l, columns,
                                  work->room ? work->room + member * relative_room(e) : NULL);
         } else {
             pack_mlp_piece(work, slot, l, i % per - 1, columns);

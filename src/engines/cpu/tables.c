@@ -3,7 +3,7 @@
  * RoPE, and what distance does to a score.
  *
  * Role     pack.c lets them be laid out at the head of its arena and filled once when the engine opens.
- * Method   Position and type rows are added into one table. Which keys a token sees needs no table; what is
+ * Method   Position, type and task rows are added into one table. Which keys a token sees needs no table; what is
  *          added to a score is spread out per head and distance; DeBERTa has the column of a distance.
  *          Tables are as long as the longest text that the engine was opened for.
  * Proof    tests/unit/test_engine*.c. */
@@ -46,10 +46,11 @@ static float *take(float *base, size_t *used, size_t floats) {
 }
 
 size_t fl_cpu_lay_out_tables(fl_engine *e, const fl_encoder *encoder, float *base) {
-    size_t used      = 0;
-    bool   positions = encoder->global[FL_SLOT_POSITION].data || encoder->global[FL_SLOT_TYPE].data;
-    size_t rows      = (e->max_length + 1) * (e->desc.segments ? 2 : 1);
-    e->positions     = positions ? take(base, &used, rows * e->embed16) : NULL;
+    size_t used    = 0;
+    bool positions = encoder->global[FL_SLOT_POSITION].data || encoder->global[FL_SLOT_TYPE].data ||
+                     e->desc.task_type;
+    size_t rows  = (e->max_length + 1) * (e->desc.segments ? 2 : 1);
+    e->positions = positions ? take(base, &used, rows * e->embed16) : NULL;
     /* distances -(max_length - 1) … max_length - 1, and 16 that kernels may read past the end */
     e->bias_stride = fl_cpu_pad(2 * e->max_length - 1 + FL_CPU_LANES);
     for (size_t i = 0; i < FL_RULES_MAX; i++) {
@@ -59,12 +60,13 @@ size_t fl_cpu_lay_out_tables(fl_engine *e, const fl_encoder *encoder, float *bas
         fl_cpu_sight      *sight = &e->sight[i];
         sight->before            = first == -PTRDIFF_MAX ? FL_CPU_ALL : (size_t)-first;
         sight->after             = last == PTRDIFF_MAX ? FL_CPU_ALL : (size_t)last;
-        sight->bias              = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED
-                                       ? NULL
-                                       : take(base, &used, e->desc.heads * e->bias_stride);
-        e->rope[i].dims          = dims;
-        e->rope[i].cosine        = dims ? take(base, &used, angles) : NULL;
-        e->rope[i].sine          = dims ? take(base, &used, angles) : NULL;
+        sight->bias       = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED ||
+                              fl_t5_by_layer(&e->desc, rule)
+                                ? NULL
+                                : take(base, &used, e->desc.heads * e->bias_stride);
+        e->rope[i].dims   = dims;
+        e->rope[i].cosine = dims ? take(base, &used, angles) : NULL;
+        e->rope[i].sine   = dims ? take(base, &used, angles) : NULL;
     }
     if (e->relative16 > 0) {
         e->column = (const int32_t *)(const void *)take(base, &used, 2 * e->max_length - 1);
@@ -79,13 +81,13 @@ static float *mutable(const float *place) {
     return (float *)(uintptr_t)place;
 }
 
-static void spread_bias(const fl_engine *e, const fl_encoder *encoder, size_t rule) {
+void fl_cpu_spread_bias(const fl_engine *e, const fl_encoder *encoder, size_t rule, uint32_t layer,
+                        float *out) {
     ptrdiff_t reach = (ptrdiff_t)e->max_length - 1;
     for (ptrdiff_t distance = -reach; distance <= reach; distance++) {
         for (uint32_t head = 0; head < e->desc.heads; head++) {
             size_t at = head * e->bias_stride + (size_t)(reach + distance);
-            mutable(e->sight[rule].bias)[at] =
-                fl_distance_value(encoder, &e->desc.distance[rule], head, distance);
+            out[at]   = fl_distance_value(encoder, &e->desc.distance[rule], layer, head, distance);
         }
     }
 }
@@ -100,12 +102,20 @@ static void fill_columns(const fl_engine *e) {
     }
 }
 
-/* positions[i] = position row i + offset, plus a row of the type table; behind the last one stands
- * the row of a pad token, for architectures that do not count it. */
+/* row[width] += row `index` of a table, where there is one. */
+static void add_row(const fl_tensor *table, size_t index, size_t width, float *row) {
+    for (size_t k = 0; table->data && k < width; k++) {
+        float value;
+        fl_tensor_to_f32(table, index * width + k, 1, &value);
+        row[k] += value;
+    }
+}
+
+/* positions[i] = position row i + offset, plus a row of the type table and the first of that of tasks;
+ * behind the last one stands the row of a pad token, for architectures that do not count it. */
 static void add_positions(const fl_engine *e, const fl_encoder *encoder, float *positions,
                           size_t type_row) {
     const fl_tensor *position = &encoder->global[FL_SLOT_POSITION];
-    const fl_tensor *type     = &encoder->global[FL_SLOT_TYPE];
     size_t           width    = e->desc.embedding;
     size_t           rows     = e->max_length + (e->desc.position_skips_pad ? 1 : 0);
     for (size_t i = 0; i < rows; i++) {
@@ -114,11 +124,8 @@ static void add_positions(const fl_engine *e, const fl_encoder *encoder, float *
         if (position->data) {
             fl_tensor_to_f32(position, from * width, width, row);
         }
-        for (size_t k = 0; type->data && k < width; k++) {
-            float value;
-            fl_tensor_to_f32(type, type_row * width + k, 1, &value);
-            row[k] += value;
-        }
+        add_row(&encoder->global[FL_SLOT_TYPE], type_row, width, row);
+        add_row(&encoder->global[FL_SLOT_TASK], 0, width, row);
     }
 }
 
@@ -134,7 +141,7 @@ void fl_cpu_fill_tables(const fl_engine *e, const fl_encoder *encoder) {
     }
     for (size_t i = 0; i < FL_RULES_MAX; i++) {
         if (e->sight[i].bias) {
-            spread_bias(e, encoder, i);
+            fl_cpu_spread_bias(e, encoder, i, 0, mutable(e->sight[i].bias));
         }
         if (e->rope[i].dims > 0) {
             fl_rope_table(&e->desc.rope[i], 0, (uint32_t)e->max_length, mutable(e->rope[i].cosine),

@@ -231,7 +231,7 @@ static void walk_bias(walk *w, const fl_distance *rule, fl_cuda_bias *to) {
     for (uint64_t i = 0; table != NULL && i < count; i++)
         for (uint32_t head = 0; head < heads; head++)
             table[i * heads + head] =
-                fl_distance_value(w->encoder, &all, head, (ptrdiff_t)i - (ptrdiff_t)to->most);
+                fl_distance_value(w->encoder, &all, 0, head, (ptrdiff_t)i - (ptrdiff_t)to->most);
 }
 
 /* ---- The walk -------------------------------------------------------------------------------- */

@@ -36,9 +36,10 @@ static const fl_encoder_caps caps = {
     .instead  = "use provider.engine native, or a folder with an .onnx file",
     .features = FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE | FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM |
                 FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
-                FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL |
-                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_DISENTANGLED | FL_CAN_CAPPED |
-                FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
+                FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_QUICK_GELU | FL_CAN_ROPE |
+                FL_CAN_CAUSAL | FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI |
+                FL_CAN_DISENTANGLED | FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS |
+                FL_CAN_TASK_TYPE};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
 
@@ -241,6 +242,11 @@ static fl_value embed(fl_graph *g) {
     } else if (kind.name[0] != '\0') {
         place = kind;
     }
+    if (d->task_type) {
+        fl_weight task = {
+            .tensor = &global[FL_SLOT_TASK], .columns = d->embedding, .what = "task type"};
+        x = fl_graph_op2(g, "Add", x, fl_graph_weight_real(g, &task));
+    }
     if (place.name[0] != '\0')
         x = fl_graph_op2(g, "Add", x, place);
     if (global[FL_SLOT_EMBED_NORM_W].data != NULL)
@@ -262,6 +268,10 @@ static fl_value activation(fl_graph *g, fl_value x) {
         gelu.attribute[0] =
             (fl_attribute){.name = "approximate", .kind = ORT_OP_ATTR_STRING, .s = "tanh"};
         break;
+    case FL_ACT_QUICK_GELU: {
+        fl_value z = fl_graph_op2(g, "Mul", x, fl_graph_narrow(g, fl_graph_real(g, 1.702f)));
+        return fl_graph_op2(g, "Mul", x, fl_graph_op1(g, "Sigmoid", z));
+    }
     case FL_ACT_GELU_ERF: break;
     }
     return fl_graph_op(g, &gelu);

@@ -14,8 +14,8 @@
  *         each text's length. Elsewhere the mask is added as -65504, the most that still fits a
  *         half-precision number; keys that a window hides get the same.
  * Bias    A rule is one table by distance: wide[h, j - i + reach], of one head where all are alike; the
- *         graph gathers [heads or 1, sequence, sequence] from it. DeBERTa's is each layer's own: the products of
- *         queries and of keys with the whole table, of which each score takes its two.
+ *         graph gathers [heads or 1, sequence, sequence] from it. UMT5's layers each have such a table. DeBERTa's
+ *         is the products of queries and of keys with a layer's whole table, of which each score takes its two.
  * Memory  The wide tables: heads * (2 longest - 1) floats each, and longest * dims of angles, copied
  *         into the graph.
  * Threads A graph belongs to one caller. Proof: tests/golden/test_onnx_graph.py. */
@@ -30,7 +30,7 @@ static fl_value unsqueeze(fl_graph *g, fl_value a, int64_t axis) {
 }
 
 /* What a rule does to scores, by distance: [heads or 1, 2 longest - 1] float32. */
-static fl_value wide_table(fl_graph *g, const fl_distance *rule) {
+static fl_value wide_table(fl_graph *g, const fl_distance *rule, uint32_t layer) {
     size_t         width = 2 * (size_t)g->longest - 1;
     const uint32_t heads = rule->bias == FL_BIAS_NONE ? 1 : g->desc->heads;
     float         *wide  = fl_alloc_array(width * heads, sizeof *wide);
@@ -41,7 +41,7 @@ static fl_value wide_table(fl_graph *g, const fl_distance *rule) {
     for (size_t i = 0; i < width; i++) {
         ptrdiff_t distance = (ptrdiff_t)i - ((ptrdiff_t)g->longest - 1);
         for (uint32_t head = 0; head < heads; head++) {
-            float value            = fl_distance_value(g->encoder, rule, head, distance);
+            float value            = fl_distance_value(g->encoder, rule, layer, head, distance);
             wide[head * width + i] = value < masked_out ? masked_out : value;
         }
     }
@@ -51,19 +51,25 @@ static fl_value wide_table(fl_graph *g, const fl_distance *rule) {
 }
 
 /* [1, heads or 1, sequence, sequence] */
-static fl_value relative_bias(fl_graph *g, const fl_distance *rule) {
+static fl_value relative_bias(fl_graph *g, const fl_distance *rule, uint32_t layer) {
     fl_value key      = unsqueeze(g, g->places, 0); /* [1, sequence] */
     fl_value query    = unsqueeze(g, g->places, 1); /* [sequence, 1] */
     fl_value distance = fl_graph_op2(g, "Sub", key, query);
     fl_value column   = fl_graph_op2(g, "Add", distance, fl_graph_int(g, (int64_t)g->longest - 1));
-    fl_value table    = fl_graph_narrow(g, wide_table(g, rule));
+    fl_value table    = fl_graph_narrow(g, wide_table(g, rule, layer));
     return unsqueeze(g, fl_graph_gather(g, table, column, 1), 0);
 }
 
-/* Every token sees every key, and nothing is added that all layers share. */
-static bool is_plain(const fl_distance *rule) {
-    return (rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED) && !rule->causal &&
-           rule->window == 0;
+/* Nothing is added to scores that all layers of the rule share, and every token sees every key, but for what a
+ * layer's own table hides. */
+static bool is_plain(const fl_graph *g, const fl_distance *rule) {
+    return fl_t5_by_layer(g->desc, rule) ||
+           ((rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED) && !rule->causal &&
+            rule->window == 0);
+}
+
+static fl_value with_mask(fl_graph *g, fl_value bias, fl_value mask) {
+    return mask.name[0] == '\0' ? bias : fl_graph_op2(g, "Add", bias, mask);
 }
 
 /* DeBERTa's table, and which products of a query or a key with it a score takes. */
@@ -148,12 +154,7 @@ static void prepare_rules(fl_graph *g) {
         mask = mask_bias(g);
     for (size_t i = 0; i < FL_RULES_MAX && g->status == FLETCH_OK; i++) {
         const fl_distance *rule = &g->desc->distance[i];
-        if (is_plain(rule)) {
-            g->bias[i] = mask;
-        } else {
-            fl_value bias = relative_bias(g, rule);
-            g->bias[i]    = mask.name[0] == '\0' ? bias : fl_graph_op2(g, "Add", bias, mask);
-        }
+        g->bias[i] = is_plain(g, rule) ? mask : with_mask(g, relative_bias(g, rule, 0), mask);
         if (g->desc->rope[i].dims > 0)
             prepare_rope(g, i);
     }
@@ -275,11 +276,15 @@ static fl_value disentangled(fl_graph *g, uint32_t layer, fl_value mask, fl_valu
             by_distance(g, layer, q, shared ? FL_LAYER_K_W : FL_LAYER_RELATIVE_K_W, g->of_query),
             by_distance(g, layer, k, shared ? FL_LAYER_Q_W : FL_LAYER_RELATIVE_Q_W, g->of_key));
     bias = fl_graph_op2(g, "Mul", bias, g->scale);
-    return mask.name[0] == '\0' ? bias : fl_graph_op2(g, "Add", bias, mask);
+    return with_mask(g, bias, mask);
 }
 
 fl_value fl_graph_attention(fl_graph *g, uint32_t layer, fl_value q, fl_value k, fl_value v) {
-    fl_value bias = g->bias[g->desc->layer[layer].distance];
+    const uint8_t      which = g->desc->layer[layer].distance;
+    const fl_distance *rule  = &g->desc->distance[which];
+    fl_value           bias  = g->bias[which];
+    if (fl_t5_by_layer(g->desc, rule))
+        bias = with_mask(g, relative_bias(g, rule, layer), bias);
     if (fl_relative_span(g->desc) > 0)
         bias = disentangled(g, layer, bias, q, k);
     q                = heads_of(g, layer, q, FL_LAYER_Q_NORM_W, true);

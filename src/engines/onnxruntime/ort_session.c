@@ -175,17 +175,19 @@ static int refuse_outputs(const fl_ort_session *s, uint32_t hidden, const descri
 }
 
 /* A pooled output of a file says nothing of how it was pooled. */
-static int check_pooled(const fl_ort_session *s, const fl_engine_options *o, fletch_error *error) {
+static int check_pooled(const fl_ort_session *s, const fl_encoder *encoder,
+                        const fl_engine_options *o, fletch_error *error) {
     bool overridden = strcmp(fl_config_text(o->config, FL_KEY_MODEL_POOLING), "auto") != 0;
-    if (!overridden && !fl_ort_folder_has_layers(o->folder))
+    if (!overridden && !encoder->projected && !fl_ort_folder_has_layers(o->folder))
         return FLETCH_OK;
     return fl_fail(
         error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
         "%.200s gives only %.60s, which is pooled already, but %s; export the model with "
         "last_hidden_state",
         s->source, s->output,
-        overridden ? "model.pooling asks for another pooling"
-                   : "the folder has dense layers after its pooling");
+        overridden           ? "model.pooling asks for another pooling"
+        : encoder->projected ? "the folder's weights project what is pooled"
+                             : "the folder has dense layers after its pooling");
 }
 
 static void take_output(fl_ort_session *s, const described *d, bool pooled) {
@@ -216,7 +218,7 @@ static int match_outputs(fl_ort_session *s, const fl_encoder *encoder, const fl_
     }
     if (s->output[0] == '\0')
         return refuse_outputs(s, encoder->desc.hidden, &d, count, error);
-    return s->pooled && s->graph.model == NULL ? check_pooled(s, o, error) : FLETCH_OK;
+    return s->pooled && s->graph.model == NULL ? check_pooled(s, encoder, o, error) : FLETCH_OK;
 }
 
 /* ---- Making the session ----------------------------------------------------------------------- */

@@ -13,6 +13,12 @@
 #define FL_LLAMA_FIXED                                                                             \
     .norm = FL_NORM_RMS, .norm_place = FL_NORM_PRE, .final_norm = true, .mlp = FL_MLP_GLU
 
+#define FL_BERT_FIELDS                                                                             \
+    FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),                             \
+        FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),                    \
+        FL_VOCAB("vocab_size", 30522), FL_POSITIONS("max_position_embeddings", 512),               \
+        FL_TYPES("type_vocab_size", 2, 1), FL_EPS("layer_norm_eps", 1e-12),                        \
+        FL_ACTIVATION("hidden_act", "gelu"), FL_MLM_ACTIVATION("hidden_act"), FL_MLM_TIED
 #define FL_BERT_EMBEDDINGS                                                                         \
     FL_AT("embeddings.word_embeddings.weight", FL_SLOT_WORD),                                      \
         FL_AT("embeddings.token_type_embeddings.weight", FL_SLOT_TYPE),                            \
@@ -55,6 +61,32 @@
         FL_AT("layers.*.mlp.up_proj.", FL_LAYER_UP_W),                                             \
         FL_AT("layers.*.mlp.down_proj.", FL_LAYER_DOWN_W)
 #define FL_LLAMA_NORM FL_AT("layers.*.post_attention_layernorm.", FL_LAYER_MLP_NORM_W)
+
+/* T5 and UMT5: defaults of layers, heads, the MLP's width and word, and the vocabulary. */
+#define FL_T5_FIXED                                                                                \
+    .norm = FL_NORM_RMS, .norm_place = FL_NORM_PRE, .final_norm = true, .attention_scale = 1,      \
+    .distance = {{.bias = FL_BIAS_T5_BUCKETS}}
+#define FL_T5_FIELDS(layers, heads, mlp, vocab, word)                                              \
+    FL_HIDDEN("d_model hidden_size", 512), FL_LAYERS("num_layers num_hidden_layers", layers),      \
+        FL_HEADS("num_heads num_attention_heads", heads), FL_HEAD_DIM("d_kv", 64),                 \
+        FL_MLP("d_ff", mlp), FL_VOCAB("vocab_size", vocab),                                        \
+        FL_POSITIONS("max_position_embeddings", 512), FL_EPS("layer_norm_epsilon", 1e-6),          \
+        FL_SIZE(distance[0].buckets, "relative_attention_num_buckets", 32, 4, 4096),               \
+        FL_SIZE(distance[0].max_distance, "relative_attention_max_distance", 128, 2, 65536),       \
+        FL_GATED_WORD("feed_forward_proj", word)
+#define FL_T5_TENSORS                                                                              \
+    FL_AT("shared.weight", FL_SLOT_WORD), FL_AT("encoder.embed_tokens.weight", FL_SLOT_WORD),      \
+        FL_AT("encoder.final_layer_norm.", FL_SLOT_FINAL_NORM_W),                                  \
+        FL_AT("encoder.block.*.layer.0.layer_norm.", FL_LAYER_ATTENTION_NORM_W),                   \
+        FL_AT("encoder.block.*.layer.0.SelfAttention.q.", FL_LAYER_Q_W),                           \
+        FL_AT("encoder.block.*.layer.0.SelfAttention.k.", FL_LAYER_K_W),                           \
+        FL_AT("encoder.block.*.layer.0.SelfAttention.v.", FL_LAYER_V_W),                           \
+        FL_AT("encoder.block.*.layer.0.SelfAttention.o.", FL_LAYER_O_W),                           \
+        FL_AT("encoder.block.*.layer.1.layer_norm.", FL_LAYER_MLP_NORM_W),                         \
+        FL_AT("encoder.block.*.layer.1.DenseReluDense.wi.", FL_LAYER_UP_W),                        \
+        FL_AT("encoder.block.*.layer.1.DenseReluDense.wi_0.", FL_LAYER_GATE_W),                    \
+        FL_AT("encoder.block.*.layer.1.DenseReluDense.wi_1.", FL_LAYER_UP_W),                      \
+        FL_AT("encoder.block.*.layer.1.DenseReluDense.wo.", FL_LAYER_DOWN_W)
 
 /* NomicBERT with and without experts: GPT-2's words on the Hub, transformers 5's own. */
 #define FL_NOMIC_FIELDS                                                                            \

@@ -264,6 +264,9 @@ static double gelu_tanh(double x) {
 static double silu(double x) {
     return x / (1.0 + exp(-x));
 }
+static double quick_gelu(double x) {
+    return x / (1.0 + exp(-1.702 * x));
+}
 static double relu(double x) {
     return x < 0.0 ? 0.0 : x;
 } /* NaN stays */
@@ -296,6 +299,7 @@ BOTH(gelu_erf)
 BOTH(gelu_tanh)
 BOTH(silu)
 BOTH(relu)
+BOTH(quick_gelu)
 #undef BOTH
 
 const fl_cpu_kernels fl_cpu_kernels_ref = {
@@ -308,14 +312,16 @@ const fl_cpu_kernels fl_cpu_kernels_ref = {
     .layer_norm = layer_norm_ref,
     .rms_norm   = rms_norm_ref,
     .rotate     = rotate_ref,
-    .activation = {[FL_ACT_GELU_ERF]  = gelu_erf_ref,
-                   [FL_ACT_GELU_TANH] = gelu_tanh_ref,
-                   [FL_ACT_SILU]      = silu_ref,
-                   [FL_ACT_RELU]      = relu_ref},
-    .gating     = {[FL_ACT_GELU_ERF]  = gate_gelu_erf_ref,
-                   [FL_ACT_GELU_TANH] = gate_gelu_tanh_ref,
-                   [FL_ACT_SILU]      = gate_silu_ref,
-                   [FL_ACT_RELU]      = gate_relu_ref},
+    .activation = {[FL_ACT_GELU_ERF]   = gelu_erf_ref,
+                   [FL_ACT_GELU_TANH]  = gelu_tanh_ref,
+                   [FL_ACT_SILU]       = silu_ref,
+                   [FL_ACT_RELU]       = relu_ref,
+                   [FL_ACT_QUICK_GELU] = quick_gelu_ref},
+    .gating     = {[FL_ACT_GELU_ERF]   = gate_gelu_erf_ref,
+                   [FL_ACT_GELU_TANH]  = gate_gelu_tanh_ref,
+                   [FL_ACT_SILU]       = gate_silu_ref,
+                   [FL_ACT_RELU]       = gate_relu_ref,
+                   [FL_ACT_QUICK_GELU] = gate_quick_gelu_ref},
     .narrow     = {[FL_CPU_INT8]  = {fl_q8_quantize_ref, fl_q8_gemm_ref, 1},
                    [FL_CPU_INT16] = {fl_q16_quantize_ref, fl_q16_gemm_ref, 0},
                    [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_ref, 0}},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wide/f32_activation.h - GELU (exact erf, tanh), SiLU and ReLU over a strip of columns in place,
+/* wide/f32_activation.h - GELU (exact erf, tanh, quick), SiLU and ReLU over a strip of columns in place,
  * for every width of vector.
  *
  * GELU     gelu(x) = max(x, 0) - g(|x|) with g(t) = t Φ(-t), a smooth bump that is 0.17 at most and
@@ -45,7 +45,7 @@ FL_INLINE void strip_gelu_erf(vec x[STRIP_VECS]) {
     }
 }
 
-/* x / (1 + e^-z): SiLU has z = x, tanh-GELU z = 2 √(2/π) (x + 0.044715 x³). */
+/* x / (1 + e^-z): SiLU has z = x, quick GELU 1.702 x, tanh-GELU z = 2 √(2/π) (x + 0.044715 x³). */
 FL_INLINE vec gate(vec x, vec z) {
     return x / (vec_set(1.0f) + wide_exp(-z));
 }
@@ -61,6 +61,12 @@ FL_INLINE void strip_gelu_tanh(vec x[STRIP_VECS]) {
 FL_INLINE void strip_silu(vec x[STRIP_VECS]) {
     FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
         x[i] = gate(x[i], x[i]);
+    }
+}
+
+FL_INLINE void strip_quick_gelu(vec x[STRIP_VECS]) {
+    FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
+        x[i] = gate(x[i], vec_set(1.702f) * x[i]);
     }
 }
 
@@ -125,6 +131,7 @@ BOTH(gelu_erf)
 BOTH(gelu_tanh)
 BOTH(silu)
 BOTH(relu)
+BOTH(quick_gelu)
 #undef BOTH
 
 #endif

@@ -16,7 +16,8 @@ enum { FL_A_BYTES = 4 };
 #define FL_TABLE_ACTIVATIONS(kernel)                                                               \
     {                                                                                              \
         [FL_ACT_GELU_ERF] = kernel##_gelu_erf, [FL_ACT_GELU_TANH] = kernel##_gelu_tanh,            \
-        [FL_ACT_SILU] = kernel##_silu, [FL_ACT_RELU] = kernel##_relu                               \
+        [FL_ACT_SILU] = kernel##_silu, [FL_ACT_RELU] = kernel##_relu,                              \
+        [FL_ACT_QUICK_GELU] = kernel##_quick_gelu                                                  \
     }
 #define FL_TABLE_F32                                                                               \
     .panels = FL_WIDE_PANELS, .gemm = wide_gemm, .widen = wide_widen, .attention = wide_attention, \

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* clip.c - CLIP's text tower: openai/clip-vit-*, LAION's, sentence-transformers/clip-ViT-*.
+ *
+ *     x = word[id] + position; per layer, causal: x = x + attention(LN(x)); x = x + mlp(LN(x))
+ *     vector = projection LN(x)[end token]
+ *
+ * A whole CLIP's config.json has the tower's under text_config, or, very old, under text_config_dict, which
+ * counts before it. Images are not read. */
+#include "model/families/shared_names.h"
+
+const fl_family fl_family_clip = {
+    .name        = "clip",
+    .model_types = {"clip", "clip_text_model"},
+    .prefixes    = {"text_model."},
+
+    .tokenizer_class = "CLIPTokenizer",
+    .old_tokenizers  = {"CLIPTokenizer"},
+
+    .below = "text_config_dict text_config",
+    .fixed = {.position   = FL_POSITION_LEARNED,
+              .norm_place = FL_NORM_PRE,
+              .final_norm = true,
+              .qkv_bias   = true,
+              .out_bias   = true,
+              .up_bias    = true,
+              .down_bias  = true,
+              .norm_bias  = true,
+              .distance   = {{.causal = true}}},
+
+    .fields     = {FL_HIDDEN("hidden_size", 512), FL_LAYERS("num_hidden_layers", 12),
+                   FL_HEADS("num_attention_heads", 8), FL_MLP("intermediate_size", 2048),
+                   FL_VOCAB("vocab_size", 49408), FL_POSITIONS("max_position_embeddings", 77),
+                   FL_EPS("layer_norm_eps", 1e-5), FL_ACTIVATION("hidden_act", "quick_gelu")},
+    .end_key    = "eos_token_id",
+    .end        = 49407,
+    .projection = "text_projection.weight",
+    .module     = "CLIPModel",
+
+    .tensors = {FL_AT("embeddings.token_embedding.weight", FL_SLOT_WORD),
+                FL_AT("embeddings.position_embedding.weight", FL_SLOT_POSITION),
+                FL_AT("final_layer_norm.", FL_SLOT_FINAL_NORM_W),
+                FL_AT("encoder.layers.*.layer_norm1.", FL_LAYER_ATTENTION_NORM_W),
+                FL_AT("encoder.layers.*.self_attn.q_proj.", FL_LAYER_Q_W),
+                FL_AT("encoder.layers.*.self_attn.k_proj.", FL_LAYER_K_W),
+                FL_AT("encoder.layers.*.self_attn.v_proj.", FL_LAYER_V_W),
+                FL_AT("encoder.layers.*.self_attn.out_proj.", FL_LAYER_O_W),
+                FL_AT("encoder.layers.*.layer_norm2.", FL_LAYER_MLP_NORM_W),
+                FL_AT("encoder.layers.*.mlp.fc1.", FL_LAYER_UP_W),
+                FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)},
+};
