@@ -168,8 +168,8 @@ int fl_spans_cut(fl_request *r, const fletch_request *asked, fletch_error *error
         status = fl_feed_given_up(r, error);
     if (status == FLETCH_OK)
         status = fl_spans_close(spans, error);
-    r->texts             = (fletch_texts){.count     = spans->windows,
-                                          .offsets64 = (const int64_t *)(const void *)spans->offsets.data};
+    r->texts             = (fletch_texts){.count = spans->windows};
+    r->texts.offsets64   = (const int64_t *)(const void *)spans->offsets.data;
     r->token_ids         = (const int32_t *)(const void *)spans->ids.data;
     r->options.tokens    = NULL; /* these are of documents */
     r->options.truncated = NULL;
