@@ -349,6 +349,8 @@ typedef struct fletch_embed_options {
     fletch_activation activation; /* of scores */
     int               no_cache; /* 1: computed, whatever the cache of results has (cache.max_bytes),
                                      and not kept there */
+    int32_t overlap; /* fletch_embed_spans: tokens that windows of a long document have in common;
+                        0 = 256, or half a window where that is less; -1 = none */
 } fletch_embed_options;
 
 #define FLETCH_EMBED_OPTIONS_INIT                                                                  \
@@ -370,8 +372,14 @@ typedef enum fletch_kind {
     FLETCH_KIND_DENSE  = 0, /* a row of a matrix: fletch_embed */
     FLETCH_KIND_TOKENS = 1, /* a vector for every token: fletch_embed_tokens */
     FLETCH_KIND_SCORES = 2, /* a score for each label: fletch_rerank, fletch_classify */
-    FLETCH_KIND_SPARSE = 3  /* weights of vocabulary entries: fletch_embed_sparse */
+    FLETCH_KIND_SPARSE = 3, /* weights of vocabulary entries: fletch_embed_sparse */
+    FLETCH_KIND_SPANS  = 4  /* a row for each span of a document: fletch_embed_spans */
 } fletch_kind;
+
+/** Bytes [begin, end) of a document. */
+typedef struct fletch_span {
+    size_t begin, end;
+} fletch_span;
 
 /** The entries of one text. */
 typedef struct fletch_list {
@@ -409,6 +417,24 @@ FLETCH_API int fletch_embed_sparse(fletch_model *model, const fletch_texts *text
                                    fletch_error *error);
 
 FLETCH_API void fletch_lists_free(fletch_lists *lists); /* NULL is a no-op */
+
+/** Late chunking: each document passes the model once, as a whole, and the vectors of a span's tokens are
+ *  pooled (mean), so that they know their context. Document i has span_counts[i] spans (at least one),
+ *  those of all documents follow each other in `spans`, and the rows of *out follow them. Spans may overlap and
+ *  stand in any order. A token belongs to a span when it begins inside of it; special tokens of the
+ *  template before and behind the text belong to spans that begin and end with it; a prompt is in the
+ *  pass and in no span. So one span over a whole text gives the bytes of fletch_embed (where a prompt, if
+ *  any, is left out of the pooling there too). A document longer than options.max_length (or the model's)
+ *  goes in windows of that many tokens, which overlap by options.overlap: the tokens of the overlap
+ *  have their vectors from the earlier window. options.tokens are of documents, each token counted once;
+ *  options.status must be NULL. normalize, dimensions and dtype as in fletch_embed. Threads: any.
+ *  FLETCH_EINVAL, with error->where the document: it is empty or has no spans, or a span runs backwards, ends beyond
+ *  it, cuts a character or has no token. FLETCH_EUNSUPPORTED: the model does not pool by mean, is
+ *  static, or its provider gives no vectors of tokens. Since 0.1. */
+FLETCH_API int fletch_embed_spans(fletch_model *model, const fletch_texts *documents,
+                                  const fletch_span *spans, const size_t *span_counts,
+                                  const fletch_embed_options *options, fletch_matrix *out,
+                                  fletch_error *error);
 
 /** Score `documents` against a query with a reranker, a cross-encoder with one label: scores[i], the
  *  higher the better, is of document i; scores [documents->count], caller-owned. Query and document are
@@ -468,7 +494,9 @@ typedef struct fletch_request {
                                    whichever thread does that, until `done`: not 0 gives the
                                    request up with FLETCH_ECANCELLED, also while fletch_submit has
                                    yet to return its ticket. NULL: nobody is asked */
-    void *stop_user;
+    void              *stop_user;
+    const fletch_span *spans;       /* of kind SPANS: as for fletch_embed_spans; looked at before */
+    const size_t      *span_counts; /* fletch_submit returns, and not later; else NULL */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \

@@ -177,7 +177,7 @@ static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *err
 /* The kind, and what it needs besides texts. */
 static int check_kind(const fletch_request *request, fletch_error *error) {
     bool pairs = request->query || request->second;
-    if ((unsigned)request->kind > FLETCH_KIND_SPARSE)
+    if ((unsigned)request->kind > FLETCH_KIND_SPANS)
         return refuse(error, "the kind is %d; use FLETCH_KIND_…", (int)request->kind);
     if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids || request->are_ids))
         return refuse(error, "a query or second texts are for scores of texts");
@@ -187,6 +187,23 @@ static int check_kind(const fletch_request *request, fletch_error *error) {
         return refuse(error, "%zu texts, but %zu second texts: a pair has one of each",
                       request->texts.count, request->second->count);
     return request->second ? check_texts(request->second, error) : FLETCH_OK;
+}
+
+/* Rows that a request fills: one a text, or one a span. */
+static int count_rows(const fletch_request *request, size_t *rows, fletch_error *error) {
+    *rows = request->texts.count;
+    if ((request->spans != NULL) != (request->kind == FLETCH_KIND_SPANS))
+        return refuse(error, "spans are for the kind FLETCH_KIND_SPANS, which needs them");
+    if (request->kind != FLETCH_KIND_SPANS)
+        return FLETCH_OK;
+    if (!request->span_counts || request->ids || request->are_ids || request->options->status)
+        return refuse(error,
+                      "spans need span_counts and documents as text, without options.status");
+    *rows = 0;
+    for (size_t i = 0; i < request->texts.count; i++)
+        if (fl_add_overflow(*rows, request->span_counts[i], rows))
+            return refuse(error, "the number of spans is larger than memory");
+    return FLETCH_OK;
 }
 
 /* The request's own copy; `options` are the defaults. */
@@ -209,7 +226,9 @@ static int check_request(const fletch_model *model, fletch_request *request,
         return refuse(error, "fletch_submit: lane is %d", (int)request->lane);
     if (request->kind == FLETCH_KIND_TOKENS || request->kind == FLETCH_KIND_SPARSE)
         return FLETCH_OK;
-    return check_matrix(&request->out, request->texts.count, error);
+    size_t rows;
+    FL_TRY(count_rows(request, &rows, error));
+    return check_matrix(&request->out, rows, error);
 }
 
 /* A request of one of the calls that wait. */
@@ -265,6 +284,21 @@ int fletch_embed_sparse(fletch_model *model, const fletch_texts *texts,
 
 void fletch_lists_free(fletch_lists *lists) {
     fl_lists_free((fl_lists *)(void *)lists);
+}
+
+int fletch_embed_spans(fletch_model *model, const fletch_texts *documents, const fletch_span *spans,
+                       const size_t *span_counts, const fletch_embed_options *options,
+                       fletch_matrix *out, fletch_error *error) {
+    fletch_request request = FLETCH_REQUEST_INIT;
+    if (!model || !documents || !spans || !out)
+        return refuse(error, "fletch_embed_spans: model, documents, spans or the matrix is NULL");
+    request.kind        = FLETCH_KIND_SPANS;
+    request.texts       = *documents;
+    request.spans       = spans;
+    request.span_counts = span_counts;
+    request.options     = options;
+    request.out         = *out;
+    return wait_for(model, &request, NULL, error);
 }
 
 int fletch_rerank(fletch_model *model, const char *query, size_t query_size,

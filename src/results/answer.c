@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "results/kinds.h"
+#include "results/spans.h"
 
 static fl_side side_named(const char *prompt) {
     return strcmp(prompt, "query") == 0      ? FL_SIDE_QUERY
@@ -79,7 +80,9 @@ int fl_answer_make_lists(fl_answer *answer, const fletch_request *asked, size_t 
 void fl_answer_drop(fl_answer *answer) {
     fl_lists_free(answer->lists);
     fl_lists_free(answer->query);
+    fl_spans_free(answer->spans);
     answer->lists = answer->query = NULL;
+    answer->spans                 = NULL;
 }
 
 fletch_lists *fl_answer_give(fl_answer *answer) {

@@ -11,12 +11,15 @@ extern const fl_result_ops fl_result_tokens;        /* a vector a token */
 extern const fl_result_ops fl_result_terms;         /* weights of words, by an engine's terms */
 extern const fl_result_ops fl_result_token_weights; /* the same, by a layer over the tokens' rows */
 extern const fl_result_ops fl_result_lookup;        /* the same, from a table */
+extern const fl_result_ops fl_result_spans;         /* a vector a span of a document */
 extern const fl_result_ops fl_result_late_vectors;  /* late interaction: a vector a token … */
 extern const fl_result_ops fl_result_late_scores;   /* … and scores of those */
 
 /* Rows of a text's tokens lie in its list. */
 int fl_place_in_list(fl_answer *answer, size_t text, const int32_t *ids, size_t count,
                      float **rows);
+/* The plan of rows, of texts or of spans. */
+int fl_rows_resolve(fl_answer *answer, const fletch_request *asked, fletch_error *error);
 /* Lists of what a call asks for, or drafts of it. */
 int fl_answer_make_lists(fl_answer *answer, const fletch_request *asked, size_t columns,
                          bool drafts, fletch_error *error);

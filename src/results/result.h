@@ -78,6 +78,7 @@ typedef struct fl_result_ops {
     bool lists;       /* results are lists, the caller's in the end; else rows of the matrix */
     bool cached;      /* may come from the cache of results */
     bool from_ids;    /* no engine is asked */
+    bool windows;     /* texts are documents with spans, which become windows of ids */
     bool query_first; /* answer->query is made by a call of its own, before any text */
     /* Options and matrix checked, the plan written; lists are made. */
     int (*resolve)(fl_answer *answer, const fletch_request *asked, fletch_error *error);
@@ -94,13 +95,14 @@ struct fl_answer {
     const fl_results    *of;
     fl_plan              plan;
     fletch_matrix        out; /* of a kind without lists */
-    fl_lists *lists;          /* owned until they are the caller's; drafts where nobody gets them */
-    fl_lists *query;          /* owned: of a kind with query_first, once they are there */
-    bool      in_place;       /* an engine may write into the caller's rows */
-    bool      no_special;     /* ids are a text's own, without what a template adds */
-    bool      may_be_empty;   /* a text without tokens has a result: one token that is left out */
-    bool      unpadded;       /* padding at a text's end is left off: of->model->padding */
-    uint32_t  filled_to;      /* tokens that a text is filled up to with of->filler; 0: it is not */
+    fl_lists        *lists;   /* owned until they are the caller's; drafts where nobody gets them */
+    struct fl_spans *spans;   /* owned: of a kind with windows */
+    fl_lists        *query;   /* owned: of a kind with query_first, once they are there */
+    bool             in_place;   /* an engine may write into the caller's rows */
+    bool             no_special; /* ids are a text's own, without what a template adds */
+    bool     may_be_empty; /* a text without tokens has a result: one token that is left out */
+    bool     unpadded;     /* padding at a text's end is left off: of->model->padding */
+    uint32_t filled_to;    /* tokens that a text is filled up to with of->filler; 0: it is not */
 };
 
 int  fl_results_open(fl_results *results, const fl_model *model, const fl_tokenizer *tokenizer,

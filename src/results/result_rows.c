@@ -7,7 +7,7 @@
 #include "results/kinds.h"
 #include "results/row_stages.h"
 
-static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
+int fl_rows_resolve(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
     const fletch_embed_options *options = asked->options;
     const fl_results           *of      = answer->of;
     uint32_t                    full    = of->model->dimensions;
@@ -27,7 +27,13 @@ static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error 
     plan->normalize   = options->normalize > 0 || (options->normalize == 0 && of->normalize);
     plan->raw         = !plan->normalize;
     plan->renormalize = options->dimensions != 0 || options->normalize > 0 || of->renormalize;
-    answer->in_place  = of->zero_copy && fl_row_in_place(of->model, plan, &answer->out);
+    return FLETCH_OK;
+}
+
+static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
+    FL_TRY(fl_rows_resolve(answer, asked, error));
+    answer->in_place =
+        answer->of->zero_copy && fl_row_in_place(answer->of->model, &answer->plan, &answer->out);
     return FLETCH_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/query_first.h"
 #include "runtime/repeats.h"
 #include "runtime/runtime.h"
+#include "runtime/span_windows.h"
 #include "runtime/submit.h"
 
 #include <assert.h>
@@ -201,6 +202,8 @@ int fl_request_resolve(fl_request *request, const fletch_request *asked, fletch_
     FL_TRY(resolve_prompt(request, error));
     if (request->query && request->pairs)
         FL_TRY(resolve_query(request, error));
+    if (request->answer.ops->windows) /* equal windows may have other spans: none is a repeat */
+        return fl_spans_cut(request, asked, error);
     fl_repeats_find(request);
     return FLETCH_OK;
 }
@@ -319,7 +322,7 @@ void fl_request_fail_text(fl_request *request, size_t index, const fletch_error 
                           fl_request **over) {
     fletch_error named = *error;
     assert(error->code < 0 && index < request->texts.count);
-    named.where = index;
+    named.where = request->answer.ops->windows ? fl_spans_document(request, index) : index;
     fl_answer_fail(&request->answer, index);
     fl_count(&request->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
     if (request->options.status)
