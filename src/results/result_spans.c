@@ -145,7 +145,7 @@ static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error 
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
             "this model is static: its tokens do not see the rest of a document, so embed "
             "the spans as texts of their own");
-    if (model->projected)
+    if (model->encoder.projected)
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
             "this model projects its tokens; only what is pooled of them is computed, so "
