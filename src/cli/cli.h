@@ -85,7 +85,8 @@ fl_exit fl_cli_fetch_if_missing(fl_cli *cli, const char *id);
 /* Bring `id` into the cache with a progress bar; its folder to path[capacity]. */
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity);
 
-/* What decides a vector becomes members of w's object, all but the fingerprint of the model's files. */
+/* What decides a vector becomes members of w's object: all but the fingerprint of the model's files and the dtype,
+ * which stand elsewhere. */
 int fl_cli_put_vector_parts(fletch_model *model, fl_json_w *w, fletch_error *error);
 
 /* Value of one described property of the open model into out[capacity]; false when it has none. */

@@ -173,6 +173,7 @@ static fl_exit do_id(fl_cli *cli, const char *id) {
         fl_json_w_object(&w, NULL);
         fl_json_w_text(&w, "id", hex);
         fl_json_w_text(&w, "model", fingerprint);
+        fl_json_w_text(&w, "dtype", "float32");
         status = status < 0 ? status : fl_cli_put_vector_parts(cli->model, &w, &error);
         fl_json_w_end(&w);
     } else {

@@ -199,7 +199,7 @@ bool fl_cli_model_property(fletch_model *model, const char *name, char *out, siz
 
 static int put_vector_part(void *user, const char *name, const char *value, const char *origin) {
     (void)origin;
-    if (strcmp(name, "model") != 0) { /* stands apart */
+    if (strcmp(name, "model") != 0 && strcmp(name, "dtype") != 0) {
         fl_json_w_text(user, name, value);
     }
     return 0;

@@ -3,9 +3,9 @@
  *
  * Role    fletch_model_fingerprint, fletch_vector_describe, fletch_vector_id: canaries, job manifests, the server's
  *         headers and its store.
- * Method  The parts are properties of describe.c by name, the fingerprint of the model's files and the number of
- *         numerics before them. What a call asks otherwise takes their place. The id is the SHA-256 of the lines
- *         "name value\n" in the order of the table; a part that a model has not has no line.
+ * Method  The parts are properties of describe.c by name; before them the fingerprint of the model's files, the type
+ *         of the rows and the number of numerics. What a call asks otherwise takes their place. The id is the SHA-256
+ *         of the lines "name value\n" in the order of the table; a part that a model has not has no line.
  * Memory  the values, kept by the model, since the fingerprint reads every file.
  * Threads any; the lock is not held while files are read.
  * Proof   tests/cli/test_vector_id.py. */
@@ -24,11 +24,11 @@
 #include "runtime/runtime.h"
 
 /* Those that calls change have a name here. */
-enum { MODEL, NUMERICS, DTYPE, DIMENSIONS, PROMPT, NORMALIZE, MAX_LENGTH, TRUNCATE };
+enum { MODEL, DTYPE, NUMERICS, DIMENSIONS, PROMPT, NORMALIZE, MAX_LENGTH, TRUNCATE };
 static const char *const names[] = {
     [MODEL]      = "model",
-    [NUMERICS]   = "numerics",
     [DTYPE]      = "dtype",
+    [NUMERICS]   = "numerics",
     [DIMENSIONS] = "dimensions",
     [PROMPT]     = "prompt",
     [NORMALIZE]  = "normalize",
@@ -65,7 +65,7 @@ void fl_vector_parts_drop(fletch_model *m) {
 static int keep_property(void *user, const char *name, const char *value, const char *origin) {
     char **values = user;
     (void)origin;
-    for (size_t i = DTYPE + 1; i < PARTS; i++)
+    for (size_t i = DIMENSIONS; i < PARTS; i++)
         if (values[i] == NULL && strcmp(name, names[i]) == 0)
             return (values[i] = fl_strdup(value)) == NULL;
     return 0;

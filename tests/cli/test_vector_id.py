@@ -24,7 +24,7 @@ def identify(fletch, *flags, model=PLAIN):
 
 def test_the_parts_and_their_hash(fletch):
     told, parts = identify(fletch)
-    assert list(parts)[:3] == ["model", "numerics", "dtype"] and parts["dtype"] == "float32" and parts["pooling"] == "cls"
+    assert list(parts)[:3] == ["model", "dtype", "numerics"] and parts["dtype"] == "float32" and parts["pooling"] == "cls"
     assert parts["provider"] == "cpu" and len(parts["model"]) == 64 and int(parts["numerics"]) > 0
     assert json.loads(fletch("canary", "-m", PLAIN).stdout)["id"] == told
 

@@ -27,6 +27,7 @@ FOLDERS = golden.HERE / "folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
 FULL = "FLETCH_TEST_FULL" in os.environ  # make check-full: every level of optimisation in every form
 LEVELS = "0123" if FULL else "3"
+PROJECTED = ("family-voyage", "family-clip")
 UNKNOWN = ("family-nomic-moe", "family-jina-qk", "family-jina3-tasks", "family-static")  # what the graph has no operators for
 
 
@@ -40,10 +41,10 @@ def modules(folder: pathlib.Path) -> list:
 
 
 def runs():
-    """(folder, index) of the runs whose rows are the pooled ones, as they are or of length 1; voyage projects them."""
+    """(folder, index) of the runs whose rows are the pooled ones, as they are or of length 1; PROJECTED are those of others."""
     for path in sorted(FOLDERS.glob("*/expected.json")):
         after_pooling = set(modules(path.parent)) - {"Transformer", "Pooling"}
-        if known(path.parent) and path.parent.name != "family-voyage" and after_pooling <= {"Normalize"} and path.parent.name != "truncate-dim":
+        if known(path.parent) and path.parent.name not in PROJECTED and after_pooling <= {"Normalize"} and path.parent.name != "truncate-dim":
             for index, run in enumerate(json.loads(path.read_text())):
                 if run["flags"] in ([], ["--prompt-name", "passage"]):
                     name = f"{path.parent.name}-{index}"

@@ -34,6 +34,7 @@ class Verdict:
 
 def make(model: Model) -> dict[str, Any]:
     parts = model.vector_parts
+    del parts["dtype"]  # a canary is of float32
     rows = [{"text": text, "vector": [float(str(number)) for number in model.embed(text, truncate="right")]}
             for text in _fletch.canary_texts()]
     return {"canary": 1, "fletch": _fletch.version, "id": model.vector_id, "model": parts.pop("model"), "settings": parts,
@@ -68,6 +69,7 @@ def verify(model: Model, canary: Mapping[str, Any] | str | os.PathLike[str] | No
     if then.ndim != 2 or len(then) != len(texts) or len(then) == 0:
         raise InvalidArgument(f"{len(texts)} texts, but vectors of shape {then.shape}: a text has one of each")
     here = model.vector_parts if there else {}
+    here.pop("dtype", None)
     differs = {name: (there.get(name), here.get(name)) for name in there | here if there.get(name) != here.get(name)}
     if then.shape[1] != model.dimensions:
         return Verdict("another space", 0, 0, np.inf, np.nan, differs | {"dimensions": (str(then.shape[1]), str(model.dimensions))})
