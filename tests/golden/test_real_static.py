@@ -14,6 +14,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 import numpy
@@ -42,10 +43,13 @@ def wheel(package: str) -> zipfile.ZipFile:
     pattern = package.replace("-", "_").replace("==", "-") + "-*.whl"
     found = sorted(PACKAGES.glob(pattern))
     if not found:
-        done = subprocess.run([sys.executable, "-m", "pip", "download", *FLAGS, "-d", PACKAGES, package],
-                              capture_output=True, text=True)
+        PACKAGES.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=PACKAGES) as own:  # other tests fetch it at the same time: whole or not there
+            subprocess.run([sys.executable, "-m", "pip", "download", *FLAGS, "-d", own, package], capture_output=True, text=True)
+            for one in pathlib.Path(own).glob(pattern):
+                one.replace(PACKAGES / one.name)
         found = sorted(PACKAGES.glob(pattern))
-        if done.returncode != 0 or not found:
+        if not found:
             pytest.skip(f"{package} is not in {PACKAGES} and pip cannot fetch it")
     return zipfile.ZipFile(found[0])
 
