@@ -144,17 +144,31 @@ PyObject *Handle_describe(PyObject *self, PyObject *none) {
     return found;
 }
 
-PyObject *Handle_fingerprint(PyObject *self, PyObject *none) {
+/* 64 digits that the library tells of the model, whose files it may read first. */
+static PyObject *hex_of(PyObject *self, int (*tell)(fletch_model *, char *, fletch_error *)) {
     char         hex[65];
     fletch_error error = {0};
     int          status;
-    (void)none;
     if (!fp_enter((Handle *)self)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = fletch_model_fingerprint(((Handle *)self)->model, hex, &error);
+    Py_BEGIN_ALLOW_THREADS status = tell(((Handle *)self)->model, hex, &error);
     Py_END_ALLOW_THREADS   fp_leave((Handle *)self);
     return status < 0 ? fp_raise_fletch(&error) : PyUnicode_FromString(hex);
+}
+
+PyObject *Handle_fingerprint(PyObject *self, PyObject *none) {
+    (void)none;
+    return hex_of(self, fletch_model_fingerprint);
+}
+
+static int own_vector_id(fletch_model *model, char *hex, fletch_error *error) {
+    return fletch_vector_id(model, NULL, FLETCH_FLOAT32, hex, error);
+}
+
+PyObject *Handle_vector_id(PyObject *self, PyObject *none) {
+    (void)none;
+    return hex_of(self, own_vector_id);
 }
 
 /* The library's, as str. */
@@ -170,20 +184,6 @@ PyObject *canary_texts(PyObject *module, PyObject *none) {
         Py_XDECREF(item);
     }
     return list;
-}
-
-PyObject *Handle_vector_id(PyObject *self, PyObject *none) {
-    char         hex[65];
-    fletch_error error = {0};
-    int          status;
-    (void)none;
-    if (!fp_enter((Handle *)self)) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS status =
-        fletch_vector_id(((Handle *)self)->model, NULL, FLETCH_FLOAT32, hex, &error);
-    Py_END_ALLOW_THREADS fp_leave((Handle *)self);
-    return status < 0 ? fp_raise_fletch(&error) : PyUnicode_FromString(hex);
 }
 
 /* {name: (value, "")}. The files have been read where the id was asked for first. */

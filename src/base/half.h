@@ -43,6 +43,13 @@ static inline uint16_t fl_half_of(float value) {
     return (uint16_t)(sign | (size + 0xFFFU + (size >> 13 & 1U) - 0x38000000U) >> 13);
 }
 
+static inline float fl_bfloat16_to_f32(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float    value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 /* The upper half of a float32: the nearest, ties to even. */
 static inline uint16_t fl_bfloat16_of(float value) {
     uint32_t bits;

@@ -32,6 +32,15 @@ static inline uint32_t fl_utf8_decode(const char *text, unsigned *length) {
            (uint32_t)(p[2] & 0x3F) << 6 | (uint32_t)(p[3] & 0x3F);
 }
 
+/* Code points of valid UTF-8. */
+static inline size_t fl_utf8_count(const char *text, size_t size) {
+    size_t count = 0;
+    for (size_t i = 0; i < size; i++) {
+        count += ((unsigned char)text[i] & 0xC0) != 0x80;
+    }
+    return count;
+}
+
 /* Where the character begins that ends before text[at], at > 0. */
 static inline size_t fl_utf8_before(const char *text, size_t at) {
     do {

@@ -37,11 +37,6 @@ static uint32_t word_at(const unsigned char *words, uint64_t index) {
     return word;
 }
 
-static unsigned bits_of(const fl_packed_matrix *p, const unsigned char *words, uint64_t word,
-                        uint64_t place) {
-    return cut(p, word_at(words, word), place);
-}
-
 static uint64_t group_at(const fl_packed_matrix *p, uint64_t column) {
     int32_t group;
     if (p->group_of == NULL)
@@ -59,42 +54,27 @@ static void read_scale(const fl_packed_matrix *p, uint64_t row, uint64_t group,
                        fl_packed_part *out) {
     uint64_t at =
         is_turned(p) ? group * p->rows + row : (p->one_scale ? 0 : row) * p->groups + group;
-    uint32_t bits;
     if (p->scale_dtype == FL_DTYPE_F32) {
         memcpy(&out->scale, p->scales + at * sizeof out->scale, sizeof out->scale);
         return;
     }
     memcpy(&out->scale_bits, p->scales + at * sizeof out->scale_bits, sizeof out->scale_bits);
-    bits = (uint32_t)out->scale_bits << 16;
-    if (p->scale_dtype == FL_DTYPE_F16)
-        out->scale = fl_half_to_f32(out->scale_bits);
-    else
-        memcpy(&out->scale, &bits, sizeof bits);
+    out->scale = p->scale_dtype == FL_DTYPE_F16 ? fl_half_to_f32(out->scale_bits)
+                                                : fl_bfloat16_to_f32(out->scale_bits);
 }
 
+/* Where there are none, the middle of what integers without a sign can be. */
 static int read_zero(const fl_packed_matrix *p, uint64_t row, uint64_t group) {
     const uint64_t per = 32 / p->bits, in = row % per;
-    switch (p->layout) {
-    case FL_PACKED_BYTES:
-    case FL_PACKED_FLOAT8:
-        return p->zeros == NULL
-                   ? 0
-                   : (signed char)p->zeros[(p->one_scale ? 0 : row) * p->groups + group];
-    case FL_PACKED_ROWS:
-        if (p->zeros != NULL)
-            return (int)bits_of(p, p->zeros, row / per * p->groups + group, in);
-        break;
-    case FL_PACKED_STEPS:
-        if (p->zeros != NULL)
-            return (int)cut(p, word_at(p->zeros, (group * p->rows + row) / per) + p->zeros_less,
-                            in);
-        break;
-    case FL_PACKED_AWQ:
-        if (p->zeros != NULL)
-            return (int)bits_of(p, p->zeros, (group * p->rows + row) / per, awq_nibble[in]);
-        break;
-    }
-    return 1 << (p->bits - 1);
+    const bool     is_signed = p->layout == FL_PACKED_BYTES || p->layout == FL_PACKED_FLOAT8;
+    if (p->zeros == NULL)
+        return is_signed ? 0 : 1 << (p->bits - 1);
+    if (is_signed)
+        return (signed char)p->zeros[(p->one_scale ? 0 : row) * p->groups + group];
+    if (p->layout == FL_PACKED_ROWS)
+        return (int)cut(p, word_at(p->zeros, row / per * p->groups + group), in);
+    return (int)cut(p, word_at(p->zeros, (group * p->rows + row) / per) + p->zeros_less,
+                    p->layout == FL_PACKED_AWQ ? awq_nibble[in] : in);
 }
 
 /* `count` integers from place `place` of a word on, the next words `stride` apart. */
@@ -125,8 +105,8 @@ static void read_integers(const fl_packed_matrix *p, uint64_t row, uint64_t colu
         break;
     case FL_PACKED_AWQ:
         for (uint64_t i = 0; i < count; i++)
-            q[i] = (int16_t)bits_of(p, p->q, ((column + i) * p->rows + row) / per,
-                                    awq_nibble[row % per]);
+            q[i] = (int16_t)cut(p, word_at(p->q, ((column + i) * p->rows + row) / per),
+                                awq_nibble[row % per]);
         break;
     }
 }
@@ -166,9 +146,7 @@ static float rounded(fl_dtype dtype, float value) {
         return value;
     if (dtype == FL_DTYPE_F16)
         return fl_half_to_f32(fl_half_of(value));
-    uint32_t bits = (uint32_t)fl_bfloat16_of(value) << 16;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return fl_bfloat16_to_f32(fl_bfloat16_of(value));
 }
 
 static float value_of(const fl_packed_matrix *p, const fl_packed_part *part, int q) {

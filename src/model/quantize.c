@@ -99,13 +99,6 @@ static void put_block(fl_dtype dtype, const float *x, unsigned char *out) {
         put_centred(x, four ? 4 : 5, out);
 }
 
-/* The nearest, ties to even. */
-static uint16_t bfloat_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
-}
-
 void fl_tensor_from_f32(fl_dtype dtype, const float *values, uint64_t count, unsigned char *out) {
     const fl_block_row *row = fl_block_of(dtype);
     if (dtype == FL_DTYPE_F32)
@@ -113,7 +106,7 @@ void fl_tensor_from_f32(fl_dtype dtype, const float *values, uint64_t count, uns
     for (uint64_t i = 0; row != NULL && i < count / row->values; i++)
         put_block(dtype, values + i * row->values, out + i * row->bytes);
     for (uint64_t i = 0; (dtype == FL_DTYPE_F16 || dtype == FL_DTYPE_BF16) && i < count; i++) {
-        uint16_t half = dtype == FL_DTYPE_F16 ? fl_half_of(values[i]) : bfloat_of(values[i]);
+        uint16_t half = dtype == FL_DTYPE_F16 ? fl_half_of(values[i]) : fl_bfloat16_of(values[i]);
         memcpy(out + i * sizeof half, &half, sizeof half);
     }
 }

@@ -63,12 +63,6 @@ bool fl_tensor_holds(const fl_tensor *tensor, uint64_t count) {
                : tensor->bytes >= fl_dtype_bytes(tensor->dtype, count);
 }
 
-static float float_of_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* A range may begin and end inside a block. */
 static void widen(const fl_block_row *row, const unsigned char *data, uint64_t first,
                   uint64_t count, float *out) {
@@ -114,7 +108,7 @@ static void convert(const fl_tensor *tensor, uint64_t first, uint64_t count, flo
     for (uint64_t i = 0; i < count; i++) { /* BF16: the upper half of a float32 */
         uint16_t half;
         memcpy(&half, data + i * sizeof half, sizeof half);
-        out[i] = float_of_bits((uint32_t)half << 16);
+        out[i] = fl_bfloat16_to_f32(half);
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "runtime/feed.h"
 #include "runtime/runtime.h"
 #include "runtime/tokens.h"
@@ -57,24 +58,17 @@ static int resolve(const fletch_model *model, const fletch_chunk_options *option
     return FLETCH_OK;
 }
 
-static size_t count_chars(const char *text, size_t begin, size_t end) {
-    size_t count = 0;
-    for (size_t i = begin; i < end; i++)
-        count += ((unsigned char)text[i] & 0xC0) != 0x80;
-    return count;
-}
-
 static int collect(fl_chunker *chunker, list *found, fletch_error *error) {
     for (;;) {
         placed one;
         int    more = fl_chunker_next(chunker, &one.chunk, error);
         if (more <= 0)
             return more;
-        const placed *last  = found->count > 0 ? &found->at[found->count - 1] : NULL;
-        size_t        begin = last ? last->chars[0] : 0;
-        one.chars[0] =
-            begin + count_chars(chunker->text, last ? last->chunk.begin : 0, one.chunk.begin);
-        one.chars[1] = one.chars[0] + count_chars(chunker->text, one.chunk.begin, one.chunk.end);
+        const placed *last = found->count > 0 ? &found->at[found->count - 1] : NULL;
+        size_t        from = last ? last->chunk.begin : 0, begin = one.chunk.begin;
+        one.chars[0] = last ? last->chars[0] : 0;
+        one.chars[0] += fl_utf8_count(chunker->text + from, begin - from);
+        one.chars[1] = one.chars[0] + fl_utf8_count(chunker->text + begin, one.chunk.end - begin);
         if (!fl_array_reserve(&found->at, &found->room, found->count + 1, sizeof *found->at))
             return fl_fail_nomem(error, found->count * sizeof *found->at, "the chunks of a text");
         found->at[found->count++] = one;

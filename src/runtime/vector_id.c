@@ -6,7 +6,7 @@
  * Method  The parts are properties of describe.c by name; before them the fingerprint of the model's files, the type
  *         of the rows and the number of numerics. What a call asks otherwise takes their place. The id is the SHA-256
  *         of the lines "name value\n" in the order of the table; a part that a model has not has no line.
- * Memory  the values, kept by the model, since the fingerprint reads every file.
+ * Memory  the lines, kept by the model, since the fingerprint reads every file.
  * Threads any; the lock is not held while files are read.
  * Proof   tests/cli/test_vector_id.py. */
 #include "runtime/vector_id.h"
@@ -23,17 +23,17 @@
 #include "runtime/describe.h"
 #include "runtime/runtime.h"
 
-/* Those that calls change have a name here. */
-enum { MODEL, DTYPE, NUMERICS, DIMENSIONS, PROMPT, NORMALIZE, MAX_LENGTH, TRUNCATE };
+enum { FINGERPRINT = 65 };
+
 static const char *const names[] = {
-    [MODEL]      = "model",
-    [DTYPE]      = "dtype",
-    [NUMERICS]   = "numerics",
-    [DIMENSIONS] = "dimensions",
-    [PROMPT]     = "prompt",
-    [NORMALIZE]  = "normalize",
-    [MAX_LENGTH] = "max_length",
-    [TRUNCATE]   = "truncate",
+    "model",
+    "dtype",
+    "numerics",
+    "dimensions",
+    "prompt",
+    "normalize",
+    "max_length",
+    "truncate",
     "pooling",
     "task",
     "provider",
@@ -50,155 +50,149 @@ static const char *const dtypes[] = {"float32", "int8", "uint8", "binary", "ubin
 
 /* ---- The model's -------------------------------------------------------------------------------- */
 
-static void free_values(char **value) {
-    for (size_t i = 0; value != NULL && i < PARTS; i++)
-        fl_free(value[i]);
-    fl_free(value);
-}
-
 void fl_vector_parts_drop(fletch_model *m) {
-    free_values(m->vector.value);
-    m->vector.value = NULL;
+    fl_free(m->vector.lines);
+    m->vector.lines = NULL;
     m->vector.epoch++;
 }
 
 static int keep_property(void *user, const char *name, const char *value, const char *origin) {
     char **values = user;
     (void)origin;
-    for (size_t i = DIMENSIONS; i < PARTS; i++)
+    for (size_t i = 0; i < PARTS; i++)
         if (values[i] == NULL && strcmp(name, names[i]) == 0)
             return (values[i] = fl_strdup(value)) == NULL;
     return 0;
 }
 
-static int read_values(fletch_model *m, char **value, fletch_error *error) {
-    char fingerprint[65], number[16];
+static int read_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
+    char *value[PARTS] = {0}, fingerprint[FINGERPRINT], number[16];
     FL_TRY(fl_model_fingerprint(m->model->folder, m->model->base, fingerprint, error));
     snprintf(number, sizeof number, "%d", FL_NUMERICS);
-    value[MODEL]    = fl_strdup(fingerprint);
-    value[NUMERICS] = fl_strdup(number);
-    value[DTYPE]    = fl_strdup(dtypes[FLETCH_FLOAT32]);
-    if (value[MODEL] == NULL || value[NUMERICS] == NULL || value[DTYPE] == NULL ||
-        fl_runtime_describe(m, keep_property, value) != 0)
-        return fl_fail_nomem(error, sizeof fingerprint, "a vector id");
+    bool failed = keep_property(value, "model", fingerprint, "") != 0 ||
+                  keep_property(value, "dtype", dtypes[FLETCH_FLOAT32], "") != 0 ||
+                  keep_property(value, "numerics", number, "") != 0 ||
+                  fl_runtime_describe(m, keep_property, value) != 0;
+    for (size_t i = 0; i < PARTS; i++) {
+        if (value[i] != NULL)
+            fl_buf_printf(out, "%s %s\n", names[i], value[i]);
+        fl_free(value[i]);
+    }
+    return failed || out->failed ? fl_fail_nomem(error, out->size, "a vector id") : 0;
+}
+
+/* "name value\n" of every part that the model has, read where nobody has asked before. */
+static int take_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
+    fl_model_lock(m);
+    const unsigned epoch = m->vector.epoch;
+    if (m->vector.lines != NULL)
+        fl_buf_puts(out, m->vector.lines);
+    fl_model_unlock(m);
+    if (out->failed)
+        return fl_fail_nomem(error, out->size, "a vector id");
+    if (out->size > 0)
+        return 0;
+    FL_TRY(read_lines(m, out, error));
+    fl_model_lock(m);
+    if (m->vector.lines == NULL && m->vector.epoch == epoch)
+        m->vector.lines = fl_strdup(out->data); /* without memory it is read again */
+    fl_model_unlock(m);
     return 0;
 }
 
-/* A part that the model has not stays empty. */
-static bool copy_values(char *const *value, fl_buf out[PARTS]) {
-    bool good = true;
-    for (size_t i = 0; i < PARTS; i++) {
-        if (value[i] != NULL)
-            fl_buf_puts(&out[i], value[i]);
-        good = good && !out[i].failed;
-    }
-    return good;
-}
-
-static void free_copies(fl_buf copy[PARTS]) {
-    for (size_t i = 0; i < PARTS; i++)
-        fl_buf_free(&copy[i]);
-}
-
-/* The values into the caller's hands, read where nobody has asked before. */
-static int take_values(fletch_model *m, fl_buf copy[PARTS], fletch_error *error) {
-    fl_model_lock(m);
-    bool there = m->vector.value != NULL, good = !there || copy_values(m->vector.value, copy);
-    const unsigned epoch = m->vector.epoch;
-    fl_model_unlock(m);
-    if (there)
-        return good ? 0 : fl_fail_nomem(error, PARTS * sizeof *copy, "a vector id");
-    char **value = fl_alloc_zero(PARTS, sizeof *value);
-    if (value == NULL)
-        return fl_fail_nomem(error, PARTS * sizeof *value, "a vector id");
-    int status = read_values(m, value, error);
-    if (status == 0 && !copy_values(value, copy))
-        status = fl_fail_nomem(error, PARTS * sizeof *copy, "a vector id");
-    fl_model_lock(m);
-    if (status == 0 && m->vector.value == NULL && m->vector.epoch == epoch) {
-        m->vector.value = value;
-        value           = NULL;
-    }
-    fl_model_unlock(m);
-    free_values(value);
-    return status;
-}
-
-int fl_vector_fingerprint(fletch_model *m, char out[65], fletch_error *error) {
-    fl_buf value[PARTS] = {0};
-    if (!m->has_engine)
-        return fl_model_fingerprint(m->model->folder, m->model->base, out, error);
-    int status = take_values(m, value, error);
-    if (status == 0)
-        snprintf(out, 65, "%s", value[MODEL].data);
-    free_copies(value);
-    return status;
+/* The first of the lines that are left, taken apart; false: there is none. No value has a line feed: prompts are
+ * quoted, all others printable. */
+static bool next_part(char **lines, const char **name, const char **value) {
+    char *space = strchr(*lines, ' '), *end = space != NULL ? strchr(space, '\n') : NULL;
+    if (end == NULL)
+        return false;
+    *space = *end = '\0';
+    *name         = *lines;
+    *value        = space + 1;
+    *lines        = end + 1;
+    return true;
 }
 
 int fl_vector_describe(fletch_model *m, fletch_property_fn fn, void *user, fletch_error *error) {
-    fl_buf value[PARTS] = {0};
-    int    status       = take_values(m, value, error);
-    for (size_t i = 0, stop = 0; status == 0 && stop == 0 && i < PARTS; i++)
-        if (value[i].size > 0)
-            stop = fn(user, names[i], value[i].data, "") != 0;
-    free_copies(value);
+    const char *name, *value;
+    fl_buf      lines  = {0};
+    int         status = take_lines(m, &lines, error);
+    char       *at     = lines.data;
+    while (status == 0 && next_part(&at, &name, &value) && fn(user, name, value, "") == 0)
+        continue;
+    fl_buf_free(&lines);
     return status;
+}
+
+static int take_first(void *user, const char *name, const char *value, const char *origin) {
+    (void)name, (void)origin;
+    snprintf(user, FINGERPRINT, "%s", value);
+    return 1;
+}
+
+int fl_vector_fingerprint(fletch_model *m, char out[65], fletch_error *error) {
+    return m->has_engine ? fl_vector_describe(m, take_first, out, error)
+                         : fl_model_fingerprint(m->model->folder, m->model->base, out, error);
 }
 
 /* ---- A call's ----------------------------------------------------------------------------------- */
 
-#define put(value, ...) (fl_buf_clear(value), fl_buf_printf(value, __VA_ARGS__))
-
-static int put_prompt(const fletch_model *m, const fletch_embed_options *o, fl_buf *value,
-                      fletch_error *error) {
-    const char *text = o->prompt;
-    for (uint32_t i = 0; text == NULL && i < m->model->prompt_count; i++)
+/* NULL: the model's. */
+static int find_prompt(const fletch_model *m, const fletch_embed_options *o, const char **out,
+                       fletch_error *error) {
+    *out = o->prompt;
+    if (o->prompt != NULL || o->prompt_name == NULL)
+        return 0;
+    for (uint32_t i = 0; *out == NULL && i < m->model->prompt_count; i++)
         if (strcmp(m->model->prompts[i].name, o->prompt_name) == 0)
-            text = m->model->prompts[i].text;
-    if (text == NULL)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the model has no prompt \"%.60s\"",
-                       o->prompt_name);
-    fl_buf_clear(value);
-    fl_json_quote(value, text, strlen(text));
-    return 0;
+            *out = m->model->prompts[i].text;
+    return *out != NULL ? 0
+                        : fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                                  "the model has no prompt \"%.60s\"", o->prompt_name);
 }
 
-static int put_options(const fletch_model *m, const fletch_embed_options *o, fl_buf value[PARTS],
-                       fletch_error *error) {
+/* The part as the call has it; false: it leaves it to the model. */
+static bool put_asked(const fletch_model *m, const fletch_embed_options *o, const char *prompt,
+                      const char *name, fl_buf *out) {
     static const char *const sides[] = {[FLETCH_TRUNCATE_RIGHT] = "right",
                                         [FLETCH_TRUNCATE_LEFT]  = "left",
                                         [FLETCH_TRUNCATE_ERROR] = "error"};
     const uint32_t           most    = m->length_limit;
-    if (o->dimensions > 0)
-        put(&value[DIMENSIONS], "%" PRIu32, o->dimensions);
-    if (o->max_length > 0)
-        put(&value[MAX_LENGTH], "%" PRIu32, o->max_length < most ? o->max_length : most);
-    if (o->normalize != 0)
-        put(&value[NORMALIZE], "%s", o->normalize > 0 ? "true" : "false");
-    if (o->truncate > FLETCH_TRUNCATE_DEFAULT && o->truncate <= FLETCH_TRUNCATE_ERROR)
-        put(&value[TRUNCATE], "%s", sides[o->truncate]);
-    return o->prompt != NULL || o->prompt_name != NULL ? put_prompt(m, o, &value[PROMPT], error)
-                                                       : 0;
+    const size_t             before  = out->size;
+    if (strcmp(name, "prompt") == 0 && prompt != NULL)
+        fl_json_quote(out, prompt, strlen(prompt));
+    else if (strcmp(name, "dimensions") == 0 && o->dimensions > 0)
+        fl_buf_printf(out, "%" PRIu32, o->dimensions);
+    else if (strcmp(name, "max_length") == 0 && o->max_length > 0)
+        fl_buf_printf(out, "%" PRIu32, o->max_length < most ? o->max_length : most);
+    else if (strcmp(name, "normalize") == 0 && o->normalize != 0)
+        fl_buf_puts(out, o->normalize > 0 ? "true" : "false");
+    else if (strcmp(name, "truncate") == 0 && o->truncate > FLETCH_TRUNCATE_DEFAULT &&
+             o->truncate <= FLETCH_TRUNCATE_ERROR)
+        fl_buf_puts(out, sides[o->truncate]);
+    return out->size > before;
 }
 
 int fl_vector_id(fletch_model *m, const fletch_embed_options *options, fletch_dtype dtype,
                  char out[65], fletch_error *error) {
-    fl_buf value[PARTS] = {0}, text = {0};
-    int    status = take_values(m, value, error);
-    if (status == 0)
-        put(&value[DTYPE], "%s", dtypes[dtype]);
-    if (status == 0)
-        status = put_options(m, options, value, error);
-    for (size_t i = 0; status == 0 && i < PARTS; i++) {
-        text.failed = text.failed || value[i].failed;
-        if (value[i].size > 0)
-            fl_buf_printf(&text, "%s %s\n", names[i], value[i].data);
+    const char *prompt, *name, *value;
+    fl_buf      lines = {0}, text = {0};
+    FL_TRY(find_prompt(m, options, &prompt, error));
+    int   status = take_lines(m, &lines, error);
+    char *at     = lines.data;
+    while (status == 0 && next_part(&at, &name, &value)) {
+        fl_buf_printf(&text, "%s ", name);
+        if (strcmp(name, "dtype") == 0)
+            fl_buf_puts(&text, dtypes[dtype]);
+        else if (!put_asked(m, options, prompt, name, &text))
+            fl_buf_puts(&text, value);
+        fl_buf_putc(&text, '\n');
     }
     if (status == 0 && text.failed)
         status = fl_fail_nomem(error, text.size, "a vector id");
     if (status == 0)
         fl_sha256_hex(text.data, text.size, out);
-    free_copies(value);
+    fl_buf_free(&lines);
     fl_buf_free(&text);
     return status;
 }

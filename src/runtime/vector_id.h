@@ -12,7 +12,7 @@ enum { FL_NUMERICS = 1 };
 
 /* Kept by a model once it was asked; `epoch` counts its providers. */
 typedef struct fl_vector_parts {
-    char   **value; /* owned, and each; NULL: not asked for yet */
+    char    *lines; /* owned; NULL: not asked for yet */
     unsigned epoch;
 } fl_vector_parts;
 

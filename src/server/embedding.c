@@ -531,9 +531,7 @@ static uint64_t count_characters(const fl_body_input *input) {
     uint64_t count = 0;
     for (size_t i = 0; input->texts != NULL && i < input->count; i++) {
         bool text = input->are_ids == NULL || !input->are_ids[i];
-        for (size_t k = 0; text && k < input->lengths[i]; k++) {
-            count += ((unsigned char)input->texts[i][k] & 0xC0) != 0x80;
-        }
+        count += text ? fl_utf8_count(input->texts[i], input->lengths[i]) : 0;
     }
     return count;
 }

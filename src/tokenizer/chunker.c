@@ -84,14 +84,6 @@ static int count_tokens(fl_chunker *c, size_t begin, size_t end, uint32_t max, u
     return 0;
 }
 
-/* Where the character begins that holds text[at]. */
-static size_t character_at(const char *text, size_t at) {
-    while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80) {
-        at--;
-    }
-    return at;
-}
-
 /* Cut text[begin, end) behind as many of its tokens as a chunk takes, between characters: at least one
  * character, whatever it has. */
 static int cut_to_size(fl_chunker *c, size_t begin, size_t end, fl_chunk_span *part,
@@ -108,7 +100,8 @@ static int cut_to_size(fl_chunker *c, size_t begin, size_t end, fl_chunk_span *p
         return 0;
     }
     while (count > 0) { /* fewer while those before the cut are more by themselves than they were */
-        part->end = character_at(c->text, smaller(begin + c->offsets[2 * count - 1], end - 1));
+        part->end =
+            fl_utf8_before(c->text, smaller(begin + c->offsets[2 * count - 1], end - 1) + 1);
         if (part->end > begin) {
             FL_TRY(count_tokens(c, begin, part->end, c->options.size, &part->tokens, error));
             if (part->tokens <= c->options.size) {
@@ -151,7 +144,7 @@ static int read_unit(fl_chunker *c, fl_chunk_span *unit, fletch_error *error) {
         size_t  begin = c->level[c->depth - 1].at, end = c->level[c->depth - 1].end;
         bool    word = kind == FL_UNIT_WORD;
         if (word && end - begin > c->unit_bytes) {
-            end = character_at(c->text, begin + c->unit_bytes);
+            end = fl_utf8_before(c->text, begin + c->unit_bytes + 1);
         }
         end        = fl_unit_end(kind, c->text, end, begin);
         size_t ink = ink_end(c->text, begin, end);
@@ -175,6 +168,12 @@ static int read_unit(fl_chunker *c, fl_chunk_span *unit, fletch_error *error) {
     }
 }
 
+static int reserve_unit(fl_chunker *c, fletch_error *error) {
+    return fl_array_reserve(&c->units, &c->room, c->count + 1, sizeof *c->units)
+               ? 0
+               : fl_fail_nomem(error, c->count * sizeof *c->units, "the units of a chunk");
+}
+
 /* Unit `index` from the head, read where it was not; end == begin: the text has no more. Units without tokens
  * (blank lines) go to the one before them. */
 static int unit_at(fl_chunker *c, size_t index, const fl_chunk_span **out, fletch_error *error) {
@@ -196,9 +195,7 @@ static int unit_at(fl_chunker *c, size_t index, const fl_chunk_span **out, fletc
             }
             unit.end = c->ahead.end;
         }
-        if (!fl_array_reserve(&c->units, &c->room, c->count + 1, sizeof *c->units)) {
-            return fl_fail_nomem(error, c->count * sizeof *c->units, "the units of a chunk");
-        }
+        FL_TRY(reserve_unit(c, error));
         c->units[c->count++] = unit;
     }
     *out = &c->units[c->head + index];
@@ -242,9 +239,7 @@ static int split_first(fl_chunker *c, fl_chunk_span *chunk, fletch_error *error)
     }
     fl_chunk_span rest = {chunk->end, unit.end, 0};
     FL_TRY(count_tokens(c, rest.begin, rest.end, c->options.size, &rest.tokens, error));
-    if (!fl_array_reserve(&c->units, &c->room, c->count + 1, sizeof *c->units)) {
-        return fl_fail_nomem(error, c->count * sizeof *c->units, "the units of a chunk");
-    }
+    FL_TRY(reserve_unit(c, error));
     memmove(&c->units[c->head + 1], &c->units[c->head], (c->count - c->head) * sizeof *c->units);
     c->count++;
     c->units[c->head]     = *chunk;

@@ -25,6 +25,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "tokenizer/parse.h"
 #include "tokenizer/trie.h"
 
@@ -93,14 +94,6 @@ static bool link_node(void *user, fl_trie_node *nodes, uint32_t slot, uint32_t p
     return true;
 }
 
-static size_t code_points(const char *text, size_t length) {
-    size_t count = 0;
-    for (size_t i = 0; i < length; i++) {
-        count += ((unsigned char)text[i] & 0xC0) != 0x80;
-    }
-    return count;
-}
-
 /* The keys of both roots; ends[r] is where those of root r end. NULL: no memory. */
 static fl_trie_key *list_keys(const fl_wordpiece *w, uint32_t ends[SUFFIX + 1]) {
     const fl_vocab *vocab = w->vocab;
@@ -112,7 +105,7 @@ static fl_trie_key *list_keys(const fl_wordpiece *w, uint32_t ends[SUFFIX + 1]) 
             size_t      length = 0, skip = root == SUFFIX ? w->prefix_length : 0;
             const char *text = fl_vocab_text(vocab, (int32_t)id, &length);
             if (length > skip && memcmp(text, w->prefix, skip) == 0 &&
-                code_points(text + skip, length - skip) <= w->max_chars) {
+                fl_utf8_count(text + skip, length - skip) <= w->max_chars) {
                 keys[count++] = (fl_trie_key){vocab->start[id] + (uint32_t)skip, (int32_t)id};
             }
         }
@@ -241,7 +234,7 @@ static size_t encode_model(const void *state, void *work, const char *word, size
     int32_t            *ids       = work;
     size_t              count     = 0;
     (void)stop; /* no word that is not unknown takes long */
-    if (size <= bytes_max(wordpiece) && code_points(word, size) <= wordpiece->max_chars) {
+    if (size <= bytes_max(wordpiece) && fl_utf8_count(word, size) <= wordpiece->max_chars) {
         count = fl_wordpiece_encode(wordpiece, word, size, ids);
     }
     if (count == 0) {

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import time
 
 import numpy
 import pytest
@@ -13,6 +14,13 @@ ROOT = HERE.parents[1]
 BUILD = pathlib.Path(os.environ.get("FLETCH_BUILD", ROOT / "build"))
 BIN = pathlib.Path(os.environ.get("FLETCH_BIN", BUILD / "fletch"))
 DATA = pathlib.Path(os.environ.get("FLETCH_TEST_DATA", ROOT / "../shared/data"))
+
+
+def settle(folder: pathlib.Path) -> None:
+    """Until its files are so old that a change would show in their times: packed weights of younger ones are not kept."""
+    newest = max(path.stat().st_ctime for path in folder.rglob("*"))
+    while time.time() < newest + 2.1:
+        time.sleep(0.05)
 
 
 def embed(folder, texts, *flags, work: pathlib.Path) -> numpy.ndarray:

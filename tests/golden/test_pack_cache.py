@@ -25,13 +25,6 @@ TOYS = ["family-qwen3", "family-deberta", "family-albert", "shape-odd", "mpnet",
 LENGTH = ("--max-length", "60")
 
 
-def settle(folder):
-    """Until its files are so old that a change would show in their times."""
-    newest = max(path.stat().st_ctime for path in folder.rglob("*"))
-    while time.time() < newest + 2.1:
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Copies that a test may write, and whose packed weights are kept."""
@@ -39,7 +32,7 @@ def models(tmp_path_factory):
     for name in TOYS:
         shutil.copytree(FOLDERS / name, work / name)
     gguf_writer.write(larger("pooling-cls", work), work / "m.gguf", "Q4_K", quantise=blocks)
-    settle(work)
+    golden.settle(work)
     return work
 
 
@@ -125,7 +118,7 @@ def test_weights_written_in_place_are_never_missed(models, tmp_path):
     assert numpy.array_equal(cached(model, tmp_path / "c", work=tmp_path), after)
     assert only(tmp_path / "c").read_bytes() == good  # written a moment ago: not kept yet
     assert "a moment ago" in state(model, tmp_path / "c")[1]
-    settle(model)
+    golden.settle(model)
     assert numpy.array_equal(cached(model, tmp_path / "c", work=tmp_path), after)
     assert only(tmp_path / "c").read_bytes() != good
 

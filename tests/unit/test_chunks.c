@@ -6,19 +6,11 @@
 #include <string.h>
 
 #include "fletch.h"
+#include "patience.h"
 
 #define PLAIN "tests/golden/folders/pooling-cls"
 
 enum { LONG = 300000 };
-
-typedef struct patience {
-    int asked, enough; /* 0: for ever */
-} patience;
-
-static int stop_after(void *user) {
-    patience *p = user;
-    return ++p->asked == p->enough;
-}
 
 static int chunk(fletch_model *model, const char *text, fletch_chunk_by by, uint32_t max_tokens,
                  uint32_t overlap, fletch_chunks **chunks) {

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "folder.h"
+#include "patience.h"
 #include "runtime/runtime.h"
 
 #define PLAIN   "tests/golden/folders/pooling-cls"
@@ -716,15 +717,6 @@ Test(fletch, a_tokenizer_alone_tokenises_and_decodes) {
 }
 
 enum { LONG = 300000 };
-
-typedef struct patience {
-    int asked, enough; /* 0: for ever */
-} patience;
-
-static int stop_after(void *user) {
-    patience *p = user;
-    return ++p->asked == p->enough;
-}
 
 /* Texts of one word, of many, and of one that is many; for WordPiece, and byte pairs with a pattern. */
 Test(fletch, a_long_text_is_given_up_when_asked_to) {

@@ -31,11 +31,8 @@ FL_INLINE void put(float *c, const float *sum, const float *bias, const float *r
 
 FL_INLINE float widened(const uint8_t *number) {
     uint16_t half;
-    float    value;
     memcpy(&half, number, sizeof half);
-    uint32_t bits = (uint32_t)half << 16;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return fl_bfloat16_to_f32(half);
 }
 
 /* `halves`: weights are bfloat16, two steps of k side by side; a constant at every call. */
@@ -92,7 +89,7 @@ static float group_value(const fl_groups *g, const uint8_t *stretch, const uint8
 /* To the type of the scales. */
 static float rounded(const fl_groups *g, float w) {
     uint16_t half = g->half ? fl_half_of(w) : fl_bfloat16_of(w);
-    return g->half ? fl_half_to_f32(half) : widened((const uint8_t *)&half);
+    return g->half ? fl_half_to_f32(half) : fl_bfloat16_to_f32(half);
 }
 
 static void widen_16_ref(const fl_widen *z) {
