@@ -8,7 +8,7 @@
  *         Constants that n multiplies are cut so that the products are exact (33 bits, n below 2^20).
  *         Series end where the next term is below 1e-17 of the sum.
  * Speed   10 to 30 ns, where a kernel needs few of them; kernels that need many have theirs (wide_exp.h).
- * Proof   tests/unit/test_elementary.c, against the C library in long double. */
+ * Proof   tests/unit/test_base_elementary.c, against the C library in long double. */
 #include "base/elementary.h"
 
 #include <math.h>

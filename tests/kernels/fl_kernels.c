@@ -970,12 +970,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
-        fputs("usage: fl-kernels list|test|perf [-o "
-              "gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|gemm_q8|"
-              "quantize_q16|gemm_q16|"
-              "round_bf16|gemm_bf16|attention_bf16|widen|bits] "
-              "[-i ISA]\n",
-              stderr);
+        fputs("usage: fl-kernels list|test|perf [-o OPERATION] [-i ISA]\n", stderr);
         return 2;
     }
     for (int i = 2; i + 1 < argc; i += 2) {

@@ -2,9 +2,8 @@
 /* kernels.h - the operations a CPU must offer, as one table of function pointers per instruction
  * set.
  *
- * Role     cpu_forward.c calls the table that dispatch.c chose; kernels/ref/ defines what each entry
- *          means in plain loops, the other folders say the same thing faster, fl-kernels compares
- *          them.
+ * Role     cpu_forward.c calls the table that dispatch.c chose; kernels/ref/ is it in plain C, the other
+ *          folders say the same thing faster, fl-kernels compares them.
  * Shapes   Every width that a kernel sees is padded to FL_CPU_LANES (16) floats and the padding is
  *          zero: pack.c lays weights out so, and the kernels keep it so. A head of 24 dimensions is
  *          a head of 32 whose last 8 are zero; no kernel but the rotation has a tail in its inner
@@ -12,8 +11,9 @@
  * Memory   Pointers to packed panels and scratch are 64-byte aligned, row strides are multiples of
  *          16 floats. No kernel allocates or keeps state.
  * Bytes    A row of a result is computed by the same sequence of operations whatever the number of
- *          rows and its place among them: same text, same bytes.
- * Proof    fl-kernels test (every table against ref, and row independence bit by bit). */
+ *          rows, its place among them and, in float32, the instruction set: same text, same bytes.
+ * Proof    fl-kernels test (every table against ref and row independence bit by bit, values against
+ *          tests/kernels/judge.c). */
 #ifndef FL_ENGINES_CPU_KERNELS_H
 #define FL_ENGINES_CPU_KERNELS_H
 

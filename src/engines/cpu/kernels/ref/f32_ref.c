@@ -55,7 +55,7 @@ FL_INLINE void chains(const fl_gemm *g, bool halves, bool fma) {
                 for (size_t i = 0; i < FL_CPU_LANES; i++) {
                     size_t half = (k / 2 * FL_CPU_LANES + i) * 2 + k % 2;
                     float  w    = halves ? widened(b + 2 * half) : floats[k * FL_CPU_LANES + i];
-                    sum[i]      = fma ? fmaf(a[k], w, sum[i]) : ref_fma(a[k], w, sum[i]);
+                    sum[i]      = fma ? __builtin_fmaf(a[k], w, sum[i]) : ref_fma(a[k], w, sum[i]);
                 }
             }
             put(c, sum, g->bias ? g->bias + col : NULL,

@@ -23,6 +23,9 @@ typedef int32_t ivec __attribute__((vector_size(sizeof(vec))));
 /* a b + c, rounded once. A product of floats is exact as a double. The sum is rounded to odd: where something is lost,
  * the last bit becomes 1 on the side of what is lost, so that the second rounding sees which side it is. */
 FL_INLINE float ref_fma(float a, float b, float c) {
+#ifdef __aarch64__ /* every one has the instruction */
+    return __builtin_fmaf(a, b, c);
+#else
     const double product = (double)a * (double)b;
     double       sum     = product + (double)c;
     const double back    = sum - product;
@@ -34,6 +37,7 @@ FL_INLINE float ref_fma(float a, float b, float c) {
         memcpy(&sum, &bits, sizeof sum);
     }
     return (float)sum;
+#endif
 }
 
 FL_INLINE vec vec_choose(ivec where, vec a, vec b) {
