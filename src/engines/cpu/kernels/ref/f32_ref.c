@@ -38,8 +38,18 @@ FL_INLINE float widened(const uint8_t *number) {
     return fl_bfloat16_to_f32(half);
 }
 
-/* `halves`: weights are bfloat16, two steps of k side by side; `fma`: the compiler may use that instruction.
- * Constants at every call. */
+/* sum[i] += a w[i]; `fma`: the compiler may use that instruction, a constant at every call. */
+FL_INLINE void add_products(float sum[FL_CPU_LANES], float a, const float w[FL_CPU_LANES],
+                            bool fma) {
+    for (size_t i = 0; fma && i < FL_CPU_LANES; i++) {
+        sum[i] = __builtin_fmaf(a, w[i], sum[i]);
+    }
+    for (size_t i = 0; !fma && i < FL_CPU_LANES; i += FL_VEC_LANES) {
+        vec_store(sum + i, vec_fma(vec_set(a), vec_load(w + i), vec_load(sum + i)));
+    }
+}
+
+/* `halves`: weights are bfloat16, two steps of k side by side, a constant at every call. */
 FL_INLINE void chains(const fl_gemm *g, bool halves, bool fma) {
     for (size_t row = 0; row < g->rows; row++) {
         for (size_t panel = 0; panel < g->panels; panel++) {
@@ -52,11 +62,12 @@ FL_INLINE void chains(const fl_gemm *g, bool halves, bool fma) {
                 sum[i] = g->accumulate ? c[i] : 0.0f;
             }
             for (size_t k = 0; k < g->k; k++) {
+                float w[FL_CPU_LANES];
                 for (size_t i = 0; i < FL_CPU_LANES; i++) {
                     size_t half = (k / 2 * FL_CPU_LANES + i) * 2 + k % 2;
-                    float  w    = halves ? widened(b + 2 * half) : floats[k * FL_CPU_LANES + i];
-                    sum[i]      = fma ? __builtin_fmaf(a[k], w, sum[i]) : ref_fma(a[k], w, sum[i]);
+                    w[i]        = halves ? widened(b + 2 * half) : floats[k * FL_CPU_LANES + i];
                 }
+                add_products(sum, a[k], w, fma);
             }
             put(c, sum, g->bias ? g->bias + col : NULL,
                 g->residual ? g->residual + row * g->residual_stride + col : NULL);

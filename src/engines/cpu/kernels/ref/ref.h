@@ -7,7 +7,6 @@
 #ifndef FL_ENGINES_CPU_KERNELS_REF_H
 #define FL_ENGINES_CPU_KERNELS_REF_H
 
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -20,26 +19,6 @@ typedef int32_t ivec __attribute__((vector_size(sizeof(vec))));
 
 #include "engines/cpu/kernels/wide/vector.h"
 
-/* a b + c, rounded once. A product of floats is exact as a double. The sum is rounded to odd: where something is lost,
- * the last bit becomes 1 on the side of what is lost, so that the second rounding sees which side it is. */
-FL_INLINE float ref_fma(float a, float b, float c) {
-#ifdef __aarch64__ /* every one has the instruction */
-    return __builtin_fmaf(a, b, c);
-#else
-    const double product = (double)a * (double)b;
-    double       sum     = product + (double)c;
-    const double back    = sum - product;
-    const double lost    = (product - (sum - back)) + ((double)c - back);
-    uint64_t     bits;
-    memcpy(&bits, &sum, sizeof bits);
-    if (isfinite(sum) && lost != 0 && (bits & 1) == 0) {
-        bits += (lost > 0) == (sum > 0) ? 1 : UINT64_MAX;
-        memcpy(&sum, &bits, sizeof sum);
-    }
-    return (float)sum;
-#endif
-}
-
 FL_INLINE vec vec_choose(ivec where, vec a, vec b) {
     return (vec)((where & (ivec)a) | (~where & (ivec)b));
 }
@@ -49,11 +28,21 @@ FL_INLINE vec vec_max(vec bound, vec x) { /* NaN stays */
 FL_INLINE vec vec_min(vec bound, vec x) {
     return vec_choose(bound < x, bound, x);
 }
+/* a b + c, rounded once. Products of floats are exact as doubles. Sums are rounded to odd: where something is lost, the
+ * last bit becomes 1 on the side of what is lost, so that the second rounding sees which side it is. */
 FL_INLINE vec vec_fma(vec a, vec b, vec c) {
-    FL_UNROLL for (int i = 0; i < FL_VEC_LANES; i++) {
-        c[i] = ref_fma(a[i], b[i], c[i]);
-    }
-    return c;
+    typedef double  wide __attribute__((vector_size(2 * sizeof(vec))));
+    typedef int64_t bits __attribute__((vector_size(sizeof(wide))));
+    const wide      add     = __builtin_convertvector(c, wide);
+    const wide      product = __builtin_convertvector(a, wide) * __builtin_convertvector(b, wide);
+    const wide      sum = product + add, back = sum - product;
+    const wide      lost = (product - (sum - back)) + (add - back);
+    const bits      even = ((bits)sum & 1) - 1, away = (bits)(lost > 0) ^ (bits)(sum > 0);
+    const bits      odd = (1 + 2 * away) & even & (bits)(lost != 0) & (bits)(sum - sum == 0);
+    return __builtin_convertvector((wide)((bits)sum + odd), vec);
+}
+FL_INLINE float ref_fma(float a, float b, float c) {
+    return vec_fma(vec_set(a), vec_set(b), vec_set(c))[0];
 }
 FL_INLINE vec vec_round(vec a) { /* |a| < 2^22 */
     const vec whole = vec_set(0x1.8p23f);
