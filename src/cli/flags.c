@@ -82,7 +82,7 @@ static const fl_flag flags[] = {
     {FL_FLAG_MERGE, 0, "--merge", "FILE", NULL, ON(RUN),
      "Join the parts of a finished job to one FILE, in the order of the input."},
     {FL_FLAG_MIXED_ISA, 0, "--mixed-isa", NULL, NULL, ON(RUN),
-     "Go on with a job that was begun with another instruction set; the last bits differ then."},
+     "Go on with a job of int8 or bf16 that another instruction set began; the last bits differ."},
     {FL_FLAG_FORMAT, 0, "--format", "npy|raw|fvecs|jsonl", NULL, ON(RUN),
      "Format of the parts (default: npy)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|npz|raw|fvecs", NULL, ON(EMBED),

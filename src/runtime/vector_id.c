@@ -39,7 +39,7 @@ static const char *const names[] = {
     "provider",
     "precision",
     "cpu.precision",
-    "cpu.isa",
+    "cpu.numerics",
     "onnxruntime.version",
     "onnxruntime.provider",
     "onnxruntime.model",

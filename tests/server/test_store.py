@@ -316,7 +316,7 @@ def test_a_store_that_goes_on_under_another_vector_id_says_so(start, tmp_path):
     assert server.ask("POST", "/add", b'{"text": "one"}').status == 200 and server.end() == 0 and "vector id" not in server.log()
     same = start("--server-store", path)
     assert same.end() == 0 and "vector id" not in same.log()
-    other = start("--server-store", path, "--cpu-isa", "ref")
+    other = start("--server-store", path, "--model-max-length", "16")
     now = other.ask("GET", "/info").json()["vector_id"]
     assert other.end() == 0 and f"begun under vector id {told[:12]} and goes on under {now[:12]}" in other.log()
 
