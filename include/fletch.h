@@ -457,17 +457,18 @@ typedef struct fletch_output {
 /** Several outputs of each text from one pass through the model: rows of any dimensions and dtypes, sparse weights,
  *  vectors of tokens, as far as the model gives them (fletch_model_info). The bytes of each are those of a call for it
  *  alone: fletch_embed (options.dimensions = out.cols where that is not fletch_dimensions), fletch_embed_tokens,
- *  fletch_embed_sparse; one output costs what that call costs. outputs [count], at least one, no two alike.
- *  options.dimensions must be 0; options.list_bytes is of all lists together; top_k and threshold are those of the
- *  sparse output. The cache of results is shared with the other calls. Threads: any. FLETCH_EUNSUPPORTED: the model or
- *  its provider does not give one of the outputs. For the rest as fletch_embed. Since 0.1. */
+ *  fletch_embed_sparse; one output costs what that call costs. outputs [count]: at least one, and one each of kinds
+ *  other than DENSE. options.dimensions must be 0; options.list_bytes is of all lists together; top_k and threshold are
+ *  those of the sparse output. The cache of results is shared with the other calls. Threads: any.
+ *  FLETCH_EUNSUPPORTED: the model or its provider does not give one of the outputs. For the rest as fletch_embed.
+ *  Since 0.1. */
 FLETCH_API int fletch_embed_outputs(fletch_model *model, const fletch_texts *texts,
                                     const fletch_embed_options *options, fletch_output *outputs,
                                     size_t count, fletch_error *error);
 
 /** An output by its name, as the command line, the server and the Python package take it: "dense", "dense:256",
- *  "dense:int8", "dense:256:int8", "sparse", "tokens", "colbert" (`size` bytes of `name`). Fills kind, out.cols (0: all
- *  that the model has) and out.dtype; *output otherwise stays. FLETCH_EINVAL: no such output. Since 0.1. */
+ *  "dense:int8", "dense:256:int8", "sparse", "tokens", "colbert" (`size` bytes of `name`). Fills kind and, where the
+ *  name has them, out.cols and out.dtype; *output otherwise stays. FLETCH_EINVAL: no such output. Since 0.1. */
 FLETCH_API int fletch_output_parse(fletch_output *output, const char *name, size_t size,
                                    fletch_error *error);
 

@@ -210,13 +210,6 @@ static fletch_output *output_at(const fletch_request *request, size_t index) {
     return (fletch_output *)(void *)((char *)request->outputs + index * request->outputs->size);
 }
 
-/* Whether two outputs are the same thing twice. */
-static bool same_output(const fletch_output *a, const fletch_output *b) {
-    return a->kind == b->kind && (a->kind != FLETCH_KIND_DENSE ||
-                                  (a->out.cols == b->out.cols && a->out.dtype == b->out.dtype &&
-                                   a->normalize == b->normalize));
-}
-
 static int check_output(const fletch_request *request, size_t index, fletch_error *error) {
     fletch_output one = FLETCH_OUTPUT_INIT;
     FL_TRY(copy_options(&one, sizeof one, output_at(request, index), error));
@@ -225,8 +218,8 @@ static int check_output(const fletch_request *request, size_t index, fletch_erro
     if (!known)
         return refuse(error, "output %zu is of kind %d; use DENSE, TOKENS, SPARSE or COLBERT",
                       index, (int)one.kind);
-    for (size_t k = 0; k < index; k++)
-        if (same_output(&one, output_at(request, k)))
+    for (size_t k = 0; k < index && one.kind != FLETCH_KIND_DENSE; k++)
+        if (one.kind == output_at(request, k)->kind)
             return refuse(error, "outputs %zu and %zu are the same; ask for it once", k, index);
     return one.kind == FLETCH_KIND_DENSE ? check_matrix(&one.out, request->texts.count, error)
                                          : FLETCH_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* output_name.c - the names of outputs, as the command line, the server and the Python package take them.
  *
- * In/Out  "dense:256:int8" -> kind, dimensions (0: all), dtype.
+ * In/Out  "dense:256:int8" -> kind, dimensions, dtype; what a name does not say stays.
  * Memory  none. Threads: no state. Proof: tests/golden/test_outputs.py. */
 #include <string.h>
 
@@ -36,13 +36,16 @@ static size_t next_word(const char **name, size_t *left, const char **word) {
 }
 
 static bool parse_columns(const char *word, size_t size, size_t *columns) {
-    *columns = 0;
-    for (size_t i = 0; i < size; i++) {
+    size_t number = 0;
+    for (size_t i = 0; i < size && i < DIGITS_MAX; i++) {
         if (word[i] < '0' || word[i] > '9')
             return false;
-        *columns = 10 * *columns + (size_t)(word[i] - '0');
+        number = 10 * number + (size_t)(word[i] - '0');
     }
-    return size <= DIGITS_MAX && *columns > 0;
+    if (size > DIGITS_MAX || number == 0)
+        return false;
+    *columns = number;
+    return true;
 }
 
 static bool parse_dtype(const char *word, size_t size, fletch_dtype *dtype) {
@@ -67,13 +70,13 @@ static bool parse_rest(const char *name, size_t left, fletch_matrix *out) {
 }
 
 int fletch_output_parse(fletch_output *output, const char *name, size_t size, fletch_error *error) {
-    const char   *rest = name, *word;
-    fletch_matrix out  = {.dtype = FLETCH_FLOAT32};
-    size_t        left = size, first;
+    const char *rest = name, *word;
+    size_t      left = size, first;
     if (!output || !name)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_output_parse: output or name is NULL");
-    first = next_word(&rest, &left, &word);
+    fletch_matrix out = output->out;
+    first             = next_word(&rest, &left, &word);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool dense = kinds[i].kind == FLETCH_KIND_DENSE;
         if (!is(word, first, kinds[i].name) || (rest && !(dense && parse_rest(rest, left, &out))))

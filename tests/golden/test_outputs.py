@@ -63,7 +63,7 @@ class Outputs(Model):
             outputs[i] = self.parse(name)
             out = outputs[i].out
             if outputs[i].kind == DENSE:
-                out.cols = out.cols or self.columns
+                out.cols = out.cols or self.columns  # where the name has none
                 width = {0: 4 * out.cols, 1: out.cols, 2: out.cols}.get(out.dtype, (out.cols + 7) // 8)
                 rows.append(numpy.zeros((len(texts), width), numpy.uint8))
                 out.data, out.rows, out.stride = rows[-1].ctypes.data, len(texts), width
@@ -187,6 +187,7 @@ def test_options_of_one_output_alone(m3):
     assert found[:2] == [m3.alone(TEXTS, "dense", normalize=-1), m3.alone(TEXTS, "tokens", normalize=1)]
     lengths = numpy.linalg.norm(numpy.frombuffer(found[2][0][1], "<f4").reshape(-1, 32), axis=1)
     assert abs(lengths - 1).max() > 1e-3
+    assert m3.several(TEXTS, ["dense:8", "dense:8"]) == [m3.alone(TEXTS, "dense:8")] * 2
     assert m3.several(TEXTS, ["sparse", "dense"], top_k=2)[0] == m3.alone(TEXTS, "sparse", top_k=2)
 
 
@@ -279,8 +280,8 @@ def test_token_ids_have_outputs_too(m3):
 
 
 @pytest.mark.parametrize("names, words", [
-    ([], b"no output"), (["dense", "sparse", "dense"], b"outputs 0 and 2 are the same"), (["sparse", "sparse"], b"the same"),
-    (["dense", "dense:32"], b"the same"), (["dense:33"], b"33 dimensions asked for, but the model has 32"),
+    ([], b"no output"), (["sparse", "dense", "sparse"], b"outputs 0 and 2 are the same"), (["tokens", "tokens"], b"the same"),
+    (["dense:33"], b"33 dimensions asked for, but the model has 32"),
     (["sparse", "dense:33"], b"33 dimensions")])
 def test_what_cannot_be_is_named(m3, names, words):
     assert m3.several(TEXTS, names) == EINVAL and words in m3.error.message
