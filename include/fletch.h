@@ -369,15 +369,14 @@ FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
 
 /** What texts become. */
 typedef enum fletch_kind {
-    FLETCH_KIND_DENSE  = 0, /* a row of a matrix: fletch_embed */
-    FLETCH_KIND_TOKENS = 1, /* a vector for every token: fletch_embed_tokens */
-    FLETCH_KIND_SCORES = 2, /* a score for each label: fletch_rerank, fletch_classify */
-    FLETCH_KIND_SPARSE = 3, /* weights of vocabulary entries: fletch_embed_sparse */
-    FLETCH_KIND_SPANS  = 4, /* a row for each span of a document: fletch_embed_spans */
-    FLETCH_KIND_COLBERT =
-        5, /* a vector for every token for late interaction: of a ColBERT its TOKENS,
-                                of bge-m3 those of its colbert_linear, at unit length */
-    FLETCH_KIND_SEVERAL = 6 /* several of these from one pass: fletch_embed_outputs */
+    FLETCH_KIND_DENSE   = 0, /* a row of a matrix: fletch_embed */
+    FLETCH_KIND_TOKENS  = 1, /* a vector for every token: fletch_embed_tokens */
+    FLETCH_KIND_SCORES  = 2, /* a score for each label: fletch_rerank, fletch_classify */
+    FLETCH_KIND_SPARSE  = 3, /* weights of vocabulary entries: fletch_embed_sparse */
+    FLETCH_KIND_SPANS   = 4, /* a row for each span of a document: fletch_embed_spans */
+    FLETCH_KIND_COLBERT = 5, /* a vector a token for late interaction: a ColBERT's TOKENS, or of
+                                bge-m3's colbert_linear, at unit length. By fletch_embed_outputs */
+    FLETCH_KIND_SEVERAL = 6  /* several of these from one pass: fletch_embed_outputs */
 } fletch_kind;
 
 /** Bytes [begin, end) of a document. */
@@ -515,12 +514,11 @@ typedef struct fletch_request {
     fletch_matrix               out;
     fletch_lane                 lane;
     uint32_t                    deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
-    uint32_t spare_us; /* how long this thread may be kept, 0 = not at all: alone and
+    uint32_t    spare_us; /* how long this thread may be kept, 0 = not at all: alone and
                                    likely to be over by then, the work is done on it, `done` is
                                    called before fletch_submit returns, and nobody is woken */
-    fletch_kind
-        kind; /* TOKENS, SPARSE, COLBERT: `out` is not looked at, outcome.lists has the result */
-    const char *query; /* of kind SCORES: the texts are documents to rerank; NULL: to classify */
+    fletch_kind kind;     /* of lists (TOKENS …): outcome.lists has them, not `out` */
+    const char *query;    /* of kind SCORES: the texts are documents to rerank; NULL: to classify */
     size_t      query_size;
     const fletch_texts *second; /* to classify pairs: the second text of each; borrowed, it
                                    too. A NULL pointer: that text alone */
@@ -534,8 +532,8 @@ typedef struct fletch_request {
     void              *stop_user;
     const fletch_span *spans;       /* of kind SPANS: as for fletch_embed_spans; looked at before */
     const size_t      *span_counts; /* fletch_submit returns, and not later; else NULL */
-    fletch_output *outputs; /* of kind SEVERAL: as for fletch_embed_outputs; `out` is not looked */
-    size_t         output_count; /* at, and the lists are there when `done` is called */
+    fletch_output     *outputs;     /* of kind SEVERAL: as for fletch_embed_outputs, in place of */
+    size_t             output_count; /* `out`; their lists are there when `done` is called */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \
@@ -543,14 +541,13 @@ typedef struct fletch_request {
 
 /** How a request ended. Borrowed for the call of `done`. */
 typedef struct fletch_outcome {
-    fletch_error error;       /* code FLETCH_OK: every row is written */
-    uint64_t     tokens;      /* of all its texts */
-    uint64_t     tokenize_ns; /* tokenising its texts */
-    uint64_t     queue_ns;    /* the longest wait of a text for a batch */
-    uint64_t     forward_ns;  /* the longest time of a text in the engine and the output stage */
-    uint64_t     total_ns;    /* from fletch_submit to now */
-    fletch_lists
-        *lists; /* of kind TOKENS, SPARSE or COLBERT, error.code FLETCH_OK: from now on yours,
+    fletch_error  error;       /* code FLETCH_OK: every row is written */
+    uint64_t      tokens;      /* of all its texts */
+    uint64_t      tokenize_ns; /* tokenising its texts */
+    uint64_t      queue_ns;    /* the longest wait of a text for a batch */
+    uint64_t      forward_ns;  /* the longest time of a text in the engine and the output stage */
+    uint64_t      total_ns;    /* from fletch_submit to now */
+    fletch_lists *lists; /* of a kind of lists (TOKENS …), error.code FLETCH_OK: from now on yours,
                              to be freed with fletch_lists_free. Else NULL */
 } fletch_outcome;
 
