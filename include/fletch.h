@@ -443,7 +443,7 @@ FLETCH_API int fletch_embed_spans(fletch_model *model, const fletch_texts *docum
 typedef struct fletch_output {
     size_t        size;      /* set by FLETCH_OUTPUT_INIT; the same for all of an array */
     fletch_kind   kind;      /* DENSE, TOKENS, SPARSE or COLBERT */
-    int           normalize; /* 0: as options.normalize says; 1, -1: as it would for this output */
+    int           normalize; /* 0: as options.normalize says; 1, -1: in its place */
     fletch_matrix out;   /* of kind DENSE: as for fletch_embed, cut to out.cols dimensions; else not
                             looked at */
     fletch_lists *lists; /* out, of the other kinds: yours, to be freed with fletch_lists_free; NULL

@@ -55,6 +55,8 @@ static int resolve_parts(fl_answer *answer, const fletch_request *asked, fletch_
         part->in_place = false; /* the engine's row has other uses */
         if (part->ops->place)
             answer->ops = &of_tokens;
+        if (part->filled_to > 0) /* of late interaction, whose outputs are all of tokens */
+            answer->filled_to = part->filled_to;
         if (first && part->lists)
             part->lists->bytes = &first->own; /* list_bytes is of all lists together */
         first = first ? first : part->lists;
@@ -91,6 +93,11 @@ static fl_answer *first_placed(const fl_answer *answer) {
 static int place(fl_answer *answer, size_t text, const int32_t *ids, size_t count, float **rows) {
     fl_answer *first = first_placed(answer);
     return first->ops->place(first, text, ids, count, rows);
+}
+
+static uint32_t max_length(const fl_answer *answer, uint32_t asked) {
+    const fl_answer *first = first_placed(answer);
+    return first->ops->max_length ? first->ops->max_length(first, asked) : asked;
 }
 
 /* One more part that wants the tokens' rows. */
@@ -140,12 +147,13 @@ static int finish_tokens(fl_answer *answer, size_t text, const fl_made *made, fl
 
 static const fl_result_ops of_rows = {
     .counter = -1, .pooled = true, .cached = true, .resolve = resolve, .finish = finish_rows};
-static const fl_result_ops of_tokens = {.counter = -1,
-                                        .pooled  = true,
-                                        .cached  = true,
-                                        .resolve = resolve,
-                                        .place   = place,
-                                        .finish  = finish_tokens};
+static const fl_result_ops of_tokens = {.counter    = -1,
+                                        .pooled     = true,
+                                        .cached     = true,
+                                        .resolve    = resolve,
+                                        .max_length = max_length,
+                                        .place      = place,
+                                        .finish     = finish_tokens};
 
 const fl_result_ops fl_result_several = {
     .counter = -1, .resolve = resolve, .finish = finish_rows}; /* until it is resolved */

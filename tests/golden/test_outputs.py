@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import itertools
 import json
+import shutil
 import threading
 
 import numpy
@@ -198,6 +199,23 @@ def test_colbert_is_that_of_the_folder_opened_for_it(m3):
         assert late.several(TEXTS, ["tokens", "dense"]) == EUNSUPPORTED
     for names in (["colbert"], ["colbert", "tokens", "dense"], ["dense", "sparse", "colbert"]):
         assert m3.several(TEXTS, names)[names.index("colbert")] == want
+
+
+@pytest.mark.parametrize("folder", ["late/bert", "late/pylate"])
+@pytest.mark.parametrize("side", [b"query", b"document"])
+def test_sides_of_late_interaction(folder, side):
+    with opened(golden.HERE / folder) as model:
+        want = model.alone(TEXTS, "tokens", prompt_name=side)
+        assert model.several(TEXTS, ["colbert"], prompt_name=side) == [want]
+        assert model.several(TEXTS, ["tokens", "colbert"], prompt_name=side) == [want, want]
+
+
+def test_a_layer_that_cannot_be_read_is_told_to_who_asks(tmp_path):
+    folder = shutil.copytree(FOLDER, tmp_path / "model")
+    (folder / "colbert_linear.pt").write_bytes(b"PK\x03\x04 and no archive, but long enough for one")
+    with opened(folder) as model:
+        assert model.several(TEXTS, ["dense", "colbert"]) == EUNSUPPORTED and b"colbert_linear" in model.error.message
+        assert not isinstance(model.several(TEXTS, ["dense", "sparse"]), int)
 
 
 def test_a_text_passes_once():
