@@ -472,9 +472,7 @@ static bool read_outputs(fl_job *job) {
             return refuse_outputs(job, "one is named twice; ask for it once");
         }
         if (outputs[i].out.cols > job->served->info.dimensions) {
-            job->style->refuse(job, FL_REFUSE_DIMENSIONS, FLETCH_NOWHERE,
-                               "an output has more dimensions than the model");
-            return false;
+            return refuse_outputs(job, "one has more dimensions than the model");
         }
     }
     job->work.outputs      = outputs;
@@ -521,17 +519,17 @@ static bool hold_outputs(fl_job *job, uint64_t text) {
         bytes +=
             output->kind == FLETCH_KIND_SPARSE ? weights : tokens * (columns + 1) * sizeof(float);
     }
-    /* the longest text for a byte is that of a weight */
-    return !lists || hold_lists(job, bytes, text / WEIGHT_TEXT * WEIGHT);
+    const uint64_t most = text / WEIGHT_TEXT * WEIGHT; /* a byte of a weight has the longest text */
+    if (lists && most == 0) {                          /* which would be no limit */
+        return refuse_answer(job);
+    }
+    return !lists || hold_lists(job, bytes, most);
 }
 
 bool fl_job_prepare_outputs(fl_job *job) {
     const char *accept = fl_request_header(job->request, "accept");
     uint64_t    text   = 0;
-    if (!prepare_lists(job, FLETCH_KIND_SEVERAL)) {
-        return false;
-    }
-    if (!choose_columns(job)) {
+    if (!prepare_lists(job, FLETCH_KIND_SEVERAL) || !choose_columns(job)) {
         return false;
     }
     if (accept != NULL && strcasestr(accept, "application/octet-stream") != NULL) {

@@ -175,7 +175,7 @@ void fl_ask_take_pairs(fl_ask *ask);
 bool fl_job_put_row(fl_job *job, size_t index);
 /* What an output has of text `index`: a row, {"indices":[7],"values":[0.1]}, or a list of vectors. False: as above. */
 bool fl_job_put_output(fl_job *job, const fletch_output *output, size_t index);
-/* Of several outputs the first that is a row; NULL: none is, or there is only one output. */
+/* Of several outputs the first that is a row; NULL: none is, or no outputs were named. */
 const fletch_output *fl_job_dense(const fl_job *job);
 bool                 fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64);
 
