@@ -251,6 +251,14 @@ def test_the_cache_is_that_of_single_calls():
         assert model.several(TEXTS, names, no_cache=1) != want and model.counters()["texts"] == 3 * passed
 
 
+def test_the_cache_tells_what_a_prompt_is_left_out_of():
+    with opened(golden.HERE / "folders/prompts-left-out-mean", cache__max_bytes="4MB") as model:
+        want = [model.alone(TEXTS, name, prompt=b"the cat ") for name in ("tokens", "dense:16")]
+        passed = model.counters()["texts"]
+        assert model.several(TEXTS, ["tokens", "dense:16"], prompt=b"the cat ") == want
+        assert model.counters()["texts"] == passed
+
+
 def test_bad_texts_have_no_result_and_the_others_do(m3):
     texts, status = [TEXTS[0], b"\xff", TEXTS[1]], (ctypes.c_int32 * 3)()
     names = ["dense", "sparse", "tokens"]
