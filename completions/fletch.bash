@@ -29,6 +29,7 @@ _fletch() {
     embed:--normalize) COMPREPLY=($(compgen -W "true false auto" -- "$word")); return ;;
     embed:--pooling) return ;;
     embed:--output-kind) COMPREPLY=($(compgen -W "dense tokens sparse" -- "$word")); return ;;
+    embed:--outputs) return ;;
     embed:--top-k) return ;;
     embed:--threshold) return ;;
     embed:--dtype) COMPREPLY=($(compgen -W "float32 float16 int8 uint8 binary ubinary" -- "$word")); return ;;
@@ -446,7 +447,7 @@ _fletch() {
     *:--server-metrics-prefix) return ;;
   esac
   case $command in
-    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --outputs --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --labels --hypothesis --multi-label --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;

@@ -18,6 +18,7 @@ complete -c fletch -n '__fish_seen_subcommand_from embed' -l dimensions -x -d 'C
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l normalize -x -a 'true false auto' -d 'Scale vectors to unit length (default: as the folder says).'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l pooling -x -d 'cls, mean, max, ... (default: as the folder says).'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l output-kind -x -a 'dense tokens sparse' -d 'One vector a text (default), one for every token, or weights of vocabulary entries (SPLADE, bge-m3).'
+complete -c fletch -n '__fish_seen_subcommand_from embed' -l outputs -x -d 'Several outputs of one pass: dense, dense:256, dense:int8, dense:256:int8, sparse, tokens, colbert (json and jsonl).'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l top-k -x -d 'Of sparse vectors the N heaviest weights.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l threshold -x -d 'Of sparse vectors the weights of at least W.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l dtype -x -a 'float32 float16 int8 uint8 binary ubinary' -d 'Element type of the vectors.'

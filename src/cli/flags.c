@@ -114,6 +114,9 @@ static const fl_flag flags[] = {
     {FL_FLAG_OUTPUT_KIND, 0, "--output-kind", "dense|tokens|sparse", NULL, ON(EMBED),
      "One vector a text (default), one for every token, or weights of vocabulary entries "
      "(SPLADE, bge-m3)."},
+    {FL_FLAG_OUTPUTS, 0, "--outputs", "NAME,...", NULL, ON(EMBED),
+     "Several outputs of one pass: dense, dense:256, dense:int8, dense:256:int8, sparse, tokens, "
+     "colbert (json and jsonl)."},
     {FL_FLAG_TOP_K, 0, "--top-k", "N", NULL, ON(EMBED),
      "Of sparse vectors the N heaviest weights."},
     {FL_FLAG_THRESHOLD, 0, "--threshold", "W", NULL, ON(EMBED),

@@ -91,6 +91,11 @@ static void dense(const fl_stage *stage, const float *in, float *out) {
     }
 }
 
+bool fl_row_layer(const fl_stage *stage, const float *row, float *out) {
+    dense(stage, row, out);
+    return fl_all_finite(out, stage->out);
+}
+
 static void layer_norm(const fl_stage *stage, const float *in, float *out) {
     double mean = 0.0, variance = 0.0;
     for (uint32_t i = 0; i < stage->in; i++)
