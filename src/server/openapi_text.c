@@ -101,16 +101,17 @@ const fl_schema fl_schemas[] = {
                      ",\"ids\":" ARRAY(STRING) ",\"count\":" INTEGER ",\"model\":" STRING
                                                ",\"chunks\":" ARRAY(INTEGER) ",\"tokens\":" ARRAY(
                                                    INTEGER) ",\"truncated\":" ARRAY(BOOLEAN))},
-    {"found_chunk",
-     OBJECT("\"chunk\",\"bytes\",\"chars\",\"score\"",
-            "\"chunk\":" INTEGER "," PLACE ",\"score\":" NUMBER "," TEXT "," HIGHLIGHT)},
-    {"found", OBJECT("\"store\",\"results\",\"count\",\"searched\",\"model\"",
-                     STORE ",\"results\":" ARRAY(OBJECT(
-                         "\"id\",\"score\"",
-                         "\"id\":" STRING ",\"score\":" NUMBER ",\"chunk\":" INTEGER "," PLACE
-                         "," TEXT "," METADATA "," HIGHLIGHT ",\"chunks\":" ARRAY(
-                             REF("found_chunk")))) ",\"count\":" INTEGER ",\"searched\":" INTEGER
-                                                   ",\"model\":" STRING ",\"reranker\":" STRING)},
+    {"found_chunk", OBJECT("\"chunk\",\"bytes\",\"chars\",\"score\"",
+                           "\"chunk\":" INTEGER "," PLACE ",\"score\":" NUMBER
+                           ",\"before\":" INTEGER "," TEXT "," HIGHLIGHT)},
+    {"found",
+     OBJECT("\"store\",\"results\",\"count\",\"searched\",\"model\"",
+            STORE ",\"results\":" ARRAY(OBJECT(
+                "\"id\",\"score\"",
+                "\"id\":" STRING ",\"score\":" NUMBER ",\"before\":" INTEGER ",\"chunk\":" INTEGER
+                "," PLACE "," TEXT "," METADATA "," HIGHLIGHT ",\"chunks\":" ARRAY(
+                    REF("found_chunk")))) ",\"count\":" INTEGER ",\"searched\":" INTEGER
+                                          ",\"model\":" STRING ",\"reranker\":" STRING)},
     {"items",
      OBJECT("\"store\",\"count\",\"offset\",\"limit\",\"items\"", STORE
             ",\"count\":" INTEGER ",\"offset\":" INTEGER ",\"limit\":" INTEGER

@@ -341,7 +341,8 @@ static void reranked(fl_http_request *request, const fletch_outcome *outcome) {
     }
     fl_ranked *order = fl_job_rank(reader);
     fl_hit    *hits  = fl_request_alloc(request, reader->count * sizeof *hits);
-    if (order == NULL || hits == NULL) {
+    work->before     = fl_request_alloc(request, reader->count * sizeof *work->before);
+    if (order == NULL || hits == NULL || work->before == NULL) {
         (void)fl_seed_no_memory(request);
         return;
     }
@@ -351,7 +352,8 @@ static void reranked(fl_http_request *request, const fletch_outcome *outcome) {
                            "the reranker gave a score that is not finite for one of the texts");
             return;
         }
-        hits[i] = (fl_hit){work->hits[order[i].index].key, order[i].score};
+        hits[i]         = (fl_hit){work->hits[order[i].index].key, order[i].score};
+        work->before[i] = order[i].index + 1;
     }
     work->hits      = hits;
     work->hit_count = reader->count;
@@ -500,10 +502,17 @@ static int find_group(void *user, const fl_stored_item *item, fletch_error *erro
     return FLETCH_OK;
 }
 
-static void add_row(fl_search_work *work, const fl_hit *hit, size_t group) {
+/* Hit `index` as a row. */
+static fl_found_row row_of(const fl_search_work *work, size_t index) {
+    return (fl_found_row){.key    = work->hits[index].key,
+                          .score  = work->hits[index].score,
+                          .before = work->before != NULL ? work->before[index] : 0};
+}
+
+static void add_row(fl_search_work *work, size_t hit, size_t group) {
     fl_found_group *g   = &work->groups[group];
     size_t          row = work->row_count++;
-    work->rows[row]     = (fl_found_row){.key = hit->key, .score = hit->score};
+    work->rows[row]     = row_of(work, hit);
     if (g->count++ == 0) {
         g->first = row;
     } else {
@@ -530,7 +539,7 @@ static bool group_hits(fl_http_request *request) {
         }
         if (status == FLETCH_OK && g.group != SIZE_MAX &&
             work->groups[g.group].count < work->each) {
-            add_row(work, &work->hits[i], g.group);
+            add_row(work, i, g.group);
         }
     }
     return true;
@@ -570,7 +579,7 @@ static bool arrange_items(fl_http_request *request) {
         return fl_seed_no_memory(request);
     }
     for (size_t i = 0; i < work->row_count; i++) {
-        work->rows[i] = (fl_found_row){.key = work->hits[i].key, .score = work->hits[i].score};
+        work->rows[i] = row_of(work, i);
     }
     return true;
 }
@@ -634,6 +643,15 @@ static void put_marks(fl_buf *body, const writing *w, const fl_stored_item *item
     fl_buf_puts(body, "]");
 }
 
+/* Its score, and where it stood before the reranker read it. */
+static void put_score(fl_buf *body, const fl_found_row *row) {
+    fl_buf_puts(body, ",\"score\":");
+    fl_put_score(body, row->score);
+    if (row->before > 0) {
+        fl_buf_printf(body, ",\"before\":%zu", row->before);
+    }
+}
+
 static void put_highlight(const writing *w, const fl_stored_item *item) {
     fl_buf *body = &w->request->reply.body;
     if (item->damage == NULL && w->row->passage.data != NULL) {
@@ -656,8 +674,7 @@ static int put_item(void *user, const fl_stored_item *item, fletch_error *error)
     FL_TRY(fl_reply_go_on(w->request, size_of(w, item), error));
     fl_buf_puts(body, w->told++ > 0 ? ",{\"id\":" : "{\"id\":");
     fl_seed_put_id(body, item);
-    fl_buf_puts(body, ",\"score\":");
-    fl_put_score(body, w->row->score);
+    put_score(body, w->row);
     if (item->place.part) {
         fl_buf_puts(body, ",");
         fl_seed_put_place(body, &item->place);
@@ -699,8 +716,7 @@ static int put_chunk(void *user, const fl_stored_item *item, fletch_error *error
         place.chars[1] = (int64_t)fl_utf8_count(item->text, item->text_size);
     }
     fl_seed_put_place(body, &place);
-    fl_buf_puts(body, ",\"score\":");
-    fl_put_score(body, w->row->score);
+    put_score(body, w->row);
     const char *damage = fl_seed_put_text(body, item);
     if (damage != NULL) {
         fl_seed_put_damage(body, damage);

@@ -11,6 +11,7 @@
 typedef struct fl_found_row {
     int64_t        key;
     float          score;
+    size_t         before;  /* its place before the reranker, from 1; 0: there was none */
     size_t         next;    /* of the same document; 0: none, since the first is none's next */
     fl_span        passage; /* data NULL: none */
     fl_chunk_place place;   /* its place in the document */
@@ -37,6 +38,7 @@ typedef struct fl_search_work {
     size_t           searched;
     fl_hit          *hits; /* candidates, best first */
     size_t           hit_count;
+    size_t          *before; /* [hit_count], as in a row; NULL: no reranker */
     fl_found_row    *rows;
     size_t           row_count;
     fl_found_group  *groups;

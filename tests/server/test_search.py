@@ -219,7 +219,7 @@ def test_rerank_gives_the_order_and_scores_of_its_route(server):
         reply = good(server, "/search", text=query, k=5, candidates=20, **body)
         assert reply["reranker"] == "rank" and len(reply["results"]) == 5
         assert [key_of(hit) for hit in reply["results"]] == [key_of(first[row["index"]]) for row in truth[:5]]
-        assert all(close(hit["score"], row["score"]) for hit, row in zip(reply["results"], truth))
+        assert all(close(hit["score"], row["score"]) and hit["before"] == row["index"] + 1 for hit, row in zip(reply["results"], truth))
 
 
 @pytest.mark.parametrize("more", [{}, {"hybrid": True}, {"rerank": True}], ids=str)
