@@ -4,7 +4,8 @@
  * Role    The server embeds and keeps; this reads whatever embed reads, and names of files as arguments.
  * Method  A window of run.c is one POST /add: all of it is kept, or nothing. With --keep-fields the other fields
  *         of an input are its metadata; with --id-field one of them is its id, so that a file that is added
- *         again replaces what it added before. With --chunk the server keeps long texts as chunks. A refused input ends the run after those before it were added.
+ *         again replaces what it added before. With --chunk the server keeps long texts as chunks. A refused input
+ *         ends the run after those before it were added.
  * Memory  One window, its request and the reply. Threads: main.
  * Proof   tests/server/test_store_commands.py. */
 #include <inttypes.h>
