@@ -39,6 +39,7 @@ enum {
     RERANK_DEFAULT     = 50,  /* texts that a reranker reads */
     DEEPER             = 4,   /* times as many candidates when they are of too few documents */
     FUSION             = 60,
+    CUT_NS             = 300000, /* to find the passages of a text */
     NUMBER_MAX         = 64
 };
 
@@ -198,7 +199,8 @@ static bool take_words(fl_job *job) {
                        "server has not");
         return false;
     }
-    if (fl_words_expression(job->ask.source.data, job->ask.source.size, &text) && !text.failed) {
+    work->word_count = fl_words_expression(job->ask.source.data, job->ask.source.size, &text);
+    if (work->word_count > 0 && !text.failed) {
         char *copy = fl_request_alloc(job->request, text.size + 1);
         if (copy != NULL) {
             memcpy(copy, text.data, text.size + 1);
@@ -246,18 +248,22 @@ static bool take_stages(fl_job *job) {
 
 /* ---- Stages -------------------------------------------------------------------------------------- */
 
+static void find(fl_http_request *request);
 static void arrange(fl_http_request *request);
 
 static fl_effort effort_of(const fl_search_work *work, bool search) {
     return (fl_effort){.items  = work->candidates,
                        .search = search,
-                       .words  = search && work->words != NULL,
+                       .words  = search ? work->word_count : 0,
                        .filter = search && work->filters};
 }
 
 void fl_search_later(fl_http_request *request, fl_route_fn stage, bool search) {
-    const fl_search_work *work = ((fl_job *)request->work)->extra;
+    const fl_job         *job  = request->work;
+    const fl_search_work *work = job->extra;
+    bool                  cuts = job->ask.highlight == FL_WORD_PASSAGE && stage != fl_search_write;
     uint64_t              cost = fl_store_cost_ns(request->server->store, effort_of(work, search));
+    cost += cuts ? (uint64_t)work->k * (work->grouped ? work->each : 1) * CUT_NS : 0;
     (void)fl_request_run_later(request, stage, cost);
 }
 
@@ -545,30 +551,26 @@ static bool group_hits(fl_http_request *request) {
     return true;
 }
 
-/* Where one document has all the candidates, others are found farther down. Two orders are fused, and a reranker
- * reads, as far as "candidates" says and no farther. */
+/* False: answered. */
 static bool arrange_groups(fl_http_request *request) {
-    fl_job         *job  = request->work;
-    fl_search_work *work = job->extra;
-    bool fixed = job->ask.hybrid == 1 || work->reranker != NULL || job->ask.candidates > 0;
-    for (size_t depth = work->candidates;; depth *= DEEPER) {
-        size_t most  = work->k * work->each;
-        size_t rows  = most < work->hit_count ? most : work->hit_count;
-        work->groups = fl_request_alloc(request, work->k * sizeof *work->groups);
-        work->rows   = fl_request_alloc(request, (rows + 1) * sizeof *work->rows);
-        if (work->groups == NULL || work->rows == NULL) {
-            return fl_seed_no_memory(request);
-        }
-        if (!group_hits(request)) {
-            return false;
-        }
-        if (fixed || work->group_count == work->k || work->hit_count < depth) {
-            return true;
-        }
-        if (!find_hits(request, depth * DEEPER)) {
-            return false;
-        }
+    fl_search_work *work = ((fl_job *)request->work)->extra;
+    size_t          most = work->k * work->each;
+    size_t          rows = most < work->hit_count ? most : work->hit_count;
+    work->groups         = fl_request_alloc(request, work->k * sizeof *work->groups);
+    work->rows           = fl_request_alloc(request, (rows + 1) * sizeof *work->rows);
+    if (work->groups == NULL || work->rows == NULL) {
+        return fl_seed_no_memory(request);
     }
+    return group_hits(request);
+}
+
+/* Where few documents have all the candidates, others are found farther down. Two orders are fused, and a reranker
+ * reads, as far as "candidates" says and no farther. */
+static bool must_go_deeper(const fl_job *job) {
+    const fl_search_work *work = job->extra;
+    bool fixed = job->ask.hybrid == 1 || work->reranker != NULL || job->ask.candidates > 0;
+    return work->grouped && !fixed && work->group_count < work->k &&
+           work->hit_count == work->candidates;
 }
 
 static bool arrange_items(fl_http_request *request) {
@@ -585,12 +587,15 @@ static bool arrange_items(fl_http_request *request) {
 }
 
 static void arrange(fl_http_request *request) {
-    fl_job               *job  = request->work;
-    const fl_search_work *work = job->extra;
+    fl_job         *job  = request->work;
+    fl_search_work *work = job->extra;
     if (!(work->grouped ? arrange_groups(request) : arrange_items(request))) {
         return;
     }
-    if (job->ask.highlight == FL_WORD_PASSAGE) {
+    if (must_go_deeper(job)) {
+        work->candidates *= DEEPER;
+        fl_search_later(request, find, true);
+    } else if (job->ask.highlight == FL_WORD_PASSAGE) {
         fl_search_passages(request);
     } else {
         fl_search_write(request);

@@ -35,6 +35,7 @@ typedef struct fl_search_work {
     size_t           k, each, candidates;
     fl_served       *reranker; /* NULL: none */
     const char      *words;    /* for FTS5; NULL: none are looked for, or marked */
+    size_t           word_count;
     size_t           searched;
     fl_hit          *hits; /* candidates, best first */
     size_t           hit_count;

@@ -50,7 +50,8 @@ enum {
     SLICE_BYTES = 256 * 1024, /* looked at while the lock is held, and a row */
     SLICE_WORDS = 2048,       /* items that have one of the words, likewise */
     PAGE_NS     = 30000,      /* to read a page and judge it, or write it as JSON */
-    WORD_NS     = 1500        /* to judge an item by words */
+    ITEM_NS     = 2000,       /* to judge an item by words, */
+    WORD_NS     = 400         /* and for each of them */
 };
 
 enum { BEGIN, COMMIT, ROLLBACK, PUT, PUT_CHUNK, DROP, DROP_CHUNKS, CLEAR, PAGES, WRITER_COUNT };
@@ -716,7 +717,8 @@ uint64_t fl_store_cost_ns(const fl_store *store, fl_effort effort) {
     uint64_t all   = (uint64_t)atomic_load(&store->pages) * PAGE_NS;
     uint64_t read  = effort.items < count ? all / count * effort.items : all;
     return read + (effort.search ? count * store->columns : 0) +
-           (effort.words ? count * WORD_NS : 0) + (effort.filter ? all : 0);
+           (effort.words > 0 ? count * (ITEM_NS + effort.words * WORD_NS) : 0) +
+           (effort.filter ? all : 0);
 }
 
 /* A lock of readers, unless `request` is over before it comes. */

@@ -93,10 +93,10 @@ int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk
 int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_request *request,
                   fl_hit *hits, size_t *found, fletch_error *error);
 
-/* What it is likely to take to read so many items, after a search for them, by words too, by a filter. */
+/* What it is likely to take to read so many items, after a search for them, by so many words too, by a filter. */
 typedef struct fl_effort {
-    size_t items;
-    bool   search, words, filter;
+    size_t items, words;
+    bool   search, filter;
 } fl_effort;
 uint64_t fl_store_cost_ns(const fl_store *store, fl_effort effort);
 

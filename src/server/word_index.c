@@ -47,7 +47,7 @@ static bool is_letter(char c) {
 }
 
 /* In quotes every word is a word. What unicode61 cuts further is then looked for in that order. */
-bool fl_words_expression(const char *text, size_t size, fl_buf *out) {
+size_t fl_words_expression(const char *text, size_t size, fl_buf *out) {
     size_t words = 0;
     for (size_t at = 0; at < size && words < FL_WORDS_MAX;) {
         size_t begin = at;
@@ -61,7 +61,7 @@ bool fl_words_expression(const char *text, size_t size, fl_buf *out) {
         }
         at += at < size;
     }
-    return words > 0;
+    return words;
 }
 
 /* ---- BM25 ---------------------------------------------------------------------------------------- */

@@ -50,8 +50,8 @@ typedef struct fl_words_query {
     double                 idf[FL_WORDS_MAX];
 } fl_words_query;
 
-/* `text` as FTS5 wants it, appended to *out: its first FL_WORDS_MAX words, any of them. False: it has none. */
-bool fl_words_expression(const char *text, size_t size, fl_buf *out);
+/* `text` as FTS5 wants it, appended to *out: its first FL_WORDS_MAX words, any of them; how many. */
+size_t fl_words_expression(const char *text, size_t size, fl_buf *out);
 
 /* Look at up to `rows` items after query->last; the best k so far stay in hits[*found], a heap of vectors.h. `allowed`
  * (sorted), unless NULL, are the only keys that count. SQLITE_ROW: there are more; SQLITE_DONE; or what is wrong. */
