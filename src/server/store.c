@@ -55,10 +55,12 @@ enum {
 };
 
 enum { BEGIN, COMMIT, ROLLBACK, PUT, PUT_CHUNK, DROP, DROP_CHUNKS, CLEAR, PAGES, WRITER_COUNT };
-enum { WORD, UNWORD, UNWORD_ALL, WORDER_COUNT };
+enum { WORD, UNWORD, UNWORD_ALL, WORD_SQL_COUNT };
 enum { BY_ID, BY_CHUNK, BY_KEY, METADATA, LIST, READER_COUNT };
 
 #define CHUNK_ID(id, chunk) id " || char(31) || " chunk /* 31: no id that is sent may have it */
+/* What is kept under an id; that of a chunk is none. */
+#define IS_OF(id) "(id = " id " AND document IS NULL) OR document = " id
 
 static const char *const writer_sql[WRITER_COUNT] = {
     [BEGIN]     = "BEGIN IMMEDIATE",
@@ -72,17 +74,18 @@ static const char *const writer_sql[WRITER_COUNT] = {
                   "byte_begin, byte_end, char_begin, char_end) VALUES (" CHUNK_ID(
                       "?1", "?5") ", ?2, ?3, ?4, "
                                   "unixepoch(), ?1, ?5, ?6, ?7, ?8, ?9) RETURNING seq",
-    [DROP]        = "DELETE FROM items WHERE id = ?1 OR document = ?1 RETURNING seq",
+    [DROP]        = "DELETE FROM items WHERE " IS_OF("?1") " RETURNING seq",
     [DROP_CHUNKS] = "DELETE FROM items WHERE document = ?1 RETURNING seq",
     [CLEAR]       = "DELETE FROM items",
     [PAGES]       = "PRAGMA page_count",
 };
 
 /* What keeps the index of words in step: an item's words are taken out by its text, before that is replaced. */
-static const char *const worder_sql[WORDER_COUNT] = {
-    [WORD]   = "INSERT INTO words(rowid, text) VALUES (?1, ?2)",
-    [UNWORD] = "INSERT INTO words(words, rowid, text) SELECT 'delete', seq, text FROM items WHERE "
-               "id = ?1 OR document = ?1",
+static const char *const word_sql[WORD_SQL_COUNT] = {
+    [WORD] = "INSERT INTO words(rowid, text) VALUES (?1, ?2)",
+    [UNWORD] =
+        "INSERT INTO words(words, rowid, text) SELECT 'delete', seq, text FROM items WHERE " IS_OF(
+            "?1"),
     [UNWORD_ALL] = "INSERT INTO words(words) VALUES ('delete-all')",
 };
 
@@ -91,7 +94,7 @@ static const char *const worder_sql[WORDER_COUNT] = {
     "byte_end, char_begin, char_end FROM items WHERE "
 
 static const char *const reader_sql[READER_COUNT] = {
-    [BY_ID]    = COLUMNS "id = ?1",
+    [BY_ID]    = COLUMNS "id = ?1 AND document IS NULL",
     [BY_CHUNK] = COLUMNS "id = " CHUNK_ID("?1", "?2"),
     [BY_KEY]   = COLUMNS "seq = ?1",
     [METADATA] = "SELECT seq, metadata FROM items WHERE seq > ?1 ORDER BY seq LIMIT ?2",
@@ -99,11 +102,11 @@ static const char *const reader_sql[READER_COUNT] = {
 };
 
 /* A connection that looks for words, and whose turn it is. */
-typedef struct worder {
+typedef struct word_reader {
     sqlite3         *db;
     fl_words        *words;
     pthread_mutex_t *lock, own;
-} worder;
+} word_reader;
 
 struct fl_store {
     char           *path;
@@ -113,10 +116,10 @@ struct fl_store {
     int             lock_fd;
     sqlite3        *writer, *reader;
     sqlite3_stmt   *write[WRITER_COUNT];
-    sqlite3_stmt   *keep[WORDER_COUNT]; /* NULL where there is no FTS5 */
+    sqlite3_stmt   *keep[WORD_SQL_COUNT]; /* NULL where there is no FTS5 */
     sqlite3_stmt   *read[READER_COUNT];
-    worder          worders[FL_WORKERS_MAX];
-    size_t          worder_count; /* 0: no FTS5 */
+    word_reader     word_readers[FL_WORKERS_MAX];
+    size_t          word_reader_count; /* 0: no FTS5 */
     pthread_mutex_t read_lock;
     pthread_mutex_t lock; /* guards the queue */
     pthread_cond_t  more;
@@ -375,7 +378,7 @@ static int make_words(fl_store *store, fletch_error *error) {
                                error)
                      : FLETCH_OK;
     }
-    store->worder_count = store->lasts ? FL_WORKERS_MAX : 1;
+    store->word_reader_count = store->lasts ? FL_WORKERS_MAX : 1;
     if (there && ask_number(db, "SELECT value = 'whole' FROM about WHERE name = 'words'") == 1) {
         return FLETCH_OK;
     }
@@ -386,10 +389,10 @@ static int make_words(fl_store *store, fletch_error *error) {
 }
 
 static int open_words(fl_store *store, fletch_error *error) {
-    for (size_t i = 0; i < store->worder_count; i++) {
-        worder *one = &store->worders[i];
-        one->db     = store->writer;
-        one->lock   = store->lasts ? &one->own : &store->read_lock;
+    for (size_t i = 0; i < store->word_reader_count; i++) {
+        word_reader *one = &store->word_readers[i];
+        one->db          = store->writer;
+        one->lock        = store->lasts ? &one->own : &store->read_lock;
         if (store->lasts) {
             FL_TRY(connect(store, &one->db, error));
         }
@@ -417,8 +420,8 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
     FL_TRY(prepare(store, store->reader, reader_sql, store->read, READER_COUNT, error));
     FL_TRY(make_words(store, error));
     FL_TRY(open_words(store, error));
-    if (store->worder_count > 0) {
-        FL_TRY(prepare(store, store->writer, worder_sql, store->keep, WORDER_COUNT, error));
+    if (store->word_reader_count > 0) {
+        FL_TRY(prepare(store, store->writer, word_sql, store->keep, WORD_SQL_COUNT, error));
     }
     atomic_store(&store->pages, ask_number(store->writer, writer_sql[PAGES]));
     FL_TRY(fl_thread_start(&store->thread, "store", run, store, error));
@@ -451,7 +454,7 @@ int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->read_lock, NULL);
     for (size_t i = 0; i < FL_WORKERS_MAX; i++) {
-        pthread_mutex_init(&store->worders[i].own, NULL);
+        pthread_mutex_init(&store->word_readers[i].own, NULL);
     }
     pthread_cond_init(&store->more, NULL);
     int status = open_database(store, error);
@@ -480,15 +483,15 @@ void fl_store_close(fl_store *store) {
     for (size_t i = 0; i < READER_COUNT; i++) {
         sqlite3_finalize(store->read[i]);
     }
-    for (size_t i = 0; i < WORDER_COUNT; i++) {
+    for (size_t i = 0; i < WORD_SQL_COUNT; i++) {
         sqlite3_finalize(store->keep[i]);
     }
     for (size_t i = 0; i < FL_WORKERS_MAX; i++) {
-        fl_words_close(store->worders[i].words);
-        if (store->worders[i].db != store->writer) {
-            (void)sqlite3_close(store->worders[i].db);
+        fl_words_close(store->word_readers[i].words);
+        if (store->word_readers[i].db != store->writer) {
+            (void)sqlite3_close(store->word_readers[i].db);
         }
-        pthread_mutex_destroy(&store->worders[i].own);
+        pthread_mutex_destroy(&store->word_readers[i].own);
     }
     if (store->reader != store->writer) {
         (void)sqlite3_close(store->reader);
@@ -541,7 +544,7 @@ static bool step_id(sqlite3_stmt *s, const char *id, size_t size, fl_buf *gone) 
 /* Drop what has this id, chunks and their words with it; `how`: DROP, or DROP_CHUNKS where a whole item is replaced,
  * whose row stays. */
 static bool drop_id(const fl_store *store, int how, const char *id, size_t size, fl_buf *gone) {
-    return (store->worder_count == 0 || step_id(store->keep[UNWORD], id, size, NULL)) &&
+    return (store->word_reader_count == 0 || step_id(store->keep[UNWORD], id, size, NULL)) &&
            step_id(store->write[how], id, size, gone);
 }
 
@@ -563,7 +566,7 @@ static bool put(const fl_store *store, fl_write *write, fl_stored_item *item) {
         good = sqlite3_bind_int64(s, 5 + i, numbers[i]) == SQLITE_OK;
     }
     good = good && step(s, &item->key);
-    if (good && store->worder_count > 0) {
+    if (good && store->word_reader_count > 0) {
         s    = store->keep[WORD];
         good = sqlite3_bind_int64(s, 1, item->key) == SQLITE_OK &&
                bind_text(s, 2, item->text, item->text_size) && step(s, &none);
@@ -582,7 +585,7 @@ static bool carry_out(const fl_store *store, fl_write *write) {
         return true;
     }
     if (write->drop == NULL) {
-        bool cleared = (store->worder_count == 0 || step(store->keep[UNWORD_ALL], &none)) &&
+        bool cleared = (store->word_reader_count == 0 || step(store->keep[UNWORD_ALL], &none)) &&
                        step(store->write[CLEAR], &none);
         write->dropped = cleared ? (size_t)sqlite3_changes64(store->writer) : 0;
         return cleared;
@@ -592,20 +595,22 @@ static bool carry_out(const fl_store *store, fl_write *write) {
     return good;
 }
 
-/* All of the group, or nothing of it, onto the disk. */
-static int commit(fl_store *store, fl_write *group, fletch_error *error) {
+/* All of the group, or nothing of it, onto the disk. *out_of_step: the index of words was not that of the texts. */
+static int commit_once(fl_store *store, fl_write *group, bool *out_of_step, fletch_error *error) {
     int64_t none, pages;
     size_t  rows = 0;
     bool    good = step(store->write[BEGIN], &none);
     bool    room = true; /* for the keys of what is dropped */
     for (fl_write *write = group; good && write != NULL; write = write->next) {
+        fl_buf_clear(&write->gone);
         good = carry_out(store, write);
         room = room && !write->gone.failed;
         rows += write->item_count;
     }
-    int status = !good   ? fail_sql(store, store->writer, error)
-                 : !room ? fl_fail_nomem(error, rows * sizeof(int64_t), "a write to the store")
-                         : fl_vectors_reserve(store->vectors, rows, error);
+    *out_of_step = !good && sqlite3_extended_errcode(store->writer) == SQLITE_CORRUPT_VTAB;
+    int status   = !good   ? fail_sql(store, store->writer, error)
+                   : !room ? fl_fail_nomem(error, rows * sizeof(int64_t), "a write to the store")
+                           : fl_vectors_reserve(store->vectors, rows, error);
     if (status == FLETCH_OK && !step(store->write[COMMIT], &none)) {
         status = fail_sql(store, store->writer, error);
     }
@@ -614,6 +619,17 @@ static int commit(fl_store *store, fl_write *group, fletch_error *error) {
     }
     if (step(store->write[PAGES], &pages)) {
         atomic_store(&store->pages, pages);
+    }
+    return status;
+}
+
+/* Somebody else may have changed texts in the file, of which the index does not know: then it is made again, once. */
+static int commit(fl_store *store, fl_write *group, fletch_error *error) {
+    bool out_of_step;
+    int  status = commit_once(store, group, &out_of_step, error);
+    if (out_of_step && run_sql(store, store->writer, FL_WORDS_REBUILD, error) == FLETCH_OK) {
+        *error = (fletch_error){0};
+        status = commit_once(store, group, &out_of_step, error);
     }
     return status;
 }
@@ -709,7 +725,7 @@ bool fl_store_lasts(const fl_store *store) {
 }
 
 bool fl_store_has_words(const fl_store *store) {
-    return store->worder_count > 0;
+    return store->word_reader_count > 0;
 }
 
 uint64_t fl_store_cost_ns(const fl_store *store, fl_effort effort) {
@@ -877,15 +893,15 @@ static bool is_over(const void *request) {
 }
 
 /* A connection that looks for words: one that is free, else the first, once it is. */
-static int take_worder(fl_store *store, const fl_http_request *request, worder **out,
-                       fletch_error *error) {
-    for (size_t i = 0; i < store->worder_count; i++) {
-        *out = &store->worders[i];
+static int take_word_reader(fl_store *store, const fl_http_request *request, word_reader **out,
+                            fletch_error *error) {
+    for (size_t i = 0; i < store->word_reader_count; i++) {
+        *out = &store->word_readers[i];
         if (pthread_mutex_trylock((*out)->lock) == 0) {
             return FLETCH_OK;
         }
     }
-    *out = &store->worders[0];
+    *out = &store->word_readers[0];
     return take((*out)->lock, request, error);
 }
 
@@ -894,8 +910,8 @@ static int search_words(fl_store *store, fl_search *search, const int64_t *allow
     fl_words_query query = {.expression = search->words, .request = request, .last = INT64_MIN};
     int            code = SQLITE_ROW, status = FLETCH_OK;
     while (status == FLETCH_OK && code == SQLITE_ROW) {
-        worder *one;
-        FL_TRY(take_worder(store, request, &one, error));
+        word_reader *one;
+        FL_TRY(take_word_reader(store, request, &one, error));
         code   = fl_words_slice(one->words, &query, SLICE_WORDS, allowed, allowed_count, search->k,
                                 search->word_hits, &search->word_count);
         status = fl_request_over(request, error);
@@ -936,9 +952,9 @@ int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *r
 
 int fl_store_mark(fl_store *store, const char *words, int64_t key, const fl_http_request *request,
                   size_t *marks, size_t *count, fletch_error *error) {
-    worder *one;
+    word_reader *one;
     *count = 0;
-    FL_TRY(take_worder(store, request, &one, error));
+    FL_TRY(take_word_reader(store, request, &one, error));
     int code   = fl_words_mark(one->words, words, key, marks, count);
     int status = code == SQLITE_DONE ? FLETCH_OK : fail_sql(store, one->db, error);
     pthread_mutex_unlock(one->lock);

@@ -132,6 +132,14 @@ def test_chunks_are_those_of_the_text_and_short_ones_are_whole(server):
     assert [item["chunk"] for item in listed] == list(range(len(book["chunks"]))) and listed[1]["bytes"] == book["chunks"][1]["bytes"]
 
 
+def test_what_a_chunk_is_called_in_the_file_is_no_id(server):
+    before = server.ask("GET", "/items").json()["count"]
+    for path in ("/items/book%1F3", "/items/book%1f0"):
+        assert server.ask("GET", path).status == 404 and server.ask("DELETE", path).status == 404
+    assert ask(server, "/add", text="x", id="book\x1f3").status == 400
+    assert server.ask("GET", "/items").json()["count"] == before
+
+
 def test_a_document_is_replaced_and_dropped_with_all_of_its_chunks(start, tmp_path):
     running = start("--server-store", tmp_path / "s.db")
     count = lambda: running.ask("GET", "/items").json()["count"]
@@ -378,6 +386,20 @@ def test_an_sqlite_without_fts5_serves_all_but_hybrid_and_the_index_is_made_agai
     assert marked == {"a", "c"} and last.end() == 0
     with sqlite3.connect(path) as db:
         db.execute("INSERT INTO words(words) VALUES ('integrity-check')")
+
+
+def test_a_text_that_others_have_changed_can_be_replaced(start, tmp_path):
+    """The index of words does not know of it: what it has of the old text must not stand in the way."""
+    path = tmp_path / "s.db"
+    running = start("--server-store", path)
+    good(running, "/add", texts=["one whale", "two larks"], ids=["a", "b"])
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE items SET text = ? WHERE id = 'a'", ["herons " * 5000])
+        db.execute("UPDATE items SET text = CAST(x'61ff62' AS TEXT) WHERE id = 'b'")
+    db.close()
+    good(running, "/add", texts=["three swans", "four gulls"], ids=["a", "b"])
+    found = search(running, text="swans gulls", hybrid=True, highlight="words")
+    assert {hit["id"] for hit in found if hit["words"]} == {"a", "b"} and running.ask("DELETE", "/items").json() == {"deleted": 2}
 
 
 def test_kill_9_leaves_a_store_whose_documents_are_whole(start, tmp_path):
