@@ -5,6 +5,7 @@ Expected orders are those of the cosine and of BM25 computed here from the vecto
 import ctypes.util
 import json
 import math
+import random
 import re
 import shutil
 import sqlite3
@@ -111,7 +112,7 @@ def key_of(hit):
 
 
 def close(a, b):
-    return abs(a - b) < 1e-5
+    return abs(a - b) < 1e-6
 
 
 # ---- Chunks ----------------------------------------------------------------------------------------------
@@ -196,6 +197,20 @@ def test_hybrid_is_the_sum_of_reciprocal_ranks(server, query):
     for hit in found:
         assert close(hit["score"], of[key_of(hit)]), (hit, of[key_of(hit)])
     assert [hit["score"] for hit in found] == sorted((hit["score"] for hit in found), reverse=True)
+
+
+def test_words_are_ranked_by_bm25(start):
+    """Texts whose order turns on how often they have which word and how long they are."""
+    running, chance = start(), random.Random(7)
+    vocabulary = "bread salt water yeast oven flour crust dough rye seed the and of with".split()
+    texts = [" ".join(chance.choices(vocabulary, range(14, 0, -1), k=chance.randrange(2, 40))) for _ in range(120)]
+    good(running, "/add", texts=texts, ids=list(map(str, range(len(texts)))))
+    for _ in range(6):
+        query = " ".join(chance.sample(vocabulary, chance.randrange(1, 5)))
+        near = [int(hit["id"]) for hit in search(running, text=query, k=1000)]
+        scores = fused(near, best(bm25(texts, query)))
+        for hit in search(running, text=query, hybrid=True, k=1000, candidates=1000):
+            assert close(hit["score"], scores[int(hit["id"])]), (query, hit)
 
 
 @pytest.mark.parametrize("query", ['"', "bread\"", "bread AND NOT cats", "NEAR(bread, cats)", "*", "bread*", "text:bread", "^bread",
