@@ -234,6 +234,12 @@ static bool take_stages(fl_job *job) {
     if (!take_count(job) || !take_filter(job) || !take_reranker(job) || !take_words(job)) {
         return false;
     }
+    if (ask->highlight == FL_WORD_PASSAGE && work->grouped && work->k * work->each > K_MAX) {
+        return fl_seed_refuse(job->request,
+                              "highlight: passages of at most %d texts, and k times group_size is "
+                              "%zu",
+                              K_MAX, work->k * work->each);
+    }
     if (ask->candidates > 0 && (size_t)ask->candidates < work->k) {
         return fl_seed_refuse(job->request, "candidates: at least k, which is %zu", work->k);
     }

@@ -305,6 +305,7 @@ def test_the_passage_is_the_nearest_part_of_the_text(server):
     ("/search", {"text": "a", "group_by": "document", "group_size": 0}, "group_size"),
     ("/search", {"text": "a", "group_by": "document", "group_size": 1000000}, "from 1 to 100"),
     ("/search", {"text": "a", "group_by": "author"}, "unknown variant"), ("/search", {"text": "a", "group_size": 2}, "belongs to group_by"),
+    ("/search", {"text": "a", "k": 500, "group_by": "document", "highlight": "passage"}, "at most 1000 texts"),
     ("/search", {"text": "a", "candidates": 5}, "at least k"), ("/search", {"text": "a", "candidates": 1001}, "from 1 to 1000"),
     ("/search", {"vector": [1] * 384, "hybrid": True}, "need a text"), ("/search", {"vector": [1] * 384, "rerank": True}, "need a text"),
     ("/search", {"vector": [1] * 384, "highlight": "words"}, "need a text"), ("/search", {"text": "a", "highlight": "bold"}, "unknown variant"),
