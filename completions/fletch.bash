@@ -176,6 +176,10 @@ _fletch() {
     add:--delimiter) return ;;
     add:--format) COMPREPLY=($(compgen -W "text jsonl" -- "$word")); return ;;
     add:--prompt-name) return ;;
+    add:--by) COMPREPLY=($(compgen -W "sentences tokens paragraphs markdown" -- "$word")); return ;;
+    add:--size) return ;;
+    add:--overlap) return ;;
+    add:--context) return ;;
     add:--id-field) return ;;
     add:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
     add:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
@@ -193,6 +197,10 @@ _fletch() {
     search:--top-k) return ;;
     search:-k) return ;;
     search:--filter) return ;;
+    search:--rerank-model) return ;;
+    search:--candidates) return ;;
+    search:--group-size) return ;;
+    search:--highlight) COMPREPLY=($(compgen -W "passage words" -- "$word")); return ;;
     search:--config) compopt -o default 2>/dev/null; return ;;
     search:--app-config) compopt -o default 2>/dev/null; return ;;
     tokenize:--model) compopt -o default 2>/dev/null; return ;;
@@ -453,8 +461,8 @@ _fletch() {
     run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --app-config --quiet --verbose --help $options" words="" ;;
-    add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --app-config --quiet --verbose --help $options" words="" ;;
-    search) flags="--host --port --unix-socket --api-key-file --format --prompt-name --top-k --filter --config --app-config --quiet --verbose --help $options" words="" ;;
+    add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --by --size --overlap --chunk --context --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --app-config --quiet --verbose --help $options" words="" ;;
+    search) flags="--host --port --unix-socket --api-key-file --format --prompt-name --top-k --filter --hybrid --rerank --rerank-model --candidates --group --group-size --highlight --config --app-config --quiet --verbose --help $options" words="" ;;
     tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     chunk) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --by --size --overlap --keep-fields --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;

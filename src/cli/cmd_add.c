@@ -4,7 +4,8 @@
  * Role    The server embeds and keeps; this reads whatever embed reads, and names of files as arguments.
  * Method  A window of run.c is one POST /add: all of it is kept, or nothing. With --keep-fields the other fields
  *         of an input are its metadata; with --id-field one of them is its id, so that a file that is added
- *         again replaces what it added before. A refused input ends the run after those before it were added.
+ *         again replaces what it added before. With --chunk the server keeps long texts as chunks. A refused input
+ *         ends the run after those before it were added.
  * Memory  One window, its request and the reply. Threads: main.
  * Proof   tests/server/test_store_commands.py. */
 #include <inttypes.h>
@@ -14,6 +15,7 @@
 #include "base/json.h"
 #include "base/json_w.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "cli/client.h"
 #include "cli/run.h"
 
@@ -22,12 +24,14 @@ enum { ID_MAX = 513, TREE_MAX = 512 << 20 }; /* an id has at most 512 bytes */
 typedef struct add_run {
     fl_client   client;
     const char *id_field; /* NULL: the server makes ids */
-    bool        keep;
-    const char *prompt; /* "" for none */
+    bool        keep, chunk;
+    int64_t     size, overlap; /* 0: not given */
+    const char *prompt;        /* "" for none */
+    fl_buf      context;       /* empty for none */
     fl_buf      body, reply;
     size_t     *rows; /* owned [capacity]: the records of the window that are sent */
     size_t      count, capacity;
-    uint64_t    cut;
+    uint64_t    cut, chunks;
     bool        lasts; /* the store is a file */
 } add_run;
 
@@ -92,6 +96,26 @@ static bool choose(fl_run *run, add_run *add, fl_json_w *w) {
     return on;
 }
 
+/* How texts are cut, and what is embedded of them. */
+static void put_chunk(const fl_cli *cli, const add_run *add, fl_json_w *w) {
+    if (add->chunk) {
+        fl_json_w_object(w, "chunk");
+        if (cli->args.value[FL_FLAG_BY] != NULL) {
+            fl_json_w_text(w, "by", cli->args.value[FL_FLAG_BY]);
+        }
+        if (add->size > 0) {
+            fl_json_w_i64(w, "size", add->size);
+        }
+        if (add->overlap > 0) {
+            fl_json_w_i64(w, "overlap", add->overlap);
+        }
+        fl_json_w_end(w);
+    }
+    if (add->context.size > 0) {
+        fl_json_w_bytes(w, "context", add->context.data, add->context.size);
+    }
+}
+
 static bool write_body(fl_run *run, add_run *add) {
     fl_json_w w = {.out = &add->body};
     fl_buf_clear(&add->body);
@@ -111,6 +135,7 @@ static bool write_body(fl_run *run, add_run *add) {
         }
         fl_json_w_end(&w);
     }
+    put_chunk(run->cli, add, &w);
     if (add->prompt[0] != '\0') {
         fl_json_w_text(&w, "prompt_name", add->prompt);
     }
@@ -125,9 +150,10 @@ static fl_exit read_reply(fl_run *run, add_run *add) {
         return FL_EXIT_FAILED;
     }
     fl_json    *ids = fl_json_get(json, "ids"), *cut = fl_json_get(json, "truncated");
-    const char *store = fl_json_text(fl_json_get(json, "store"));
-    bool        good  = fl_json_count(ids) == add->count;
-    add->lasts        = store == NULL || strcmp(store, "memory") != 0;
+    fl_json    *chunks = fl_json_get(json, "chunks"); /* not there where nothing is cut */
+    const char *store  = fl_json_text(fl_json_get(json, "store"));
+    bool        good   = fl_json_count(ids) == add->count;
+    add->lasts         = store == NULL || strcmp(store, "memory") != 0;
     if (!good) {
         fl_cli_message("%s is not a fletch server: it gives no ids", add->client.where);
     }
@@ -137,12 +163,16 @@ static fl_exit read_reply(fl_run *run, add_run *add) {
         run->texts++;
         run->last = record->place;
         add->cut += is_cut;
+        add->chunks += (uint64_t)fl_json_int64(fl_json_item(chunks, i));
         if (run->output.format == FL_OUTPUT_JSONL) {
             fl_json_w w = {.out = &run->output.sink.buf};
             fl_json_w_object(&w, NULL);
             fl_json_w_u64(&w, "index", record->index);
             fl_json_w_text(&w, "id", fl_json_text(fl_json_item(ids, i)));
             fl_json_w_bool(&w, "truncated", is_cut);
+            if (chunks != NULL) {
+                fl_json_w_i64(&w, "chunks", fl_json_int64(fl_json_item(chunks, i)));
+            }
             fl_json_w_end(&w);
             fl_output_end_row(&run->output);
         }
@@ -178,8 +208,11 @@ static fl_exit finish(fl_run *run, const add_run *add, fl_exit code) {
     fletch_error error = {0};
     const char  *s     = run->texts == 1 ? "" : "s";
     if (run->output.format == FL_OUTPUT_TEXT && code == FL_EXIT_DONE) {
-        fl_buf_printf(&run->output.sink.buf, "added %" PRIu64 " text%s to %s\n", run->texts, s,
-                      add->client.where);
+        fl_buf_printf(&run->output.sink.buf, "added %" PRIu64 " text%s", run->texts, s);
+        if (add->chunks > run->texts) {
+            fl_buf_printf(&run->output.sink.buf, " in %" PRIu64 " chunks", add->chunks);
+        }
+        fl_buf_printf(&run->output.sink.buf, " to %s\n", add->client.where);
     }
     if (fl_sink_finish(&run->output.sink, NULL, 0, &error) < 0) {
         return fl_output_fail(&run->output, &error);
@@ -202,12 +235,42 @@ static fl_exit finish(fl_run *run, const add_run *add, fl_exit code) {
     return code == FL_EXIT_DONE ? fl_run_report(run) : code;
 }
 
+/* \n and \t stand for what they are elsewhere: a shell has no plain way to write them. */
+static void take_context(const char *text, fl_buf *out) {
+    for (; text != NULL && *text != '\0'; text++) {
+        bool escaped = text[0] == '\\' && (text[1] == 'n' || text[1] == 't' || text[1] == '\\');
+        text += escaped;
+        fl_buf_putc(out, !escaped || *text == '\\' ? *text : *text == 'n' ? '\n' : '\t');
+    }
+}
+
+/* The flags that cut. */
+static fl_exit take_flags(const fl_cli *cli, add_run *add) {
+    const char *size = cli->args.value[FL_FLAG_SIZE], *overlap = cli->args.value[FL_FLAG_OVERLAP];
+    const char *context = cli->args.value[FL_FLAG_CONTEXT];
+    if (size != NULL && (!fl_parse_i64(size, &add->size) || add->size < 1)) {
+        return fl_cli_usage(cli, "--size is a number of tokens from 1 up, not '%.64s'", size);
+    }
+    if (overlap != NULL && (!fl_parse_i64(overlap, &add->overlap) || add->overlap < 0)) {
+        return fl_cli_usage(cli, "--overlap is a number of tokens, not '%.64s'", overlap);
+    }
+    if (context != NULL && strstr(context, "{chunk}") == NULL) {
+        return fl_cli_usage(cli, "--context needs {chunk}, where the chunk goes: "
+                                 "'{title}\\n{chunk}'");
+    }
+    add->chunk = cli->args.value[FL_FLAG_CHUNK] != NULL || cli->args.value[FL_FLAG_BY] != NULL ||
+                 size != NULL || overlap != NULL;
+    take_context(context, &add->context);
+    return add->context.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
+}
+
 fl_exit fl_cmd_add(fl_cli *cli) {
     fl_run  run;
     add_run add = {.id_field = cli->args.value[FL_FLAG_ID_FIELD],
                    .keep     = cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL,
                    .prompt   = fl_cli_option(cli, "model.prompt_name"),
                    .lasts    = true};
+    FL_CLI_TRY(take_flags(cli, &add));
     FL_CLI_TRY(fl_client_open(&add.client, cli));
     FL_CLI_TRY(fl_client_take_key(&add.client, cli));
     fl_exit code = fl_run_open(&run, cli, NULL, FL_OUTPUT_TEXT, FL_OUTPUT_JSONL);
@@ -218,6 +281,7 @@ fl_exit fl_cmd_add(fl_cli *cli) {
     }
     fl_run_close(&run);
     fl_client_close(&add.client);
+    fl_buf_free(&add.context);
     fl_buf_free(&add.body);
     fl_buf_free(&add.reply);
     fl_free(add.rows);

@@ -17,14 +17,50 @@
 
 enum { PREVIEW = 100, FILTER_MAX = 1 << 20 };
 
+/* Which stages the search has; false and *wrong: a flag that is no number. */
+static bool put_stages(const fl_args *args, fl_json_w *w, const char **wrong) {
+    static const struct {
+        fl_flag_id  flag;
+        const char *flag_name, *name;
+    } numbers[] = {{FL_FLAG_TOP_K, "--top-k", "k"},
+                   {FL_FLAG_CANDIDATES, "--candidates", "candidates"},
+                   {FL_FLAG_GROUP_SIZE, "--group-size", "group_size"}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const char *text  = args->value[numbers[i].flag];
+        int64_t     value = 0;
+        if (text != NULL && (!fl_parse_i64(text, &value) || value < 1)) {
+            *wrong = numbers[i].flag_name;
+            return false;
+        }
+        if (text != NULL) {
+            fl_json_w_i64(w, numbers[i].name, value);
+        }
+    }
+    if (args->value[FL_FLAG_HYBRID] != NULL) {
+        fl_json_w_bool(w, "hybrid", true);
+    }
+    if (args->value[FL_FLAG_RERANK] != NULL) {
+        fl_json_w_bool(w, "rerank", true);
+    }
+    if (args->value[FL_FLAG_RERANK_MODEL] != NULL) {
+        fl_json_w_text(w, "rerank_model", args->value[FL_FLAG_RERANK_MODEL]);
+    }
+    if (args->value[FL_FLAG_GROUP] != NULL || args->value[FL_FLAG_GROUP_SIZE] != NULL) {
+        fl_json_w_text(w, "group_by", "document");
+    }
+    if (args->value[FL_FLAG_HIGHLIGHT] != NULL) {
+        fl_json_w_text(w, "highlight", args->value[FL_FLAG_HIGHLIGHT]);
+    }
+    return true;
+}
+
 /* The request, if the flags make sense. */
 static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
-    const fl_args *args  = &cli->args;
-    const char    *count = args->value[FL_FLAG_TOP_K], *filter = args->value[FL_FLAG_FILTER];
+    const fl_args *args   = &cli->args;
+    const char    *filter = args->value[FL_FLAG_FILTER], *wrong = NULL;
     const char    *prompt = fl_cli_option(cli, "model.prompt_name");
     const char    *text   = args->rest_count > 0 ? args->rest[0] : "";
     fl_json_w      w      = {.out = body};
-    int64_t        k      = 0;
     fl_json       *json   = NULL;
     fletch_error   error  = {0};
     if (args->rest_count != 1 || text[0] == '\0') {
@@ -32,9 +68,6 @@ static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
     }
     if (fl_utf8_valid_prefix(text, strlen(text)) != strlen(text)) {
         return fl_cli_usage(cli, "the text is not valid UTF-8");
-    }
-    if (count != NULL && (!fl_parse_i64(count, &k) || k < 1)) {
-        return fl_cli_usage(cli, "--top-k is a number from 1, not '%.64s'", count);
     }
     if (filter != NULL &&
         (fl_json_parse(&json, filter, strlen(filter), FILTER_MAX, 0, "--filter", &error) < 0 ||
@@ -48,8 +81,8 @@ static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
     fl_json_free(json);
     fl_json_w_object(&w, NULL);
     fl_json_w_text(&w, "text", text);
-    if (count != NULL) {
-        fl_json_w_i64(&w, "k", k);
+    if (!put_stages(args, &w, &wrong)) {
+        return fl_cli_usage(cli, "%s is a number from 1", wrong);
     }
     if (filter != NULL) {
         fl_json_w_raw(&w, "filter");
@@ -62,13 +95,25 @@ static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
     return FL_EXIT_DONE;
 }
 
-/* A person sees how alike and the text. */
+/* A person sees how alike and the text, or the passage of it that matters. */
 static void put_text(fl_buf *out, fl_json *result) {
-    fl_json *text = fl_json_get(result, "text");
+    fl_json *text = fl_json_get(result, "text"), *passage = fl_json_get(result, "passage");
+    text = passage != NULL ? fl_json_get(passage, "text") : text;
     fl_buf_printf(out, "%.4f  ", fl_json_f64(fl_json_get(result, "score")));
     fl_cli_preview(out, fl_json_is(text, FL_JSON_STRING) ? fl_json_text(text) : "",
                    fl_json_text_size(text), PREVIEW);
     fl_buf_putc(out, '\n');
+}
+
+/* A document's id, and its chunks below it. */
+static void put_document(fl_buf *out, fl_json *result) {
+    fl_json *id = fl_json_get(result, "id"), *chunks = fl_json_get(result, "chunks");
+    fl_cli_preview(out, fl_json_text(id), fl_json_text_size(id), PREVIEW);
+    fl_buf_putc(out, '\n');
+    for (size_t i = 0; i < fl_json_count(chunks); i++) {
+        fl_buf_puts(out, "   ");
+        put_text(out, fl_json_item(chunks, i));
+    }
 }
 
 /* Each of "results" as it stands in the reply, a line each. */
@@ -111,7 +156,12 @@ static fl_exit print(const fl_cli *cli, const fl_client *client, fl_output *outp
         put_lines(out, reply);
     }
     for (size_t i = 0; output->format == FL_OUTPUT_TEXT && i < fl_json_count(results); i++) {
-        put_text(out, fl_json_item(results, i));
+        fl_json *result = fl_json_item(results, i);
+        if (fl_json_get(result, "chunks") != NULL) {
+            put_document(out, result);
+        } else {
+            put_text(out, result);
+        }
     }
     fl_json_free(json);
     return fl_sink_finish(&output->sink, NULL, 0, &error) < 0 ? fl_output_fail(output, &error)

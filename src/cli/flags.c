@@ -21,6 +21,7 @@
 #define READS         (MAKES | ON(ADD))
 #define TEXTS         (ON(EMBED) | SCORES | ON(TOKENIZE) | ON(CHUNK))
 #define FIELDS        (TEXTS | ON(RUN) | ON(ADD))
+#define CUTS          (ON(CHUNK) | ON(ADD))
 #define LOOKS         (ON(CONFIG) | ON(DOCTOR) | ON(BENCH))
 #define PROVES        (ON(CANARY) | ON(VERIFY))
 #define OPENS         (MAKES | ON(RUN) | ON(SERVE) | ON(MODEL) | LOOKS | PROVES)
@@ -139,13 +140,19 @@ static const fl_flag flags[] = {
      "Print the cosine similarity of all pairs of at most 64 texts instead of the vectors."},
     {FL_FLAG_NO_SPECIAL_TOKENS, 0, "--no-special-tokens", NULL, NULL, ON(TOKENIZE),
      "Leave out the tokens that the model's template adds."},
-    {FL_FLAG_BY, 0, "--by", "sentences|tokens|paragraphs|markdown", NULL, ON(CHUNK),
+    {FL_FLAG_BY, 0, "--by", "sentences|tokens|paragraphs|markdown", NULL, CUTS,
      "What a chunk keeps whole where it fits (default: sentences)."},
-    {FL_FLAG_SIZE, 0, "--size", "N", NULL, ON(CHUNK),
+    {FL_FLAG_SIZE, 0, "--size", "N", NULL, CUTS,
      "Tokens of a chunk, special tokens not counted (default: as many as the model takes)."},
-    {FL_FLAG_OVERLAP, 0, "--overlap", "N", NULL, ON(CHUNK),
+    {FL_FLAG_OVERLAP, 0, "--overlap", "N", NULL, CUTS,
      "Tokens of whole sentences (or what --by says) that a chunk may repeat of the one before it "
      "(default: 0)."},
+    {FL_FLAG_CHUNK, 0, "--chunk", NULL, NULL, ON(ADD),
+     "Keep texts that are longer than the model takes, or than --size, as chunks (--by, --size and "
+     "--overlap say so, too)."},
+    {FL_FLAG_CONTEXT, 0, "--context", "TEMPLATE", NULL, ON(ADD),
+     "What is embedded of each text or chunk: '{title}\\n{chunk}' puts the field title of "
+     "--keep-fields in front."},
     {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE) | ON(CLASSIFY),
      "A second text after each text, as one sequence (what a reranker reads)."},
     {FL_FLAG_PAIR_FIELD, 0, "--pair-field", "NAME", NULL, ON(CLASSIFY),
@@ -175,6 +182,20 @@ static const fl_flag flags[] = {
      "How many texts, the most alike first (default: 10)."},
     {FL_FLAG_FILTER, 0, "--filter", "JSON", NULL, ON(SEARCH),
      "Only texts whose metadata has all of this: '{\"lang\": \"en\"}'."},
+    {FL_FLAG_HYBRID, 0, "--hybrid", NULL, NULL, ON(SEARCH),
+     "By words, too (BM25), and both orders put together."},
+    {FL_FLAG_RERANK, 0, "--rerank", NULL, NULL, ON(SEARCH),
+     "Have a reranker of the server read what is found, and order it."},
+    {FL_FLAG_RERANK_MODEL, 0, "--rerank-model", "NAME", NULL, ON(SEARCH),
+     "Which reranker (default: the server's first)."},
+    {FL_FLAG_CANDIDATES, 0, "--candidates", "N", NULL, ON(SEARCH),
+     "Texts that are found by each way before they are put together, reranked or grouped."},
+    {FL_FLAG_GROUP, 0, "--group", NULL, NULL, ON(SEARCH),
+     "Documents instead of texts, each with its best chunks."},
+    {FL_FLAG_GROUP_SIZE, 0, "--group-size", "N", NULL, ON(SEARCH),
+     "How many chunks of a document (default: 3); it implies --group."},
+    {FL_FLAG_HIGHLIGHT, 0, "--highlight", "passage|words", NULL, ON(SEARCH),
+     "Tell the part of each text that is most like TEXT, or where its words stand."},
     {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, TEXTS & ~ON(CHUNK),
      "Put the text into json and jsonl results."},
     {FL_FLAG_ID_FIELD, 0, "--id-field", "NAME", NULL, ON(RUN),
@@ -305,13 +326,17 @@ static const fl_command commands[] = {
      "  fletch add \"A cat sits on the mat.\" \"Stocks fell on Monday.\"\n"
      "  fletch add notes.txt\n"
      "  fletch add docs.jsonl --field body --id-field id --keep-fields\n"
+     "  fletch add docs.jsonl --id-field id --keep-fields --size 256 --context "
+     "'{title}\\n{chunk}'\n"
      "  fletch add --host 10.0.0.7 --api-key-file ~/.fletch-key notes.txt\n",
      fl_cmd_add},
     {FL_CMD_SEARCH, true, "search", "TEXT", NULL, "Find stored texts by their meaning.",
      "Asks the store of a running server, which `fletch add` and POST /add fill. Scores are "
-     "cosines.\n",
+     "cosines,\n"
+     "with --hybrid sums of reciprocal ranks, with --rerank those of the reranker.\n",
      "  fletch search \"feline\"\n"
      "  fletch search -k 3 --filter '{\"lang\": \"en\"}' \"how do I get my money back\"\n"
+     "  fletch search --hybrid --rerank --group --highlight passage \"refunds\"\n"
      "  fletch search --format jsonl \"feline\" | jq -r .text\n",
      fl_cmd_search},
     {FL_CMD_TOKENIZE, true, "tokenize", "[TEXT ...]", NULL, "Turn texts into token ids.",

@@ -589,6 +589,31 @@ static bool bound_scores(fl_job *job) {
     return !too_much || refuse_answer(job);
 }
 
+bool fl_job_fill_scores(fl_job *job, fletch_activation activation) {
+    const fl_ask *ask = &job->ask;
+    if (!take_memory(job) || !choose_options(job)) {
+        return false;
+    }
+    job->dtype              = FLETCH_FLOAT32;
+    job->options.normalize  = 0;
+    job->options.dimensions = 0;
+    /* Scores by late interaction are sums of similarities, whoever asks for another activation. */
+    bool late               = fl_served_is_late(job->served);
+    job->options.activation = late ? FLETCH_ACTIVATION_DEFAULT : activation;
+    job->work.kind          = FLETCH_KIND_SCORES;
+    fill_work(job);
+    if (ask->source.data != NULL) {
+        job->work.query      = ask->source.data;
+        job->work.query_size = ask->source.size;
+    } else if (ask->second.count > 0) {
+        job->second.count    = ask->second.count;
+        job->second.pointers = ask->second.texts;
+        job->second.lengths  = ask->second.lengths;
+        job->work.second     = &job->second;
+    }
+    return true;
+}
+
 bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
     fl_ask *ask   = &job->ask;
     bool    ranks = ask->source.data != NULL;
@@ -603,27 +628,7 @@ bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
                                  : "Model is not a classifier model");
         return false;
     }
-    if (!take_headers(job) || !bound_scores(job) || !take_memory(job) || !choose_options(job)) {
-        return false;
-    }
-    job->dtype              = FLETCH_FLOAT32;
-    job->options.normalize  = 0;
-    job->options.dimensions = 0;
-    /* Scores by late interaction are sums of similarities, whoever asks for another activation. */
-    bool late               = fl_served_is_late(job->served);
-    job->options.activation = late ? FLETCH_ACTIVATION_DEFAULT : activation;
-    job->work.kind          = FLETCH_KIND_SCORES;
-    fill_work(job);
-    if (ranks) {
-        job->work.query      = ask->source.data;
-        job->work.query_size = ask->source.size;
-    } else if (ask->second.count > 0) {
-        job->second.count    = ask->second.count;
-        job->second.pointers = ask->second.texts;
-        job->second.lengths  = ask->second.lengths;
-        job->work.second     = &job->second;
-    }
-    return true;
+    return take_headers(job) && bound_scores(job) && fl_job_fill_scores(job, activation);
 }
 
 static int by_score(const void *left, const void *right) {

@@ -402,7 +402,11 @@ static bool read_value(reading *r, const fl_field *field, char *out) {
     case FL_FIELD_WORD: return read_word(r, field, to);
     case FL_FIELD_WORDS: return read_words(r, field, to);
     case FL_FIELD_INPUT: return read_input(r, to, field);
-    case FL_FIELD_INNER: return read_object(r, field->inner, out);
+    case FL_FIELD_INNER:
+        if (field->offset != 0) {
+            *(int *)to = 1;
+        }
+        return read_object(r, field->inner, out);
     case FL_FIELD_PAIRS: return read_pairs(r, to);
     case FL_FIELD_ANY: return fl_json_in_skip(r->in, NULL);
     case FL_FIELD_RAW: return fl_json_in_skip(r->in, to);

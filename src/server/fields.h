@@ -22,10 +22,10 @@ typedef enum fl_field_type {
     FL_FIELD_WORD,   /* int: 0 absent, else 1 + the index in `words` */
     FL_FIELD_WORDS,  /* unsigned: bit i for words[i] in the list; 0 when absent or empty */
     FL_FIELD_INPUT,  /* fl_body_input, in the forms that `forms` allows */
-    FL_FIELD_INNER,  /* an object with a table of its own, into the same struct */
-    FL_FIELD_PAIRS,  /* fl_pairs: "a", ["a"], ["a", "b"] (one pair), or a list of the last two */
-    FL_FIELD_ANY,    /* checked, ignored: known to the dialect, without a meaning here */
-    FL_FIELD_RAW     /* fl_span: the value's text as it was sent; `words` is its schema */
+    FL_FIELD_INNER, /* an object with a table of its own, into the same struct; offset, unless 0: int, 1 when it came */
+    FL_FIELD_PAIRS, /* fl_pairs: "a", ["a"], ["a", "b"] (one pair), or a list of the last two */
+    FL_FIELD_ANY,   /* checked, ignored: known to the dialect, without a meaning here */
+    FL_FIELD_RAW    /* fl_span: the value's text as it was sent; `words` is its schema */
 } fl_field_type;
 
 enum {

@@ -18,6 +18,16 @@
 #define OBJECT(required, properties)                                                               \
     "{\"type\":\"object\",\"required\":[" required "],\"properties\":{" properties "}}"
 
+/* Where a text lies: of a chunk in its document. */
+#define SPAN     "{\"type\":\"array\",\"items\":" INTEGER ",\"minItems\":2,\"maxItems\":2}"
+#define PLACE    "\"bytes\":" SPAN ",\"chars\":" SPAN
+#define METADATA "\"metadata\":{\"type\":[\"object\",\"null\"]}"
+#define TEXT     "\"error\":" STRING ",\"text\":" STRING
+#define HIGHLIGHT                                                                                  \
+    "\"passage\":" OBJECT(                                                                         \
+        "\"bytes\",\"chars\",\"text\"",                                                            \
+        PLACE ",\"text\":" STRING) ",\"words\":" ARRAY(OBJECT("\"bytes\",\"chars\"", PLACE))
+
 const fl_schema fl_schemas[] = {
     {"openai_error",
      OBJECT("\"error\"", "\"error\":" OBJECT("\"message\",\"type\",\"param\",\"code\"",
@@ -91,25 +101,28 @@ const fl_schema fl_schemas[] = {
                 REF("row")) "},\"texts\":" ARRAY(STRING) ",\"response_type\":{\"const\":"
                                                          "\"embeddings_by_type\"},\"meta\":{"
                                                          "\"type\":\"object\"}")},
-    {"added", OBJECT("\"store\",\"ids\",\"count\",\"model\",\"tokens\",\"truncated\"",
-                     STORE ",\"id\":" STRING ",\"ids\":" ARRAY(
-                         STRING) ",\"count\":" INTEGER ",\"model\":" STRING
-                                 ",\"tokens\":" ARRAY(INTEGER) ",\"truncated\":" ARRAY(BOOLEAN))},
+    {"added", OBJECT("\"store\",\"ids\",\"count\",\"model\",\"tokens\",\"truncated\"", STORE
+                     ",\"id\":" STRING
+                     ",\"ids\":" ARRAY(STRING) ",\"count\":" INTEGER ",\"model\":" STRING
+                                               ",\"chunks\":" ARRAY(INTEGER) ",\"tokens\":" ARRAY(
+                                                   INTEGER) ",\"truncated\":" ARRAY(BOOLEAN))},
+    {"found_chunk", OBJECT("\"chunk\",\"bytes\",\"chars\",\"score\"",
+                           "\"chunk\":" INTEGER "," PLACE ",\"score\":" NUMBER
+                           ",\"before\":" INTEGER "," TEXT "," HIGHLIGHT)},
     {"found",
      OBJECT("\"store\",\"results\",\"count\",\"searched\",\"model\"",
             STORE ",\"results\":" ARRAY(OBJECT(
                 "\"id\",\"score\"",
-                "\"id\":" STRING ",\"score\":" NUMBER ",\"error\":" STRING ",\"text\":" STRING
-                ",\"metadata\":{\"type\":[\"object\",\"null\"]}")) ","
-                                                                   "\"count\":" INTEGER
-                                                                   ",\"searched\":" INTEGER
-                                                                   ",\"model\":" STRING)},
+                "\"id\":" STRING ",\"score\":" NUMBER ",\"before\":" INTEGER ",\"chunk\":" INTEGER
+                "," PLACE "," TEXT "," METADATA "," HIGHLIGHT ",\"chunks\":" ARRAY(
+                    REF("found_chunk")))) ",\"count\":" INTEGER ",\"searched\":" INTEGER
+                                          ",\"model\":" STRING ",\"reranker\":" STRING)},
     {"items",
      OBJECT("\"store\",\"count\",\"offset\",\"limit\",\"items\"", STORE
-            ",\"count\":" INTEGER ",\"offset\":" INTEGER ",\"limit\":" INTEGER ",\"items\":" ARRAY(
-                OBJECT("\"id\",\"created\"",
-                       "\"id\":" STRING ",\"created\":" INTEGER ",\"error\":" STRING
-                       ",\"text\":" STRING ",\"metadata\":{\"type\":[\"object\",\"null\"]}")))},
+            ",\"count\":" INTEGER ",\"offset\":" INTEGER ",\"limit\":" INTEGER
+            ",\"items\":" ARRAY(OBJECT("\"id\",\"created\"",
+                                       "\"id\":" STRING ",\"created\":" INTEGER
+                                       ",\"chunk\":" INTEGER "," PLACE "," TEXT "," METADATA)))},
     {"tei_class", OBJECT("\"score\",\"label\"", "\"score\":" NUMBER ",\"label\":" STRING)},
     {"tei_classes", "{\"anyOf\":[" ARRAY(REF("tei_class")) "," ARRAY(ARRAY(REF("tei_class"))) "]}"},
     {"tei_ranked", ARRAY(OBJECT("\"index\",\"score\"",
@@ -130,10 +143,12 @@ const fl_schema fl_schemas[] = {
                                       "\"index\":" INTEGER ",\"object\":" STRING
                                       ",\"score\":" NUMBER)) ",\"usage\":{\"type\":"
                                                              "\"object\"}")},
-    {"item", OBJECT("\"id\",\"text\",\"metadata\",\"created\",\"embedding\"",
-                    "\"id\":" STRING ",\"text\":" STRING
-                    ",\"metadata\":{\"type\":[\"object\",\"null\"]},\"created\":" INTEGER
-                    ",\"embedding\":" REF("row"))},
+    {"item",
+     OBJECT("\"id\",\"metadata\",\"created\"",
+            "\"id\":" STRING ",\"text\":" STRING "," METADATA ",\"created\":" INTEGER
+            ",\"embedding\":" REF("row") ",\"chunks\":" ARRAY(OBJECT(
+                "\"chunk\",\"bytes\",\"chars\",\"text\",\"embedding\"",
+                "\"chunk\":" INTEGER "," PLACE ",\"text\":" STRING ",\"embedding\":" REF("row"))))},
     {0}};
 
 #define ITEM_ID                                                                                    \
@@ -201,13 +216,13 @@ const fl_operation fl_operations[] = {
      REF("ranked"), NULL, NULL, false, NULL},
     {"POST", "/v2/rerank", "Order documents by a query, with a reranker", fl_fields_rerank_cohere,
      REF("ranked"), NULL, NULL, false, NULL},
-    {"POST", "/add", "Embed texts and keep them", fl_fields_seed_add, REF("added"), NULL, NULL,
-     false,
+    {"POST", "/add", "Embed texts, or their chunks, and keep them", fl_fields_seed_add,
+     REF("added"), NULL, NULL, false,
      "\"oneOf\":[{\"required\":[\"text\"],\"not\":{\"required\":[\"ids\"]}},{\"required\":["
      "\"texts\"],"
      "\"not\":{\"required\":[\"id\"]}}]"},
-    {"POST", "/search", "The kept texts that are most like a text or vector", fl_fields_seed_search,
-     REF("found"), NULL, NULL, false,
+    {"POST", "/search", "The kept texts or documents that are most like a text or vector",
+     fl_fields_seed_search, REF("found"), NULL, NULL, false,
      "\"oneOf\":[{\"required\":[\"text\"]},{\"required\":[\"vector\"]}]"},
     {"GET", "/items", "The kept texts in the order in which they came", NULL, REF("items"), NULL,
      "{\"name\":\"offset\",\"in\":\"query\",\"schema\":{\"type\":\"integer\",\"minimum\":0,"
@@ -216,8 +231,9 @@ const fl_operation fl_operations[] = {
      false, NULL},
     {"DELETE", "/items", "Drop all kept texts", NULL, OBJECT("\"deleted\"", "\"deleted\":" INTEGER),
      NULL, NULL, false, NULL},
-    {"GET", "/items/", "One kept text", NULL, REF("item"), NULL, ITEM_ID, false, NULL},
-    {"DELETE", "/items/", "Drop a kept text", NULL,
+    {"GET", "/items/", "One kept text, or all chunks of it", NULL, REF("item"), NULL, ITEM_ID,
+     false, NULL},
+    {"DELETE", "/items/", "Drop a kept text and all of its chunks", NULL,
      OBJECT("\"id\",\"deleted\"", "\"id\":" STRING ",\"deleted\":{\"const\":true}"), NULL, ITEM_ID,
      false, NULL},
     {"GET", "/", "The playground, a page for browsers", NULL, STRING, "text/html, text/plain", NULL,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* seed.c - /add, /search and /items: a small semantic search over what was added.
+/* seed.c - /add and /items: a small semantic search over what was added; search.c has /search.
  *
  * Role    the plainest way to use an embedding: give texts, ask for the like.
- * In/Out  {"text" | "texts", "id" | "ids", "metadata"} in, ids out; {"text" | "vector", "k", "filter"} in,
- *         items with their cosine out. Errors are {"error", "code"}.
+ * In/Out  {"text" | "texts", "id" | "ids", "metadata", "chunk"} in, ids out. Errors are {"error", "code"}.
  * Method  Texts are embedded by the first model, as any request is; then store.c makes them last, and only
- *         then the answer is sent. A search embeds its text and then runs on a worker thread.
+ *         then the answer is sent. With "chunk" a worker cuts them first (add_chunks.c), and the chunks are kept.
  *         Without server.store the store is in memory, bounded, and answers say so ("store": "memory");
  *         with server.store = none the routes answer 404 and say how to get them.
  * Memory  request memory; ids that nobody gave are made of 128 random bits.
  * Threads see server.h; /add and DELETE are answered from the store's thread.
  * Proof   tests/server/test_store.py. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,29 +23,17 @@
 #include "base/number.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "server/embedding.h"
 #include "server/openapi.h"
+#include "server/seed.h"
 #include "server/server_internal.h"
-#include "server/store.h"
 
 enum {
-    ID_BYTES_MAX = 512,
     ID_RANDOM    = 16,
-    K_DEFAULT    = 10,
-    K_MAX        = 1000,
-    COUNTS       = 3,
+    PAGE_MAX     = 1000,
     PAGE_DEFAULT = 100,
     ADDED_BYTES  = 64, /* of an answer, for a text beside its id */
-    NUMBER_MAX   = 64
+    SPLIT_NS     = 40  /* to cut a byte of a document */
 };
-
-/* What a job keeps or looks for: fl_job.extra. */
-typedef struct seed_work {
-    fl_stored_item *items; /* [job->count] */
-    fl_filter       filter;
-    bool            filters;
-    fl_write        write;
-} seed_work;
 
 /* ---- The store of the server ----------------------------------------------------------------------- */
 
@@ -91,6 +79,11 @@ int fl_seed_load(fl_server *server, fletch_error *error) {
                            "server ends; --server-store FILE keeps it",
                            (int)(FL_STORE_MEMORY >> 20));
     }
+    if (status == FLETCH_OK && !fl_store_has_words(server->store)) {
+        fl_server_log_line(server->log, FL_LEVEL_WARNING,
+                           "store: the SQLite of this machine has no FTS5, so that searches cannot "
+                           "be hybrid");
+    }
     return status;
 }
 
@@ -112,6 +105,15 @@ static bool has_store(fl_http_request *request) {
 
 #define AT(member) offsetof(fl_ask, member)
 #define PROMPT     FL_ASK_PROMPT_NAME, .text = "One of the model's prompts."
+static const fl_field chunk_fields[] = {
+    {"by", FL_FIELD_WORD, FL_FIELD_NULL, AT(chunk_by), .words = FL_WORDS_CHUNK_BY,
+     .text = "What a chunk keeps whole where it fits: sentences by default."},
+    {"size", FL_FIELD_INT, FL_FIELD_NULL, AT(chunk_size), .min = 1, .max = INT32_MAX,
+     .text = "Tokens of a chunk, special tokens not counted; as many as the model takes."},
+    {"overlap", FL_FIELD_INT, FL_FIELD_NULL, AT(chunk_overlap), .min = 0, .max = INT32_MAX,
+     .text = "Tokens that a chunk may repeat of the one before it; 0."},
+    {.flags = FL_FIELD_CLOSED}};
+
 const fl_field fl_fields_seed_add[] = {
     {.name = "text", .type = FL_FIELD_STRING, .offset = AT(source), .min = 1, .text = "One text."},
     {"texts", FL_FIELD_INPUT, 0, AT(input), .forms = FL_INPUT_TEXTS,
@@ -123,32 +125,25 @@ const fl_field fl_fields_seed_add[] = {
      .words = "\"type\":[\"object\",\"array\",\"null\"],\"items\":{\"type\":[\"object\","
               "\"null\"]}",
      .text  = "An object that is kept with each text, or a list with one for each."},
+    {"chunk", FL_FIELD_INNER, FL_FIELD_NULL, AT(chunk), .inner = chunk_fields,
+     .text = "Cut texts that are longer into chunks, each kept as an item of its text's id."},
+    {"context", FL_FIELD_STRING, FL_FIELD_NULL, AT(context), .min = 1,
+     .text = "What is embedded of each: a template such as \"{title}\\n{chunk}\", its other "
+             "words fields of the metadata."},
     {PROMPT},
     {0}};
 
-#define COUNT(called, index, means)                                                                \
-    .name = (called), .type = FL_FIELD_INT, .offset = AT(k[index]), .min = 1, .max = K_MAX,        \
-    .text = (means)
-/* Closed: a min_score or an offset that nobody reads would give other items than were asked for. */
-const fl_field fl_fields_seed_search[] = {
-    {"text", FL_FIELD_STRING, 0, AT(source), .min = 1, .text = "What to look for."},
-    {"vector", FL_FIELD_RAW, 0, AT(vector),
-     .words = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
-     .text  = "Or a vector of the model's size."},
-    {COUNT("k", 0, "How many items, 10 by default.")},
-    {COUNT("top_k", 1, "Another name of k.")},
-    {COUNT("limit", 2, "Another name of k.")},
-    {"filter", FL_FIELD_RAW, 0, AT(filter), .words = "\"type\":[\"object\",\"null\"]",
-     .text = "Only items whose metadata has all of this."},
-    {PROMPT},
-    {.flags = FL_FIELD_CLOSED}};
-
-static bool refuse(fl_http_request *request, const char *message) {
+bool fl_seed_refuse(fl_http_request *request, const char *format, ...) {
+    char    message[256];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(message, sizeof message, format, list);
+    va_end(list);
     fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", message);
     return false;
 }
 
-static bool no_memory(fl_http_request *request) {
+bool fl_seed_no_memory(fl_http_request *request) {
     fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
     return false;
 }
@@ -167,10 +162,11 @@ static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *me
 }
 
 /* Answers are written here. */
-static const fl_style add_style    = {&add_faults, refuse_job, NULL, false};
-static const fl_style search_style = {&search_faults, refuse_job, NULL, false};
+const fl_style fl_seed_style         = {&add_faults, refuse_job, NULL, false};
+const fl_style fl_seed_style_untyped = {&search_faults, refuse_job, NULL, false};
 
-static fl_job *read_job(fl_http_request *request, const fl_style *style, const fl_field *fields) {
+fl_job *fl_seed_read(fl_http_request *request, const fl_style *style, const fl_field *fields,
+                     size_t extra) {
     if (!has_store(request)) {
         return NULL;
     }
@@ -180,21 +176,21 @@ static fl_job *read_job(fl_http_request *request, const fl_style *style, const f
     }
     job->served  = fl_server_model_at(request->server, 0);
     job->columns = job->served->info.dimensions;
-    job->extra   = fl_request_alloc(request, sizeof(seed_work));
+    job->extra   = fl_request_alloc(request, extra);
     if (job->extra == NULL) {
-        (void)no_memory(request);
+        (void)fl_seed_no_memory(request);
     }
     return job->extra != NULL ? job : NULL;
 }
 
 /* A reader over a value that fl_fields_read has checked and left as it was sent. */
-static fl_json_type begin_raw(const fl_job *job, fl_json_in *in, fl_span raw) {
+fl_json_type fl_seed_begin_raw(const fl_job *job, fl_json_in *in, fl_span raw) {
     fl_json_in_begin(in, job->request->body + (raw.data - job->request->body), raw.size);
     return fl_json_in_peek(in);
 }
 
 /* The one text of the body is all of its input. */
-static void take_one(fl_ask *ask) {
+void fl_seed_take_one(fl_ask *ask) {
     ask->input.texts   = &ask->source.data;
     ask->input.lengths = &ask->source.size;
     ask->input.count   = 1;
@@ -211,7 +207,7 @@ static bool prepare(fl_job *job) {
     return fl_job_fill(job);
 }
 
-static void submit(fl_job *job, fl_done_fn done) {
+void fl_seed_submit(fl_job *job, fl_done_fn done) {
     fletch_error error = {0};
     if (fl_request_submit(job->request, job->served, &job->work, done, &error) < 0) {
         fl_reply_fail(job->request, &error);
@@ -221,7 +217,7 @@ static void submit(fl_job *job, fl_done_fn done) {
 /* ---- /add ------------------------------------------------------------------------------------------ */
 
 static bool is_good_id(const char *id, size_t size) {
-    bool good = size > 0 && size <= ID_BYTES_MAX;
+    bool good = size > 0 && size <= FL_SEED_ID_MAX;
     for (size_t i = 0; good && i < size; i++) {
         good = (unsigned char)id[i] >= 0x20 && id[i] != 0x7F;
     }
@@ -232,7 +228,7 @@ static bool make_id(fl_http_request *request, fl_stored_item *item) {
     unsigned char random[ID_RANDOM];
     char         *id = fl_request_alloc(request, 2 * sizeof random + 1);
     if (id == NULL || getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
-        return no_memory(request);
+        return fl_seed_no_memory(request);
     }
     fl_hex(random, sizeof random, id);
     item->id      = id;
@@ -241,18 +237,18 @@ static bool make_id(fl_http_request *request, fl_stored_item *item) {
 }
 
 static bool take_ids(fl_job *job) {
-    const fl_ask    *ask   = &job->ask;
-    const seed_work *seed  = job->extra;
-    size_t           given = ask->id.data != NULL ? 1 : ask->ids.count;
-    bool             one   = ask->source.data != NULL;
+    const fl_ask        *ask   = &job->ask;
+    const fl_seed_added *added = job->extra;
+    size_t               given = ask->id.data != NULL ? 1 : ask->ids.count;
+    bool                 one   = ask->source.data != NULL;
     if (one ? ask->ids.form != 0 : ask->id.data != NULL) {
-        return refuse(job->request, "id belongs to text, ids to texts");
+        return fl_seed_refuse(job->request, "id belongs to text, ids to texts");
     }
-    if ((given > 0 || ask->ids.form != 0) && given != job->count) {
-        return refuse(job->request, "as many ids as texts are needed");
+    if ((given > 0 || ask->ids.form != 0) && given != added->document_count) {
+        return fl_seed_refuse(job->request, "as many ids as texts are needed");
     }
-    for (size_t i = 0; i < job->count; i++) {
-        fl_stored_item *item = &seed->items[i];
+    for (size_t i = 0; i < added->document_count; i++) {
+        fl_stored_item *item = &added->documents[i];
         if (given == 0) {
             if (!make_id(job->request, item)) {
                 return false;
@@ -262,49 +258,52 @@ static bool take_ids(fl_job *job) {
         item->id      = ask->id.data != NULL ? ask->id.data : ask->ids.texts[i];
         item->id_size = ask->id.data != NULL ? ask->id.size : ask->ids.lengths[i];
         if (!is_good_id(item->id, item->id_size)) {
-            return refuse(job->request, "an id has 1 to 512 bytes and no control characters");
+            return fl_seed_refuse(job->request,
+                                  "an id has 1 to 512 bytes and no control characters");
         }
     }
     return true;
 }
 
 static bool take_metadata(fl_job *job) {
-    static const char wrong[] = "metadata: expected an object, or a list with one for each text";
-    fl_stored_item   *items   = ((seed_work *)job->extra)->items;
-    fl_json_in        in;
-    fl_span           raw = job->ask.metadata;
+    static const char    wrong[] = "metadata: expected an object, or a list with one for each text";
+    const fl_seed_added *added   = job->extra;
+    fl_stored_item      *items   = added->documents;
+    size_t               count   = added->document_count;
+    fl_json_in           in;
+    fl_span              raw = job->ask.metadata;
     if (raw.data == NULL) {
         return true;
     }
-    fl_json_type type = begin_raw(job, &in, raw);
+    fl_json_type type = fl_seed_begin_raw(job, &in, raw);
     if (type == FL_JSON_OBJECT || type == FL_JSON_NULL) {
-        for (size_t i = 0; type == FL_JSON_OBJECT && i < job->count; i++) {
+        for (size_t i = 0; type == FL_JSON_OBJECT && i < count; i++) {
             items[i].metadata      = raw.data;
             items[i].metadata_size = raw.size;
         }
         return true;
     }
     if (type != FL_JSON_ARRAY || !fl_json_in_enter(&in, FL_JSON_ARRAY)) {
-        return refuse(job->request, wrong);
+        return fl_seed_refuse(job->request, wrong);
     }
     size_t i = 0;
     for (; fl_json_in_item(&in); i++) {
         type = fl_json_in_peek(&in);
-        if (i == job->count || (type != FL_JSON_OBJECT && type != FL_JSON_NULL) ||
+        if (i == count || (type != FL_JSON_OBJECT && type != FL_JSON_NULL) ||
             !fl_json_in_skip(&in, &raw)) {
-            return refuse(job->request, wrong);
+            return fl_seed_refuse(job->request, wrong);
         }
         if (type == FL_JSON_OBJECT) {
             items[i].metadata      = raw.data;
             items[i].metadata_size = raw.size;
         }
     }
-    return i == job->count || refuse(job->request, wrong);
+    return i == count || fl_seed_refuse(job->request, wrong);
 }
 
 /* One object that is kept with each of many texts would be written as often. */
 static bool is_bounded(const fl_job *job) {
-    const fl_stored_item *items = ((const seed_work *)job->extra)->items;
+    const fl_stored_item *items = ((const fl_seed_added *)job->extra)->items;
     uint64_t              bytes = 0, limit = job->request->server->max_body;
     for (size_t i = 0; i < job->count; i++) {
         bytes += items[i].text_size + items[i].metadata_size;
@@ -312,10 +311,11 @@ static bool is_bounded(const fl_job *job) {
     if (bytes > limit) {
         fl_reply_header(job->request, "x-fletch-limit", "server.max_body=%llu",
                         (unsigned long long)limit);
-        fl_reply_error(job->request, FL_HTTP_PAYLOAD_TOO_LARGE,
-                       "texts and metadata, which is kept with each text, would take %llu bytes of "
-                       "the store at once, more than server.max_body; send fewer texts at once",
-                       (unsigned long long)bytes);
+        fl_reply_error(
+            job->request, FL_HTTP_PAYLOAD_TOO_LARGE,
+            "texts and metadata, which is kept with each text or chunk, would take %llu bytes of "
+            "the store at once, more than server.max_body; send fewer texts at once",
+            (unsigned long long)bytes);
     }
     return bytes <= limit;
 }
@@ -327,33 +327,63 @@ static int compare_keys(const void *a, const void *b) {
 
 /* How many items the request has put: an id that it names twice is one, and the last text stays. */
 static size_t count_kept(const fl_job *job) {
-    const seed_work *seed = job->extra;
-    int64_t         *keys = fl_request_alloc(job->request, job->count * sizeof *keys);
-    size_t           kept = 1;
+    const fl_seed_added *added   = job->extra;
+    const fl_buf        *gone    = &added->write.gone;
+    size_t               dropped = gone->size / sizeof(int64_t), kept = 1;
+    int64_t             *keys = fl_request_alloc(job->request, job->count * sizeof *keys);
     if (keys == NULL) {
         return job->count;
     }
     for (size_t i = 0; i < job->count; i++) {
-        keys[i] = seed->items[i].key;
+        keys[i] = added->items[i].key;
     }
     qsort(keys, job->count, sizeof *keys, compare_keys);
     for (size_t i = 1; i < job->count; i++) {
         kept += keys[i] != keys[i - 1];
     }
+    for (size_t i = 0; i < dropped; i++) { /* chunks of a text whose id came again */
+        kept -= bsearch((const int64_t *)(const void *)gone->data + i, keys, job->count,
+                        sizeof *keys, compare_keys) != NULL;
+    }
     return kept;
 }
 
 /* "store":"memory": what is kept is gone when the server ends. */
-static void put_store(fl_http_request *request) {
+void fl_seed_put_store(fl_http_request *request) {
     fl_buf_puts(&request->reply.body, fl_store_lasts(request->server->store)
                                           ? "\"store\":\"file\""
                                           : "\"store\":\"memory\"");
 }
 
+/* Chunks, tokens and truncation of each text as it was sent. */
+static void put_chunks(fl_buf *body, const fl_job *job) {
+    static const char *const names[] = {"\"chunks\":[", "],\"tokens\":[", "],\"truncated\":["};
+    const fl_seed_added     *added   = job->extra;
+    for (size_t n = 0; n < 3; n++) {
+        fl_buf_puts(body, names[n]);
+        for (size_t i = 0, at = 0; i < added->document_count; i++) {
+            uint64_t tokens = 0;
+            bool     cut    = false;
+            for (size_t end = at + added->chunks[i]; at < end; at++) {
+                tokens += job->tokens[at];
+                cut = cut || job->truncated[at];
+            }
+            fl_buf_puts(body, i > 0 ? "," : "");
+            if (n == 2) {
+                fl_buf_puts(body, cut ? "true" : "false");
+            } else {
+                fl_json_out_u64(body, n == 0 ? added->chunks[i] : tokens);
+            }
+        }
+    }
+    fl_buf_puts(body, "]");
+}
+
 static void kept(fl_write *write, const fletch_error *error) {
     fl_job               *job     = write->user;
     fl_http_request      *request = job->request;
-    const fl_stored_item *items   = write->items;
+    const fl_seed_added  *added   = job->extra;
+    const fl_stored_item *items   = added->documents;
     fl_buf               *body    = &request->reply.body;
     if (error->code == FLETCH_ENOSPC && !fl_store_lasts(request->server->store)) {
         fl_reply_error(request, FL_HTTP_STORE_FULL, "%s", error->message);
@@ -364,7 +394,7 @@ static void kept(fl_write *write, const fletch_error *error) {
         return;
     }
     fl_buf_puts(body, "{");
-    put_store(request);
+    fl_seed_put_store(request);
     fl_buf_puts(body, ",");
     if (job->ask.source.data != NULL) {
         fl_buf_puts(body, "\"id\":");
@@ -372,20 +402,24 @@ static void kept(fl_write *write, const fletch_error *error) {
         fl_buf_puts(body, ",");
     }
     fl_buf_puts(body, "\"ids\":[");
-    for (size_t i = 0; i < job->count; i++) {
+    for (size_t i = 0; i < added->document_count; i++) {
         fl_buf_puts(body, i > 0 ? "," : "");
         fl_json_quote(body, items[i].id, items[i].id_size);
     }
     fl_buf_printf(body, "],\"count\":%zu,\"model\":", count_kept(job));
     fl_json_quote(body, job->served->name, strlen(job->served->name));
     fl_buf_puts(body, ",");
-    fl_job_put_details(job);
+    if (added->chunks != NULL) {
+        put_chunks(body, job);
+    } else {
+        fl_job_put_details(job);
+    }
     fl_buf_puts(body, "}");
     fl_reply_json(request, 200);
 }
 
 /* False: answered. */
-static bool normalize(const fl_job *job) {
+bool fl_seed_normalize(const fl_job *job) {
     for (size_t i = 0; i < job->count; i++) {
         if (!fl_vectors_normalize(job->rows + i * job->columns, job->columns)) {
             fl_reply_error(job->request, FL_HTTP_INTERNAL,
@@ -397,76 +431,87 @@ static bool normalize(const fl_job *job) {
 }
 
 static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
-    fl_job      *job    = request->work;
-    seed_work   *seed   = job->extra;
-    uint64_t     answer = ADDED_BYTES;
-    fletch_error error  = {0};
+    fl_job        *job    = request->work;
+    fl_seed_added *added  = job->extra;
+    uint64_t       answer = ADDED_BYTES;
+    fletch_error   error  = {0};
     if (outcome->error.code < 0) {
         fl_reply_fail(request, &outcome->error);
         return;
     }
-    if (!normalize(job)) {
+    if (!fl_seed_normalize(job)) {
         return;
     }
     for (size_t i = 0; i < job->count; i++) {
-        seed->items[i].row = job->rows + i * job->columns;
-        answer += 2 * seed->items[i].id_size + ADDED_BYTES;
+        added->items[i].row = job->rows + i * job->columns;
+    }
+    for (size_t i = 0; i < added->document_count; i++) {
+        answer += 2 * added->documents[i].id_size + ADDED_BYTES;
     }
     if (fl_reply_go_on(request, answer, &error) < 0) { /* what is kept must be acknowledged */
         fl_reply_fail(request, &error);
         return;
     }
-    seed->write = (fl_write){.request    = request,
-                             .items      = seed->items,
-                             .item_count = job->count,
-                             .done       = kept,
-                             .user       = job};
-    fl_store_write(request->server->store, &seed->write);
+    added->write = (fl_write){.request    = request,
+                              .items      = added->items,
+                              .item_count = job->count,
+                              .done       = kept,
+                              .user       = job};
+    fl_store_write(request->server->store, &added->write);
+}
+
+static void add_chunks(fl_http_request *request) {
+    fl_job *job = request->work;
+    if (fl_split(job) && prepare(job) && is_bounded(job)) {
+        fl_seed_submit(job, embedded);
+    }
+}
+
+/* False: answered. */
+static bool take_documents(fl_job *job) {
+    const fl_body_input *input = &job->ask.input;
+    fl_seed_added       *added = job->extra;
+    added->document_count      = input->count;
+    added->documents = fl_request_alloc(job->request, input->count * sizeof *added->documents);
+    if (added->documents == NULL) {
+        return fl_seed_no_memory(job->request);
+    }
+    for (size_t i = 0; i < input->count; i++) {
+        added->documents[i].text      = input->texts[i];
+        added->documents[i].text_size = input->lengths[i];
+    }
+    added->items = added->documents;
+    return take_ids(job) && take_metadata(job);
 }
 
 static void add(fl_http_request *request) {
-    fl_job *job = read_job(request, &add_style, fl_fields_seed_add);
+    fl_job *job = fl_seed_read(request, &fl_seed_style, fl_fields_seed_add, sizeof(fl_seed_added));
     if (job == NULL) {
         return;
     }
-    fl_ask    *ask  = &job->ask;
-    seed_work *seed = job->extra;
-    bool       one  = ask->source.data != NULL;
+    fl_ask *ask = &job->ask;
+    bool    one = ask->source.data != NULL;
     if (one == (ask->input.form != 0)) {
-        (void)refuse(request, "give text or texts");
+        (void)fl_seed_refuse(request, "give text or texts");
         return;
     }
     if (ask->input.empty || (one && ask->source.size == 0)) {
-        (void)refuse(request, "no text is there, or one of them is empty");
+        (void)fl_seed_refuse(request, "no text is there, or one of them is empty");
         return;
     }
     if (one) {
-        take_one(ask);
+        fl_seed_take_one(ask);
     }
-    if (!prepare(job)) {
-        return;
-    }
-    seed->items = fl_request_alloc(request, job->count * sizeof *seed->items);
-    if (seed->items == NULL) {
-        (void)no_memory(request);
-        return;
-    }
-    for (size_t i = 0; i < job->count; i++) {
-        seed->items[i].text      = ask->input.texts[i];
-        seed->items[i].text_size = ask->input.lengths[i];
-    }
-    if (take_ids(job) && take_metadata(job) && is_bounded(job)) {
-        submit(job, embedded);
+    if (ask->chunk == 1 || ask->context.data != NULL) {
+        if (fl_split_check(job) && take_documents(job)) {
+            (void)fl_request_run_later(request, add_chunks, request->body_size * SPLIT_NS);
+        }
+    } else if (prepare(job) && take_documents(job) && is_bounded(job)) {
+        fl_seed_submit(job, embedded);
     }
 }
 
-/* ---- /search --------------------------------------------------------------------------------------- */
-
-typedef struct found_item {
-    fl_http_request *request;
-    float            score;
-    bool             scored, comma;
-} found_item;
+/* ---- Items in an answer ------------------------------------------------------------------------------ */
 
 /* Metadata that somebody else wrote may be anything. */
 static bool is_object(char *text, size_t size) {
@@ -476,14 +521,20 @@ static bool is_object(char *text, size_t size) {
            fl_json_in_end(&in);
 }
 
-/* NULL, or what is wrong with the item; then nothing of it is written. */
-static const char *put_content(fl_buf *body, const fl_stored_item *item) {
+const char *fl_seed_put_text(fl_buf *body, const fl_stored_item *item) {
+    if (item->damage == NULL) {
+        fl_buf_puts(body, ",\"text\":");
+        fl_json_quote(body, item->text, item->text_size);
+    }
+    return item->damage;
+}
+
+/* Nothing of it is written when it is wrong. */
+const char *fl_seed_put_metadata(fl_buf *body, const fl_stored_item *item) {
     size_t start = body->size;
     if (item->damage != NULL) {
         return item->damage;
     }
-    fl_buf_puts(body, ",\"text\":");
-    fl_json_quote(body, item->text, item->text_size);
     fl_buf_puts(body, ",\"metadata\":");
     size_t metadata = body->size;
     if (item->metadata == NULL) {
@@ -498,14 +549,30 @@ static const char *put_content(fl_buf *body, const fl_stored_item *item) {
     return NULL;
 }
 
-/* An item that somebody else has damaged says so in its place: the others are answered all the same. */
-static void put_damage(fl_buf *body, const char *damage) {
+/* Both, or what is wrong with one of them; then nothing of either is written. */
+static const char *put_content(fl_buf *body, const fl_stored_item *item) {
+    size_t      start  = body->size;
+    const char *damage = fl_seed_put_text(body, item);
+    damage             = damage == NULL ? fl_seed_put_metadata(body, item) : damage;
+    body->size         = damage == NULL ? body->size : start;
+    return damage;
+}
+
+void fl_seed_put_place(fl_buf *body, const fl_chunk_place *place) {
+    fl_buf_printf(body,
+                  "\"chunk\":%" PRId64 ",\"bytes\":[%" PRId64 ",%" PRId64 "],\"chars\":[%" PRId64
+                  ",%" PRId64 "]",
+                  place->chunk, place->bytes[0], place->bytes[1], place->chars[0], place->chars[1]);
+}
+
+/* The others are answered all the same. */
+void fl_seed_put_damage(fl_buf *body, const char *damage) {
     fl_buf_puts(body, ",\"error\":");
     fl_json_quote(body, damage, strlen(damage));
 }
 
-static void put_id(fl_buf *body, const fl_stored_item *item) {
-    char id[ID_BYTES_MAX + 1];
+void fl_seed_put_id(fl_buf *body, const fl_stored_item *item) {
+    char id[FL_SEED_ID_MAX + 1];
     if (fl_utf8_valid_prefix(item->id, item->id_size) == item->id_size) {
         fl_json_quote(body, item->id, item->id_size);
         return;
@@ -515,206 +582,41 @@ static void put_id(fl_buf *body, const fl_stored_item *item) {
     fl_json_quote(body, id, strlen(id));
 }
 
-/* As many bytes as an item's answer is likely to have. */
-static uint64_t size_of(const fl_stored_item *item) {
+uint64_t fl_seed_size(const fl_stored_item *item) {
     return item->id_size + item->text_size + item->metadata_size;
 }
 
-static int put_found(void *user, const fl_stored_item *item, fletch_error *error) {
-    found_item *found = user;
-    fl_buf     *body  = &found->request->reply.body;
-    FL_TRY(fl_reply_go_on(found->request, size_of(item), error));
-    fl_buf_puts(body, found->comma ? ",{\"id\":" : "{\"id\":");
-    found->comma = true;
-    put_id(body, item);
-    if (found->scored) {
-        fl_buf_puts(body, ",\"score\":");
-        fl_put_score(body, found->score);
-    } else {
-        fl_buf_printf(body, ",\"created\":%" PRId64, item->created);
+typedef struct listing {
+    fl_http_request *request;
+    bool             comma;
+} listing;
+
+static int put_listed(void *user, const fl_stored_item *item, fletch_error *error) {
+    listing *list = user;
+    fl_buf  *body = &list->request->reply.body;
+    FL_TRY(fl_reply_go_on(list->request, fl_seed_size(item), error));
+    fl_buf_puts(body, list->comma ? ",{\"id\":" : "{\"id\":");
+    list->comma = true;
+    fl_seed_put_id(body, item);
+    fl_buf_printf(body, ",\"created\":%" PRId64, item->created);
+    if (item->place.part) {
+        fl_buf_puts(body, ",");
+        fl_seed_put_place(body, &item->place);
     }
     const char *damage = put_content(body, item);
     if (damage != NULL) {
-        put_damage(body, damage);
+        fl_seed_put_damage(body, damage);
     }
     fl_buf_puts(body, "}");
     return FLETCH_OK;
 }
 
-static void fail_read(fl_http_request *request, const fletch_error *error) {
+void fl_seed_fail_read(fl_http_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {
         fl_reply_header(request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
         fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", error->message);
     } else {
         fl_reply_fail(request, error);
-    }
-}
-
-/* The items of `hits`, with commas; *told of them, since one may be dropped just now. False: answered. */
-static bool put_hits(fl_http_request *request, const fl_hit *hits, size_t count, bool scored,
-                     size_t *told) {
-    fletch_error error  = {0};
-    found_item   found  = {.request = request, .scored = scored};
-    int          status = FLETCH_OK;
-    *told               = 0;
-    for (size_t i = 0; status == FLETCH_OK && i < count; i++) {
-        found.score = hits[i].score;
-        status = fl_store_read(request->server->store, NULL, 0, hits[i].key, request, put_found,
-                               &found, &error);
-        *told += status == FLETCH_OK;
-        status = status == FLETCH_ENOTFOUND ? FLETCH_OK : status;
-    }
-    if (status < 0) {
-        fail_read(request, &error);
-    }
-    return status == FLETCH_OK;
-}
-
-static void run_search(fl_http_request *request) {
-    fl_job      *job   = request->work;
-    seed_work   *seed  = job->extra;
-    fl_store    *store = request->server->store;
-    fl_buf      *body  = &request->reply.body;
-    size_t       k     = (size_t)job->ask.k[0], count, told;
-    fletch_error error = {0};
-    fl_hit      *hits  = fl_request_alloc(request, k * sizeof *hits);
-    if (hits == NULL) {
-        (void)no_memory(request);
-        return;
-    }
-    size_t searched = fl_store_count(store);
-    int status = fl_store_search(store, job->rows, seed->filters ? &seed->filter : NULL, request, k,
-                                 hits, &count, &error);
-    if (status < 0) {
-        fl_reply_fail(request, &error);
-        return;
-    }
-    fl_buf_puts(body, "{");
-    put_store(request);
-    fl_buf_puts(body, ",\"results\":[");
-    if (!put_hits(request, hits, count, true, &told)) {
-        return;
-    }
-    fl_buf_printf(body, "],\"count\":%zu,\"searched\":%zu,\"model\":", told, searched);
-    fl_json_quote(body, job->served->name, strlen(job->served->name));
-    fl_buf_puts(body, "}");
-    fl_reply_json(request, 200);
-}
-
-static void search_later(const fl_job *job) {
-    const seed_work *seed = job->extra;
-    uint64_t         cost =
-        fl_store_cost_ns(job->request->server->store, (size_t)job->ask.k[0], true, seed->filters);
-    (void)fl_request_run_later(job->request, run_search, cost);
-}
-
-static void asked(fl_http_request *request, const fletch_outcome *outcome) {
-    fl_job *job = request->work;
-    if (outcome->error.code < 0) {
-        fl_reply_fail(request, &outcome->error);
-    } else if (normalize(job)) {
-        search_later(job);
-    }
-}
-
-static bool read_number(const fl_job *job, fl_json_in *in, float *out) {
-    fl_span raw;
-    char    text[NUMBER_MAX];
-    double  value;
-    if (fl_json_in_peek(in) != FL_JSON_NUMBER || !fl_json_in_skip(in, &raw) ||
-        raw.size >= sizeof text) {
-        return refuse(job->request, "vector: expected a list of numbers");
-    }
-    memcpy(text, raw.data, raw.size);
-    text[raw.size] = '\0';
-    if (!fl_parse_f64(text, &value)) {
-        return refuse(job->request, "vector: a number is too large");
-    }
-    *out = (float)value;
-    return true;
-}
-
-static bool take_vector(fl_job *job) {
-    fl_json_in in;
-    size_t     count = 0, columns = job->columns;
-    job->rows = fl_request_alloc(job->request, columns * sizeof *job->rows);
-    if (job->rows == NULL) {
-        return no_memory(job->request);
-    }
-    if (begin_raw(job, &in, job->ask.vector) != FL_JSON_ARRAY ||
-        !fl_json_in_enter(&in, FL_JSON_ARRAY)) {
-        return refuse(job->request, "vector: expected a list of numbers");
-    }
-    for (; count <= columns && fl_json_in_item(&in); count++) {
-        float value = 0;
-        if (!read_number(job, &in, &value)) {
-            return false;
-        }
-        if (count < columns) {
-            job->rows[count] = value;
-        }
-    }
-    if (count != columns) {
-        fl_reply_error(job->request, FL_HTTP_BAD_REQUEST,
-                       "vector: the model's vectors have %zu numbers", columns);
-        return false;
-    }
-    return fl_vectors_normalize(job->rows, columns) ||
-           refuse(job->request, "vector: it has no direction (all zero, or too large)");
-}
-
-static bool take_filter(const fl_job *job) {
-    fl_span    raw  = job->ask.filter;
-    seed_work *seed = job->extra;
-    if (raw.data == NULL || fl_span_is(raw, "null")) {
-        return true;
-    }
-    char       *text  = job->request->body + (raw.data - job->request->body);
-    const char *wrong = fl_filter_read(&seed->filter, text, raw.size);
-    seed->filters     = true;
-    if (wrong != NULL) {
-        fl_reply_error(job->request, FL_HTTP_BAD_REQUEST, "filter: %s", wrong);
-    }
-    return wrong == NULL;
-}
-
-/* k by any of its names, into the first; false: answered. */
-static bool take_count(fl_job *job) {
-    int64_t *k = job->ask.k, found = 0;
-    for (size_t i = 0; i < COUNTS; i++) {
-        if (found != 0 && k[i] != 0) {
-            return refuse(job->request, "k, top_k and limit mean the same: give one of them");
-        }
-        found = k[i] != 0 ? k[i] : found;
-    }
-    k[0] = found != 0 ? found : K_DEFAULT;
-    return true;
-}
-
-static void search(fl_http_request *request) {
-    fl_job *job = read_job(request, &search_style, fl_fields_seed_search);
-    if (job == NULL) {
-        return;
-    }
-    fl_ask *ask = &job->ask;
-    if ((ask->source.data != NULL) == (ask->vector.data != NULL)) {
-        (void)refuse(request, "give text or vector");
-        return;
-    }
-    if (ask->source.data != NULL && ask->source.size == 0) {
-        (void)refuse(request, "the text is empty");
-        return;
-    }
-    if (!take_count(job) || !take_filter(job)) {
-        return;
-    }
-    take_one(ask);
-    if (ask->vector.data != NULL) {
-        if (take_vector(job)) {
-            search_later(job);
-        }
-    } else if (prepare(job)) {
-        submit(job, asked);
     }
 }
 
@@ -725,34 +627,76 @@ static fl_span path_id(fl_http_request *request) {
     fl_span id   = {NULL, strlen(request->tail)};
     char   *text = fl_request_alloc(request, id.size + 1);
     if (text == NULL) {
-        (void)no_memory(request);
+        (void)fl_seed_no_memory(request);
         return id;
     }
     memcpy(text, request->tail, id.size);
     id.size = fl_percent_decode(text, id.size);
     if (id.size == SIZE_MAX || fl_utf8_valid_prefix(text, id.size) != id.size) {
-        (void)refuse(request, "the id of the path is badly escaped or no UTF-8");
+        (void)fl_seed_refuse(request, "the id of the path is badly escaped or no UTF-8");
         return id;
     }
     id.data = text;
     return id;
 }
 
+typedef struct reading {
+    fl_http_request *request;
+    int64_t          chunk; /* which is read */
+} reading;
+
+/* A whole item, or a chunk among those of its document, which the first one begins. */
 static int put_item(void *user, const fl_stored_item *item, fletch_error *error) {
-    fl_http_request *request = user;
+    reading         *read    = user;
+    fl_http_request *request = read->request;
     fl_buf          *body    = &request->reply.body;
-    FL_TRY(fl_reply_go_on(request, size_of(item), error));
-    fl_buf_puts(body, "{\"id\":");
-    fl_json_quote(body, item->id, item->id_size);
-    const char *damage = put_content(body, item);
+    const char      *damage  = NULL;
+    FL_TRY(fl_reply_go_on(request, fl_seed_size(item), error));
+    if (read->chunk <= 0) {
+        fl_buf_puts(body, "{\"id\":");
+        fl_json_quote(body, item->id, item->id_size);
+    }
+    if (read->chunk == 0) {
+        damage = fl_seed_put_metadata(body, item);
+        fl_buf_printf(body, ",\"created\":%" PRId64 ",\"chunks\":[", item->created);
+    }
+    if (read->chunk >= 0) {
+        fl_buf_puts(body, read->chunk > 0 ? ",{" : "{");
+        fl_seed_put_place(body, &item->place);
+        damage = damage == NULL ? fl_seed_put_text(body, item) : damage;
+    } else {
+        damage = put_content(body, item);
+        fl_buf_printf(body, ",\"created\":%" PRId64, item->created);
+    }
     if (damage != NULL) {
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "item %lld of the store is damaged: %s",
                        (long long)item->key, damage);
     }
-    fl_buf_printf(body, ",\"created\":%" PRId64 ",\"embedding\":", item->created);
+    fl_buf_puts(body, ",\"embedding\":");
     (void)fl_json_out_floats(body, item->row, fl_store_columns(request->server->store));
     fl_buf_puts(body, "}");
     return FLETCH_OK;
+}
+
+/* An id is that of a whole item, or of a document in chunks. */
+static int read_item(fl_http_request *request, fl_span id, fletch_error *error) {
+    fl_store *store = request->server->store;
+    reading   read  = {.request = request, .chunk = FL_STORE_WHOLE};
+    int       status =
+        fl_store_read(store, id.data, id.size, read.chunk, 0, request, put_item, &read, error);
+    if (status != FLETCH_ENOTFOUND) {
+        return status;
+    }
+    do {
+        read.chunk++;
+        status =
+            fl_store_read(store, id.data, id.size, read.chunk, 0, request, put_item, &read, error);
+    } while (status == FLETCH_OK);
+    if (status == FLETCH_ENOTFOUND && read.chunk > 0) { /* it has no more */
+        fl_buf_puts(&request->reply.body, "]}");
+        status = FLETCH_OK;
+    }
+    return status;
 }
 
 static void get_item(fl_http_request *request) {
@@ -764,9 +708,8 @@ static void get_item(fl_http_request *request) {
     if (id.data == NULL) {
         return;
     }
-    if (fl_store_read(request->server->store, id.data, id.size, 0, request, put_item, request,
-                      &error) < 0) {
-        fail_read(request, &error);
+    if (read_item(request, id, &error) < 0) {
+        fl_seed_fail_read(request, &error);
     } else {
         fl_reply_json(request, 200);
     }
@@ -797,7 +740,7 @@ static void dropped(fl_write *write, const fletch_error *error) {
 static void drop(fl_http_request *request, fl_span id) {
     fl_write *write = fl_request_alloc(request, sizeof *write);
     if (write == NULL) {
-        (void)no_memory(request);
+        (void)fl_seed_no_memory(request);
         return;
     }
     *write = (fl_write){.request   = request,
@@ -845,11 +788,11 @@ typedef struct page {
 static void put_page(fl_http_request *request) {
     const page  *want = request->work;
     fl_buf      *body = &request->reply.body;
-    size_t       found, told;
+    size_t       found;
     fletch_error error = {0};
     fl_hit      *hits  = fl_request_alloc(request, (size_t)want->limit * sizeof *hits);
     if (hits == NULL) {
-        (void)no_memory(request);
+        (void)fl_seed_no_memory(request);
         return;
     }
     if (fl_store_list(request->server->store, (size_t)want->offset, (size_t)want->limit, request,
@@ -858,32 +801,42 @@ static void put_page(fl_http_request *request) {
         return;
     }
     fl_buf_puts(body, "{");
-    put_store(request);
+    fl_seed_put_store(request);
     fl_buf_printf(body, ",\"count\":%zu,\"offset\":%" PRId64 ",\"limit\":%" PRId64 ",\"items\":[",
                   fl_store_count(request->server->store), want->offset, want->limit);
-    if (put_hits(request, hits, found, false, &told)) {
-        fl_buf_puts(body, "]}");
-        fl_reply_json(request, 200);
+    listing list   = {.request = request};
+    int     status = FLETCH_OK;
+    for (size_t i = 0; status == FLETCH_OK && i < found; i++) {
+        status = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, hits[i].key,
+                               request, put_listed, &list, &error);
+        status = status == FLETCH_ENOTFOUND ? FLETCH_OK : status; /* dropped just now */
     }
+    if (status < 0) {
+        fl_seed_fail_read(request, &error);
+        return;
+    }
+    fl_buf_puts(body, "]}");
+    fl_reply_json(request, 200);
 }
 
 static void list_items(fl_http_request *request) {
     page *want = request->work = fl_request_alloc(request, sizeof *want);
     if (want == NULL) {
-        (void)no_memory(request);
+        (void)fl_seed_no_memory(request);
         return;
     }
     want->limit = PAGE_DEFAULT;
     if (has_store(request) && take_number(request, "offset", 0, INT32_MAX, &want->offset) &&
-        take_number(request, "limit", 1, K_MAX, &want->limit)) {
-        uint64_t cost = fl_store_cost_ns(request->server->store, (size_t)want->limit, false, false);
+        take_number(request, "limit", 1, PAGE_MAX, &want->limit)) {
+        uint64_t cost =
+            fl_store_cost_ns(request->server->store, (fl_effort){.items = (size_t)want->limit});
         (void)fl_request_run_later(request, put_page, cost);
     }
 }
 
 const fl_route fl_routes_seed[] = {
     {"POST", "/add", &fl_dialect_plain, add, 0},
-    {"POST", "/search", &fl_dialect_plain, search, 0},
+    {"POST", "/search", &fl_dialect_plain, fl_seed_search, 0},
     {"GET", "/items", &fl_dialect_plain, list_items, 0},
     {"DELETE", "/items", &fl_dialect_plain, drop_all, 0},
     {"GET", "/items/", &fl_dialect_plain, get_item, FL_ROUTE_PREFIX | FL_ROUTE_BLOCKING},

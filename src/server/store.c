@@ -7,9 +7,13 @@
  *         and the writing thread takes the readers' lock; a bound of pages is the bound of bytes.
  *         Metadata is looked at a slice after the other: the lock is held while a slice is copied, and what
  *         passes is found without it. Who waits for the lock asks whether it is still waited for.
- * Format  items(seq, id, text, metadata, vector, created), vectors as little-endian float32 of length 1;
- *         about(name, value) says which model made them. application_id and user_version tell a file of
- *         fletch from others. `sqlite3 FILE` may read it at any time.
+ *         Words are looked for by connections of their own, one for each worker; in memory a slice after the other.
+ * Format  items(seq, id, text, metadata, vector, created, document, chunk, byte_begin …), vectors as little-endian
+ *         float32 of length 1. A chunk's document is the id that it was added under, and its own id that with a
+ *         number behind a control character, which no other id has. words is the index of their texts;
+ *         about(name, value) says which model made them, and whether words is in step. application_id and
+ *         user_version tell a file of fletch from others: 1 had no chunks and no words, and is brought up to date in
+ *         one transaction. `sqlite3 FILE` may read it at any time.
  * Errors  A group that cannot be written is undone whole, and each of its writers hears of it.
  * Memory  SQLite's own, 2 MiB of cache a connection. Threads: store.h.
  * Proof   tests/server/test_store.py kills the server in the middle of a load and counts. */
@@ -33,42 +37,76 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/utf8.h"
+#include "server/word_index.h"
 
 enum {
     APPLICATION = 0x666c7463, /* "fltc" */
-    FORMAT      = 1,
+    FORMAT      = 2,
+    FORMAT_OLD  = 1, /* without chunks */
     BUSY_MS     = 5000,
     PAGE        = 4096,
     WAIT_MS     = 10, /* for the lock, between looks at who waits */
     SLICE_ROWS  = 256,
     SLICE_BYTES = 256 * 1024, /* looked at while the lock is held, and a row */
-    PAGE_NS     = 30000       /* to read a page and judge it, or write it as JSON */
+    SLICE_WORDS = 2048,       /* items that have one of the words, likewise */
+    PAGE_NS     = 30000,      /* to read a page and judge it, or write it as JSON */
+    ITEM_NS     = 2000,       /* to judge an item by words, */
+    WORD_NS     = 400         /* and for each of them */
 };
 
-enum { BEGIN, COMMIT, ROLLBACK, PUT, DROP, CLEAR, PAGES, WRITER_COUNT };
-enum { BY_ID, BY_KEY, METADATA, LIST, READER_COUNT };
+enum { BEGIN, COMMIT, ROLLBACK, PUT, PUT_CHUNK, DROP, DROP_CHUNKS, CLEAR, PAGES, WRITER_COUNT };
+enum { WORD, UNWORD, UNWORD_ALL, WORD_SQL_COUNT };
+enum { BY_ID, BY_CHUNK, BY_KEY, METADATA, LIST, READER_COUNT };
+
+#define CHUNK_ID(id, chunk) id " || char(31) || " chunk /* 31: no id that is sent may have it */
+/* What is kept under an id; that of a chunk is none. */
+#define IS_OF(id) "(id = " id " AND document IS NULL) OR document = " id
 
 static const char *const writer_sql[WRITER_COUNT] = {
-    [BEGIN]    = "BEGIN IMMEDIATE",
-    [COMMIT]   = "COMMIT",
-    [ROLLBACK] = "ROLLBACK",
-    [PUT]      = "INSERT INTO items(id, text, metadata, vector, created) VALUES (?1, ?2, ?3, ?4, "
-                 "unixepoch()) ON CONFLICT(id) DO UPDATE SET text = excluded.text, metadata = "
-                 "excluded.metadata, vector = excluded.vector, created = excluded.created "
-                 "RETURNING seq",
-    [DROP]     = "DELETE FROM items WHERE id = ?1 RETURNING seq",
-    [CLEAR]    = "DELETE FROM items",
-    [PAGES]    = "PRAGMA page_count",
+    [BEGIN]     = "BEGIN IMMEDIATE",
+    [COMMIT]    = "COMMIT",
+    [ROLLBACK]  = "ROLLBACK",
+    [PUT]       = "INSERT INTO items(id, text, metadata, vector, created) VALUES (?1, ?2, ?3, ?4, "
+                  "unixepoch()) ON CONFLICT(id) DO UPDATE SET text = excluded.text, metadata = "
+                  "excluded.metadata, vector = excluded.vector, created = excluded.created "
+                  "RETURNING seq",
+    [PUT_CHUNK] = "INSERT INTO items(id, text, metadata, vector, created, document, chunk, "
+                  "byte_begin, byte_end, char_begin, char_end) VALUES (" CHUNK_ID(
+                      "?1", "?5") ", ?2, ?3, ?4, "
+                                  "unixepoch(), ?1, ?5, ?6, ?7, ?8, ?9) RETURNING seq",
+    [DROP]        = "DELETE FROM items WHERE " IS_OF("?1") " RETURNING seq",
+    [DROP_CHUNKS] = "DELETE FROM items WHERE document = ?1 RETURNING seq",
+    [CLEAR]       = "DELETE FROM items",
+    [PAGES]       = "PRAGMA page_count",
 };
 
-#define COLUMNS "SELECT id, text, metadata, vector, created, seq FROM items WHERE "
+/* What keeps the index of words in step: an item's words are taken out by its text, before that is replaced. */
+static const char *const word_sql[WORD_SQL_COUNT] = {
+    [WORD] = "INSERT INTO words(rowid, text) VALUES (?1, ?2)",
+    [UNWORD] =
+        "INSERT INTO words(words, rowid, text) SELECT 'delete', seq, text FROM items WHERE " IS_OF(
+            "?1"),
+    [UNWORD_ALL] = "INSERT INTO words(words) VALUES ('delete-all')",
+};
+
+#define COLUMNS                                                                                    \
+    "SELECT coalesce(document, id), text, metadata, vector, created, seq, chunk, byte_begin, "     \
+    "byte_end, char_begin, char_end FROM items WHERE "
 
 static const char *const reader_sql[READER_COUNT] = {
-    [BY_ID]    = COLUMNS "id = ?1",
+    [BY_ID]    = COLUMNS "id = ?1 AND document IS NULL",
+    [BY_CHUNK] = COLUMNS "id = " CHUNK_ID("?1", "?2"),
     [BY_KEY]   = COLUMNS "seq = ?1",
     [METADATA] = "SELECT seq, metadata FROM items WHERE seq > ?1 ORDER BY seq LIMIT ?2",
     [LIST]     = "SELECT seq FROM items ORDER BY seq LIMIT ?1 OFFSET ?2",
 };
+
+/* A connection that looks for words, and whose turn it is. */
+typedef struct word_reader {
+    sqlite3         *db;
+    fl_words        *words;
+    pthread_mutex_t *lock, own;
+} word_reader;
 
 struct fl_store {
     char           *path;
@@ -78,7 +116,10 @@ struct fl_store {
     int             lock_fd;
     sqlite3        *writer, *reader;
     sqlite3_stmt   *write[WRITER_COUNT];
+    sqlite3_stmt   *keep[WORD_SQL_COUNT]; /* NULL where there is no FTS5 */
     sqlite3_stmt   *read[READER_COUNT];
+    word_reader     word_readers[FL_WORKERS_MAX];
+    size_t          word_reader_count; /* 0: no FTS5 */
     pthread_mutex_t read_lock;
     pthread_mutex_t lock; /* guards the queue */
     pthread_cond_t  more;
@@ -203,6 +244,31 @@ static int64_t ask_number(sqlite3 *db, const char *sql) {
     return number;
 }
 
+static int write_tables(const fl_store *store, bool fresh, fletch_error *error) {
+    static const char *const places[] = {"document TEXT",      "chunk INTEGER",
+                                         "byte_begin INTEGER", "byte_end INTEGER",
+                                         "char_begin INTEGER", "char_end INTEGER"};
+    fl_buf                   sql      = {0};
+    fl_buf_puts(&sql, "BEGIN IMMEDIATE;");
+    if (fresh) {
+        fl_buf_puts(&sql, "CREATE TABLE items(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT "
+                          "UNIQUE NOT NULL, text TEXT NOT NULL, metadata TEXT, vector BLOB NOT "
+                          "NULL, created INTEGER NOT NULL); CREATE TABLE about(name TEXT PRIMARY "
+                          "KEY, value TEXT NOT NULL) WITHOUT ROWID;");
+    }
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        fl_buf_printf(&sql, "ALTER TABLE items ADD COLUMN %s;", places[i]);
+    }
+    fl_buf_printf(&sql,
+                  "CREATE INDEX items_document ON items(document) WHERE document IS NOT NULL; "
+                  "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
+                  APPLICATION, FORMAT);
+    int status = sql.failed ? fl_fail_nomem(error, sql.size, "the store's tables")
+                            : run_sql(store, store->writer, sql.data, error);
+    fl_buf_free(&sql);
+    return status;
+}
+
 static int make_tables(const fl_store *store, fletch_error *error) {
     sqlite3 *db          = store->writer;
     int64_t  application = ask_number(db, "PRAGMA application_id");
@@ -210,22 +276,15 @@ static int make_tables(const fl_store *store, fletch_error *error) {
     if (application == APPLICATION && format == FORMAT) {
         return FLETCH_OK;
     }
-    if (application != 0 || format != 0 ||
-        ask_number(db, "SELECT count(*) FROM sqlite_schema") != 0) {
+    bool fresh = application == 0 && format == 0 &&
+                 ask_number(db, "SELECT count(*) FROM sqlite_schema") == 0;
+    if (!fresh && (application != APPLICATION || format != FORMAT_OLD)) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s is %s; name another file with server.store", store->path,
                        application == APPLICATION ? "of another version of fletch"
                                                   : "no store of fletch");
     }
-    char sql[1024];
-    (void)snprintf(
-        sql, sizeof sql,
-        "BEGIN IMMEDIATE; CREATE TABLE items(seq INTEGER PRIMARY KEY AUTOINCREMENT, id "
-        "TEXT UNIQUE NOT NULL, text TEXT NOT NULL, metadata TEXT, vector BLOB NOT NULL, "
-        "created INTEGER NOT NULL); CREATE TABLE about(name TEXT PRIMARY KEY, value TEXT "
-        "NOT NULL) WITHOUT ROWID; PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
-        APPLICATION, FORMAT);
-    return run_sql(store, db, sql, error);
+    return write_tables(store, fresh, error);
 }
 
 /* The value that the file has under `name`; `value` when it had none before. False: SQLite failed. */
@@ -308,6 +367,42 @@ static int prepare(const fl_store *store, sqlite3 *db, const char *const *sql, s
     return FLETCH_OK;
 }
 
+/* ---- The index of words -------------------------------------------------------------------------- */
+
+/* A store that was written without FTS5 has an index that is out of step: it is made anew. */
+static int make_words(fl_store *store, fletch_error *error) {
+    sqlite3 *db    = store->writer;
+    bool     there = ask_number(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'words'") > 0;
+    if (!fl_words_known(db)) {
+        return there ? run_sql(store, db, "INSERT OR REPLACE INTO about VALUES ('words', 'stale')",
+                               error)
+                     : FLETCH_OK;
+    }
+    store->word_reader_count = store->lasts ? FL_WORKERS_MAX : 1;
+    if (there && ask_number(db, "SELECT value = 'whole' FROM about WHERE name = 'words'") == 1) {
+        return FLETCH_OK;
+    }
+    return run_sql(store, db,
+                   "BEGIN IMMEDIATE; " FL_WORDS_CREATE "; " FL_WORDS_REBUILD
+                   "; INSERT OR REPLACE INTO about VALUES ('words', 'whole'); COMMIT",
+                   error);
+}
+
+static int open_words(fl_store *store, fletch_error *error) {
+    for (size_t i = 0; i < store->word_reader_count; i++) {
+        word_reader *one = &store->word_readers[i];
+        one->db          = store->writer;
+        one->lock        = store->lasts ? &one->own : &store->read_lock;
+        if (store->lasts) {
+            FL_TRY(connect(store, &one->db, error));
+        }
+        if (fl_words_open(&one->words, one->db) != SQLITE_OK) {
+            return fail_sql(store, one->db, error);
+        }
+    }
+    return FLETCH_OK;
+}
+
 static void *run(void *arg);
 
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
@@ -323,6 +418,11 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
     FL_TRY(load(store, error));
     FL_TRY(prepare(store, store->writer, writer_sql, store->write, WRITER_COUNT, error));
     FL_TRY(prepare(store, store->reader, reader_sql, store->read, READER_COUNT, error));
+    FL_TRY(make_words(store, error));
+    FL_TRY(open_words(store, error));
+    if (store->word_reader_count > 0) {
+        FL_TRY(prepare(store, store->writer, word_sql, store->keep, WORD_SQL_COUNT, error));
+    }
     atomic_store(&store->pages, ask_number(store->writer, writer_sql[PAGES]));
     FL_TRY(fl_thread_start(&store->thread, "store", run, store, error));
     store->running = true;
@@ -353,6 +453,9 @@ int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
     store->last    = &store->first;
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->read_lock, NULL);
+    for (size_t i = 0; i < FL_WORKERS_MAX; i++) {
+        pthread_mutex_init(&store->word_readers[i].own, NULL);
+    }
     pthread_cond_init(&store->more, NULL);
     int status = open_database(store, error);
     if (status < 0) {
@@ -379,6 +482,16 @@ void fl_store_close(fl_store *store) {
     }
     for (size_t i = 0; i < READER_COUNT; i++) {
         sqlite3_finalize(store->read[i]);
+    }
+    for (size_t i = 0; i < WORD_SQL_COUNT; i++) {
+        sqlite3_finalize(store->keep[i]);
+    }
+    for (size_t i = 0; i < FL_WORKERS_MAX; i++) {
+        fl_words_close(store->word_readers[i].words);
+        if (store->word_readers[i].db != store->writer) {
+            (void)sqlite3_close(store->word_readers[i].db);
+        }
+        pthread_mutex_destroy(&store->word_readers[i].own);
     }
     if (store->reader != store->writer) {
         (void)sqlite3_close(store->reader);
@@ -418,19 +531,53 @@ static bool step(sqlite3_stmt *statement, int64_t *key) {
     return sqlite3_reset(statement) == SQLITE_OK && code == SQLITE_DONE;
 }
 
-static bool put(const fl_store *store, fl_stored_item *item) {
-    sqlite3_stmt *s = store->write[PUT];
-    return bind_text(s, 1, item->id, item->id_size) &&
-           bind_text(s, 2, item->text, item->text_size) &&
-           bind_text(s, 3, item->metadata, item->metadata_size) &&
-           sqlite3_bind_blob64(s, 4, item->row, store->columns * sizeof(float), SQLITE_STATIC) ==
-               0 &&
-           step(s, &item->key);
+/* A statement about the id ?1; the keys that it returns go to `gone`, unless NULL. */
+static bool step_id(sqlite3_stmt *s, const char *id, size_t size, fl_buf *gone) {
+    int code = bind_text(s, 1, id, size) ? SQLITE_ROW : SQLITE_ERROR;
+    while (code == SQLITE_ROW && (code = sqlite3_step(s)) == SQLITE_ROW && gone != NULL) {
+        int64_t key = sqlite3_column_int64(s, 0);
+        fl_buf_append(gone, &key, sizeof key);
+    }
+    return sqlite3_reset(s) == SQLITE_OK && code == SQLITE_DONE;
+}
+
+/* Drop what has this id, chunks and their words with it; `how`: DROP, or DROP_CHUNKS where a whole item is replaced,
+ * whose row stays. */
+static bool drop_id(const fl_store *store, int how, const char *id, size_t size, fl_buf *gone) {
+    return (store->word_reader_count == 0 || step_id(store->keep[UNWORD], id, size, NULL)) &&
+           step_id(store->write[how], id, size, gone);
+}
+
+static bool put(const fl_store *store, fl_write *write, fl_stored_item *item) {
+    const fl_chunk_place *place = &item->place;
+    sqlite3_stmt         *s     = store->write[place->part ? PUT_CHUNK : PUT];
+    int64_t               none;
+    if ((!place->part || place->chunk == 0) &&
+        !drop_id(store, place->part ? DROP : DROP_CHUNKS, item->id, item->id_size, &write->gone)) {
+        return false;
+    }
+    bool good =
+        bind_text(s, 1, item->id, item->id_size) && bind_text(s, 2, item->text, item->text_size) &&
+        bind_text(s, 3, item->metadata, item->metadata_size) &&
+        sqlite3_bind_blob64(s, 4, item->row, store->columns * sizeof(float), SQLITE_STATIC) == 0;
+    const int64_t numbers[] = {place->chunk, place->bytes[0], place->bytes[1], place->chars[0],
+                               place->chars[1]};
+    for (int i = 0; good && place->part && i < 5; i++) {
+        good = sqlite3_bind_int64(s, 5 + i, numbers[i]) == SQLITE_OK;
+    }
+    good = good && step(s, &item->key);
+    if (good && store->word_reader_count > 0) {
+        s    = store->keep[WORD];
+        good = sqlite3_bind_int64(s, 1, item->key) == SQLITE_OK &&
+               bind_text(s, 2, item->text, item->text_size) && step(s, &none);
+    }
+    return good;
 }
 
 static bool carry_out(const fl_store *store, fl_write *write) {
+    int64_t none;
     for (size_t i = 0; i < write->item_count; i++) {
-        if (!put(store, &write->items[i])) {
+        if (!put(store, write, &write->items[i])) {
             return false;
         }
     }
@@ -438,29 +585,32 @@ static bool carry_out(const fl_store *store, fl_write *write) {
         return true;
     }
     if (write->drop == NULL) {
-        int64_t none;
-        bool    cleared = step(store->write[CLEAR], &none);
-        write->dropped  = cleared ? (size_t)sqlite3_changes64(store->writer) : 0;
+        bool cleared = (store->word_reader_count == 0 || step(store->keep[UNWORD_ALL], &none)) &&
+                       step(store->write[CLEAR], &none);
+        write->dropped = cleared ? (size_t)sqlite3_changes64(store->writer) : 0;
         return cleared;
     }
-    sqlite3_stmt *s = store->write[DROP];
-    write->drop_key = -1;
-    bool good       = bind_text(s, 1, write->drop, write->drop_size) && step(s, &write->drop_key);
-    write->dropped  = write->drop_key >= 0;
+    bool good      = drop_id(store, DROP, write->drop, write->drop_size, &write->gone);
+    write->dropped = write->gone.size / sizeof(int64_t);
     return good;
 }
 
-/* All of the group, or nothing of it, onto the disk. */
-static int commit(fl_store *store, fl_write *group, fletch_error *error) {
+/* All of the group, or nothing of it, onto the disk. *out_of_step: the index of words was not that of the texts. */
+static int commit_once(fl_store *store, fl_write *group, bool *out_of_step, fletch_error *error) {
     int64_t none, pages;
     size_t  rows = 0;
     bool    good = step(store->write[BEGIN], &none);
+    bool    room = true; /* for the keys of what is dropped */
     for (fl_write *write = group; good && write != NULL; write = write->next) {
+        fl_buf_clear(&write->gone);
         good = carry_out(store, write);
+        room = room && !write->gone.failed;
         rows += write->item_count;
     }
-    int status = good ? fl_vectors_reserve(store->vectors, rows, error)
-                      : fail_sql(store, store->writer, error);
+    *out_of_step = !good && sqlite3_extended_errcode(store->writer) == SQLITE_CORRUPT_VTAB;
+    int status   = !good   ? fail_sql(store, store->writer, error)
+                   : !room ? fl_fail_nomem(error, rows * sizeof(int64_t), "a write to the store")
+                           : fl_vectors_reserve(store->vectors, rows, error);
     if (status == FLETCH_OK && !step(store->write[COMMIT], &none)) {
         status = fail_sql(store, store->writer, error);
     }
@@ -473,15 +623,29 @@ static int commit(fl_store *store, fl_write *group, fletch_error *error) {
     return status;
 }
 
-/* The same to the vectors in memory. */
+/* Somebody else may have changed texts in the file, of which the index does not know: then it is made again, once. */
+static int commit(fl_store *store, fl_write *group, fletch_error *error) {
+    bool out_of_step;
+    int  status = commit_once(store, group, &out_of_step, error);
+    if (out_of_step && run_sql(store, store->writer, FL_WORDS_REBUILD, error) == FLETCH_OK) {
+        *error = (fletch_error){0};
+        status = commit_once(store, group, &out_of_step, error);
+    }
+    return status;
+}
+
+/* The same to the vectors in memory. What is put comes first, so that a document which is replaced is found all the
+ * while; a key that is dropped never comes again. */
 static void apply(const fl_store *store, const fl_write *write) {
     for (size_t i = 0; i < write->item_count; i++) {
         fl_vectors_put(store->vectors, write->items[i].key, write->items[i].row);
     }
+    const int64_t *gone = (const int64_t *)(const void *)write->gone.data;
+    for (size_t i = 0; i < write->gone.size / sizeof *gone; i++) {
+        fl_vectors_drop(store->vectors, gone[i]);
+    }
     if (write->item_count == 0 && write->drop == NULL) {
         fl_vectors_clear(store->vectors);
-    } else if (write->item_count == 0 && write->dropped > 0) {
-        fl_vectors_drop(store->vectors, write->drop_key);
     }
 }
 
@@ -517,7 +681,9 @@ static void serve(fl_store *store, fl_write *group) {
     }
     while (group != NULL) { /* a write is gone once it is told */
         fl_write *next = group->next;
+        fl_buf    gone = group->gone;
         group->done(group, &error);
+        fl_buf_free(&gone);
         group = next;
     }
 }
@@ -558,15 +724,21 @@ bool fl_store_lasts(const fl_store *store) {
     return store->lasts;
 }
 
-uint64_t fl_store_cost_ns(const fl_store *store, size_t items, bool search, bool filter) {
-    uint64_t count = fl_vectors_count(store->vectors);
-    uint64_t all   = (uint64_t)atomic_load(&store->pages) * PAGE_NS;
-    uint64_t read  = items < count ? all / count * items : all;
-    return read + (search ? count * store->columns : 0) + (filter ? all : 0);
+bool fl_store_has_words(const fl_store *store) {
+    return store->word_reader_count > 0;
 }
 
-/* The readers' lock, unless `request` is over before it comes. */
-static int lock_reader(fl_store *store, const fl_http_request *request, fletch_error *error) {
+uint64_t fl_store_cost_ns(const fl_store *store, fl_effort effort) {
+    uint64_t count = fl_vectors_count(store->vectors);
+    uint64_t all   = (uint64_t)atomic_load(&store->pages) * PAGE_NS;
+    uint64_t read  = effort.items < count ? all / count * effort.items : all;
+    return read + (effort.search ? count * store->columns : 0) +
+           (effort.words > 0 ? count * (ITEM_NS + effort.words * WORD_NS) : 0) +
+           (effort.filter ? all : 0);
+}
+
+/* A lock of readers, unless `request` is over before it comes. */
+static int take(pthread_mutex_t *lock, const fl_http_request *request, fletch_error *error) {
     int code;
     do {
         struct timespec until;
@@ -575,7 +747,7 @@ static int lock_reader(fl_store *store, const fl_http_request *request, fletch_e
         until.tv_nsec += WAIT_MS * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        code = pthread_mutex_timedlock(&store->read_lock, &until);
+        code = pthread_mutex_timedlock(lock, &until);
     } while (code == ETIMEDOUT);
     return FLETCH_OK;
 }
@@ -595,25 +767,33 @@ static const char *damage_of(const fl_store *store, const fl_stored_item *item, 
 
 static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void *user,
                 fletch_error *error) {
-    fl_stored_item item = {.id       = (const char *)sqlite3_column_text(s, 0),
-                           .text     = (const char *)sqlite3_column_text(s, 1),
-                           .metadata = (const char *)sqlite3_column_text(s, 2),
-                           .row      = sqlite3_column_blob(s, 3),
-                           .created  = sqlite3_column_int64(s, 4),
-                           .key      = sqlite3_column_int64(s, 5)};
-    item.id_size        = (size_t)sqlite3_column_bytes(s, 0);
-    item.text_size      = (size_t)sqlite3_column_bytes(s, 1);
-    item.metadata_size  = (size_t)sqlite3_column_bytes(s, 2);
-    item.damage         = damage_of(store, &item, (size_t)sqlite3_column_bytes(s, 3));
+    fl_stored_item item = {
+        .id       = (const char *)sqlite3_column_text(s, 0),
+        .text     = (const char *)sqlite3_column_text(s, 1),
+        .metadata = (const char *)sqlite3_column_text(s, 2),
+        .row      = sqlite3_column_blob(s, 3),
+        .created  = sqlite3_column_int64(s, 4),
+        .key      = sqlite3_column_int64(s, 5),
+        .place    = {.part  = sqlite3_column_type(s, 6) != SQLITE_NULL,
+                     .chunk = sqlite3_column_int64(s, 6),
+                     .bytes = {sqlite3_column_int64(s, 7), sqlite3_column_int64(s, 8)},
+                     .chars = {sqlite3_column_int64(s, 9), sqlite3_column_int64(s, 10)}}};
+    item.id_size       = (size_t)sqlite3_column_bytes(s, 0);
+    item.text_size     = (size_t)sqlite3_column_bytes(s, 1);
+    item.metadata_size = (size_t)sqlite3_column_bytes(s, 2);
+    item.damage        = damage_of(store, &item, (size_t)sqlite3_column_bytes(s, 3));
     return found(user, &item, error);
 }
 
-int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key,
+int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk, int64_t key,
                   const fl_http_request *request, fl_found_fn found, void *user,
                   fletch_error *error) {
-    FL_TRY(lock_reader(store, request, error));
-    sqlite3_stmt *s = store->read[id != NULL ? BY_ID : BY_KEY];
+    FL_TRY(take(&store->read_lock, request, error));
+    sqlite3_stmt *s = store->read[id == NULL ? BY_KEY : chunk < 0 ? BY_ID : BY_CHUNK];
     (void)(id != NULL ? bind_text(s, 1, id, id_size) : sqlite3_bind_int64(s, 1, key) == SQLITE_OK);
+    if (id != NULL && chunk >= 0) {
+        (void)sqlite3_bind_int64(s, 2, chunk);
+    }
     int code   = sqlite3_step(s);
     int status = code == SQLITE_ROW    ? tell(store, s, found, user, error)
                  : code == SQLITE_DONE ? fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
@@ -629,7 +809,7 @@ int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_re
     sqlite3_stmt *s = store->read[LIST];
     int           code;
     *found = 0;
-    FL_TRY(lock_reader(store, request, error));
+    FL_TRY(take(&store->read_lock, request, error));
     (void)sqlite3_bind_int64(s, 1, (int64_t)count);
     (void)sqlite3_bind_int64(s, 2, (int64_t)offset);
     while ((code = sqlite3_step(s)) == SQLITE_ROW && *found < count) {
@@ -658,7 +838,7 @@ typedef struct slice {
 static int read_slice(fl_store *store, const fl_filter *filter, const fl_http_request *request,
                       slice *part, fletch_error *error) {
     sqlite3_stmt *s = store->read[METADATA];
-    FL_TRY(lock_reader(store, request, error));
+    FL_TRY(take(&store->read_lock, request, error));
     (void)sqlite3_bind_int64(s, 1, part->last);
     (void)sqlite3_bind_int64(s, 2, SLICE_ROWS);
     size_t looked = 0, seen = 0;
@@ -712,26 +892,71 @@ static bool is_over(const void *request) {
     return fl_request_over(request, NULL) < 0;
 }
 
-int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
-                    const fl_http_request *request, size_t k, fl_hit *hits, size_t *count,
+/* A connection that looks for words: one that is free, else the first, once it is. */
+static int take_word_reader(fl_store *store, const fl_http_request *request, word_reader **out,
+                            fletch_error *error) {
+    for (size_t i = 0; i < store->word_reader_count; i++) {
+        *out = &store->word_readers[i];
+        if (pthread_mutex_trylock((*out)->lock) == 0) {
+            return FLETCH_OK;
+        }
+    }
+    *out = &store->word_readers[0];
+    return take((*out)->lock, request, error);
+}
+
+static int search_words(fl_store *store, fl_search *search, const int64_t *allowed,
+                        size_t allowed_count, const fl_http_request *request, fletch_error *error) {
+    fl_words_query query = {.expression = search->words, .request = request, .last = INT64_MIN};
+    int            code = SQLITE_ROW, status = FLETCH_OK;
+    while (status == FLETCH_OK && code == SQLITE_ROW) {
+        word_reader *one;
+        FL_TRY(take_word_reader(store, request, &one, error));
+        code   = fl_words_slice(one->words, &query, SLICE_WORDS, allowed, allowed_count, search->k,
+                                search->word_hits, &search->word_count);
+        status = fl_request_over(request, error);
+        if (status == FLETCH_OK && code != SQLITE_ROW && code != SQLITE_DONE) {
+            status = fail_sql(store, one->db, error);
+        }
+        pthread_mutex_unlock(one->lock);
+    }
+    fl_hits_sort(search->word_hits, search->word_count);
+    return status;
+}
+
+int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *request,
                     fletch_error *error) {
     static const int64_t nothing = 0;
     fl_buf               keys    = {0};
     const int64_t       *allowed = NULL;
     int                  status  = FLETCH_OK;
-    *count                       = 0;
-    if (filter != NULL) {
-        status  = list_allowed(store, filter, request, &keys, error);
+    search->count = search->word_count = 0;
+    if (search->filter != NULL) {
+        status  = list_allowed(store, search->filter, request, &keys, error);
         allowed = keys.data != NULL ? (const int64_t *)(const void *)keys.data : &nothing;
     }
+    size_t count = keys.size / sizeof *allowed;
     if (status == FLETCH_OK) {
-        *count = fl_vectors_search(store->vectors, query, k, allowed, keys.size / sizeof *allowed,
-                                   is_over, request, hits);
-        status = *count == SIZE_MAX
-                     ? fl_fail_nomem(error, store->columns * sizeof *query, "a search")
-                     : fl_request_over(request, error);
+        search->count = fl_vectors_search(store->vectors, search->row, search->k, allowed, count,
+                                          is_over, request, search->hits);
+        status        = search->count == SIZE_MAX
+                            ? fl_fail_nomem(error, store->columns * sizeof *search->row, "a search")
+                            : fl_request_over(request, error);
     }
-    *count = status == FLETCH_OK ? *count : 0;
+    if (status == FLETCH_OK && search->words != NULL) {
+        status = search_words(store, search, allowed, count, request, error);
+    }
     fl_buf_free(&keys);
+    return status;
+}
+
+int fl_store_mark(fl_store *store, const char *words, int64_t key, const fl_http_request *request,
+                  size_t *marks, size_t *count, fletch_error *error) {
+    word_reader *one;
+    *count = 0;
+    FL_TRY(take_word_reader(store, request, &one, error));
+    int code   = fl_words_mark(one->words, words, key, marks, count);
+    int status = code == SQLITE_DONE ? FLETCH_OK : fail_sql(store, one->db, error);
+    pthread_mutex_unlock(one->lock);
     return status;
 }

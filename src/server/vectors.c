@@ -198,7 +198,7 @@ static void sink(fl_hit *heap, size_t size) {
     heap[at] = hit;
 }
 
-static void offer(fl_hit *heap, size_t *size, size_t k, fl_hit hit) {
+void fl_hits_offer(fl_hit *heap, size_t *size, size_t k, fl_hit hit) {
     if (*size == k) { /* k is at least 1 */
         if (is_worse(heap[0], hit)) {
             heap[0] = hit;
@@ -214,7 +214,7 @@ static void offer(fl_hit *heap, size_t *size, size_t k, fl_hit hit) {
 }
 
 /* Take the worst off the top again and again: best first. */
-static void sort(fl_hit *heap, size_t size) {
+void fl_hits_sort(fl_hit *heap, size_t size) {
     while (size > 1) {
         fl_hit worst = heap[0];
         heap[0]      = heap[--size];
@@ -228,7 +228,8 @@ static void scan(const fl_vectors *vectors, const float *query, const block *b, 
     for (size_t i = 0; i < rows; i++) {
         if (!b->dead[i]) {
             const float *row = b->rows + i * vectors->stride;
-            offer(hits, found, k, (fl_hit){b->keys[i], vectors->dot(query, row, vectors->stride)});
+            fl_hits_offer(hits, found, k,
+                          (fl_hit){b->keys[i], vectors->dot(query, row, vectors->stride)});
         }
     }
 }
@@ -241,7 +242,7 @@ static void scan_allowed(const fl_vectors *vectors, const float *query, size_t c
         if (slot < count && key_of(vectors, slot) == allowed[i] &&
             !vectors->blocks[slot / ROWS]->dead[slot % ROWS]) {
             float score = vectors->dot(query, row_of(vectors, slot), vectors->stride);
-            offer(hits, found, k, (fl_hit){allowed[i], score});
+            fl_hits_offer(hits, found, k, (fl_hit){allowed[i], score});
         }
     }
 }
@@ -267,7 +268,7 @@ size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, cons
     }
     pthread_rwlock_unlock(&vectors->lock);
     fl_free(padded);
-    sort(hits, found);
+    fl_hits_sort(hits, found);
     return found;
 }
 

@@ -26,6 +26,11 @@ typedef struct fl_hit {
     float   score;
 } fl_hit;
 
+/* The best k of many hits, one after the other: a heap, the worst at its top, best first once it is sorted. k is at
+ * least 1; of equal scores the lower key is better. */
+void fl_hits_offer(fl_hit *heap, size_t *size, size_t k, fl_hit hit); /* heap[k], *size so far */
+void fl_hits_sort(fl_hit *heap, size_t size);
+
 int  fl_vectors_open(fl_vectors **out, size_t columns, fletch_error *error);
 void fl_vectors_close(fl_vectors *vectors); /* NULL is a no-op */
 

@@ -100,6 +100,32 @@ void fletch_tokens_free(fletch_tokens *tokens) {
     }
 }
 
+/* A chunk for every max_tokens bytes that end where a character does. */
+int fletch_chunk(fletch_model *model, const char *text, size_t size,
+                 const fletch_chunk_options *options, fletch_chunks **chunks, fletch_error *error) {
+    (void)model, (void)error;
+    must(fl_utf8_valid_prefix(text, size) == size && options->overlap <= options->max_tokens);
+    size_t        *offsets = calloc(2 * size + 2, sizeof *offsets);
+    fletch_chunks *out     = calloc(1, sizeof *out);
+    for (size_t at = 0; at < size; out->count++) {
+        size_t end              = at + (options->max_tokens > 0 ? options->max_tokens : MAX_LENGTH);
+        end                     = end < size ? fl_utf8_before(text, end) : size;
+        end                     = end > at ? end : size;
+        offsets[2 * out->count] = at;
+        offsets[2 * out->count + 1] = at = end;
+    }
+    out->offsets = out->chars = offsets;
+    *chunks                   = out;
+    return 0;
+}
+
+void fletch_chunks_free(fletch_chunks *chunks) {
+    if (chunks != NULL) {
+        free((void *)(uintptr_t)chunks->offsets);
+        free(chunks);
+    }
+}
+
 const char *fletch_label_at(const fletch_model *model, size_t index) {
     (void)model;
     return index < served.info.labels ? "la\"bel" : NULL;
@@ -170,34 +196,57 @@ void fl_store_write(fl_store *store, fl_write *write) {
     write->done(write, &error);
 }
 
-int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
-                    const fl_http_request *request, size_t k, fl_hit *hits, size_t *count,
+int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *request,
                     fletch_error *error) {
     char metadata[] = "{\"a\":1,\"b\":\"\\u0062\",\"c\":true}";
     (void)store, (void)request, (void)error;
-    must(query[0] <= 1.001f && k >= 1 && k <= 1000);
-    if (filter != NULL) {
-        (void)fl_filter_passes(filter, metadata, sizeof metadata - 1);
+    must(search->row[0] <= 1.001f && search->k >= 1);
+    if (search->filter != NULL) {
+        (void)fl_filter_passes(search->filter, metadata, sizeof metadata - 1);
     }
-    *count = k < 3 ? k : 3;
-    for (size_t i = 0; i < *count; i++) {
-        hits[i] = (fl_hit){.key = (int64_t)i, .score = 0.5f};
+    search->count = search->k < 3 ? search->k : 3;
+    for (size_t i = 0; i < search->count; i++) {
+        search->hits[i] = (fl_hit){.key = (int64_t)i, .score = 0.5f};
+    }
+    search->word_count = search->words != NULL;
+    if (search->words != NULL) {
+        must(is_text(search->words, strlen(search->words)));
+        search->word_hits[0] = (fl_hit){.key = 4, .score = 2};
     }
     return 0;
 }
 
-int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key,
+int fl_store_mark(fl_store *store, const char *words, int64_t key, const fl_http_request *request,
+                  size_t *marks, size_t *count, fletch_error *error) {
+    (void)store, (void)key, (void)request, (void)error;
+    must(is_text(words, strlen(words)));
+    marks[0] = 0;
+    marks[1] = 1;
+    *count   = 1;
+    return 0;
+}
+
+bool fl_store_has_words(const fl_store *store) {
+    (void)store;
+    return run.request.body_size % 3 > 0;
+}
+
+/* Key 2 is a chunk, 1 was dropped just now. */
+int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk, int64_t key,
                   const fl_http_request *request, fl_found_fn found, void *user,
                   fletch_error *error) {
-    static const fl_stored_item item = {.id            = "i\"",
-                                        .id_size       = 2,
-                                        .text          = "t\n",
-                                        .text_size     = 2,
-                                        .metadata      = "{}",
-                                        .metadata_size = 2};
-    (void)store, (void)id, (void)id_size, (void)request;
+    fl_stored_item item = {.id            = "i\"",
+                           .id_size       = 2,
+                           .text          = "t\n",
+                           .text_size     = 2,
+                           .metadata      = "{}",
+                           .metadata_size = 2};
+    (void)store, (void)id, (void)id_size, (void)chunk, (void)request;
     if (key == 1) {
-        return FLETCH_ENOTFOUND; /* dropped just now */
+        return FLETCH_ENOTFOUND;
+    }
+    if (key == 2) {
+        item.place = (fl_chunk_place){.part = true, .chunk = 3, .bytes = {7, 9}, .chars = {6, 8}};
     }
     return found(user, &item, error);
 }
@@ -245,8 +294,8 @@ int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_re
     return FLETCH_OK;
 }
 
-uint64_t fl_store_cost_ns(const fl_store *store, size_t items, bool search, bool filter) {
-    (void)store, (void)items, (void)search, (void)filter;
+uint64_t fl_store_cost_ns(const fl_store *store, fl_effort effort) {
+    (void)store, (void)effort;
     return 0;
 }
 

@@ -362,7 +362,8 @@ def visible(page, name):
 
 @pytest.mark.parametrize("folder", ["scores/bert", "late/bert"])
 def test_what_is_found_is_reranked(start, chromium, folder):
-    """By a cross-encoder, and by late interaction: what is shown is what the two routes say, in the second one's order."""
+    """By a cross-encoder, and by late interaction: what is shown is what the two routes say, in the second one's order, and
+    where it stood in the first one's."""
     server = start("--model", f"near={serving.MODEL}", "--model", f"rank={serving.ROOT}/tests/golden/{folder}", model=False)
     texts = ["the cat sat on the mat", "rain at sea", "a ship ran", *[f"the cat ran {i} times" for i in range(12)]]
     server.ask("POST", "/add", json.dumps({"texts": texts}).encode())
@@ -371,7 +372,7 @@ def test_what_is_found_is_reranked(start, chromium, folder):
     chromium.wait("document.getElementById('store').innerText.startsWith('15 texts')")
     assert visible(chromium, "rerank") and not visible(chromium, "hint") and not visible(chromium, "models")
     chromium.run("document.getElementById('query').value = 'the cat'")
-    assert press(chromium, "seek") == "The best 10 of 15 are shown."
+    assert press(chromium, "seek") == ""
     hits = server.ask("POST", "/search", b'{"text": "the cat", "k": 50}').json()["results"]
     body = {"model": "rank", "query": "the cat", "texts": [hit["text"] for hit in hits]}
     ranked = server.ask("POST", "/rerank", json.dumps(body).encode()).json()
@@ -381,8 +382,8 @@ def test_what_is_found_is_reranked(start, chromium, folder):
     for i, (row, (_, text)) in enumerate(zip(ranked, shown)):
         assert (f"was {row['index'] + 1}" in text) == (row["index"] != i)
     stages = chromium.run("document.getElementById('stages').innerText")
-    assert re.fullmatch(r"15 texts found by vectors in [\d.]+ ms, read by rank in [\d.]+ ms\.", stages)
-    assert "/rerank" in chromium.run("document.getElementById('curl').innerText")
+    assert re.fullmatch(r"Found by vectors, read by rank, in [\d.]+ ms\.", stages)
+    assert '"rerank_model":"rank"' in chromium.run("document.getElementById('curl').innerText")
     assert chromium.run("document.documentElement.scrollWidth") == 360
     for scheme in ("light", "dark"):
         chromium.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
@@ -393,6 +394,44 @@ def test_what_is_found_is_reranked(start, chromium, folder):
     assert chromium.complaints() == []
     chromium.call("Emulation.clearDeviceMetricsOverride")
     chromium.call("Emulation.setEmulatedMedia", features=[])
+
+
+STORY = "The ferry to the island leaves at noon. " * 40 + "Dogs travel free of charge. " + "Tickets are sold on the quay. " * 40
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_documents_show_their_passages(server, page, width):
+    server.ask("DELETE", "/items")
+    page.call("Emulation.setDeviceMetricsOverride", width=width, height=740, deviceScaleFactor=1, mobile=width < 1000)
+    page.open(f"http://{server.where[0]}:{server.port}/")
+    page.wait("document.getElementById('store').innerText.startsWith('0 texts')")
+    page.run("document.getElementById('whole').checked = true")
+    write(page, [STORY, "<b>Cats</b> stay at home."])
+    chunks = re.fullmatch(r"Added a document in (\d+) chunks\.", press(page, "add"))
+    assert chunks and int(chunks[1]) == server.ask("GET", "/items").json()["count"] > 2
+    page.run("document.getElementById('whole').checked = false")
+    write(page, ["A puppy may come along.", "Rain."])
+    assert press(page, "add") == "Added 2 texts."
+    for hybrid in ("false", "true"):
+        page.run(f"document.getElementById('hybrid').checked = {hybrid}; document.getElementById('query').value = 'may I bring my puppy'")
+        assert press(page, "seek") == ""
+        body = {"text": "may I bring my puppy", "hybrid": hybrid == "true", "group_by": "document", "highlight": "passage"}
+        truth = server.ask("POST", "/search", json.dumps(body).encode()).json()["results"]
+        shown = found(page)
+        assert len(truth) == 3 and [score for score, _ in shown] == [f"{hit['score']:.3f}" for hit in truth]
+        at = next(i for i, hit in enumerate(truth) if len(hit["chunks"]) > 1)
+        marks = page.run(f"[...document.querySelectorAll('#found li')[{at}].querySelectorAll('mark')].map(m => m.innerText)")
+        assert len(marks) == 3 and sum("Dogs travel free" in mark for mark in marks) == 1
+        for chunk, mark in zip(truth[at]["chunks"], marks):
+            assert chunk["passage"]["text"].split() == mark.split() and f"characters {chunk['chars'][0]} to" in shown[at][1]
+        assert ("words" in page.run("document.getElementById('stages').innerText")) == (hybrid == "true")
+        assert page.run("document.documentElement.scrollWidth") <= width and page.run("document.querySelectorAll('#found li b').length") == 3
+    for scheme in ("light", "dark"):
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        assert page.run(CONTRAST)[0] >= 4.5
+        if os.environ.get("FLETCH_SCREENSHOTS"):
+            pathlib.Path(os.environ["FLETCH_SCREENSHOTS"], f"found-{width}-{scheme}.png").write_bytes(page.screenshot())
+    assert page.complaints() == []
 
 
 def test_without_a_reranker_the_page_says_how_to_have_one(page):

@@ -157,3 +157,46 @@ def test_something_else_that_listens(fletch, answer, says):
 def test_wrong_usage(tmp_path, arguments):
     done = subprocess.run([serving.BIN, *arguments], capture_output=True, cwd=tmp_path, env={"HOME": str(tmp_path)}, check=False)
     assert done.returncode == 2 and done.stdout == b"", done
+
+
+LONG = "The ferry to the island leaves at noon. " * 20 + "Dogs travel free of charge. " + "Tickets are sold on the quay. " * 20
+
+
+def test_long_texts_go_in_as_chunks_and_are_found_by_document(start, fletch, tmp_path):
+    server = start("--model", serving.MODEL, "--model", f"rank={serving.ROOT}/tests/golden/scores/bert", model=False)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "ferry", "title": "The ferry", "text": LONG}) + "\n" +
+                                      json.dumps({"id": "short", "title": "A note", "text": "Cats stay at home."}) + "\n")
+    added = lines(fletch("add", "a.jsonl", "--id-field", "id", "--keep-fields", "--size", 48, "--overlap", 8, "--by", "sentences",
+                         "--context", "{title}\\n{chunk}", to=server))
+    assert [a["id"] for a in added] == ["ferry", "short"] and added[0]["chunks"] > 5 and added[1]["chunks"] == 1
+    item = server.ask("GET", "/items/ferry").json()
+    truth = server.ask(body=json.dumps({"inputs": ["The ferry\n" + item["chunks"][2]["text"]]}).encode()).json()[0]
+    assert max(abs(a - b) for a, b in zip(truth, item["chunks"][2]["embedding"])) < 1e-6
+    done = fletch("add", "--format", "text", "--chunk", "a.jsonl", "--id-field", "id", to=server)
+    assert done.stdout.startswith("added 2 texts in 3 chunks to ")
+    query = "may I bring my puppy"
+    for flags, body in ((["--hybrid"], {"hybrid": True}), (["--rerank"], {"rerank": True}), (["--rerank-model", "rank"], {"rerank": True}),
+                        (["--group", "--group-size", 2, "--highlight", "passage", "--candidates", 50, "-k", 1],
+                         {"group_by": "document", "group_size": 2, "highlight": "passage", "candidates": 50, "k": 1}),
+                        (["--highlight", "words"], {"highlight": "words"})):
+        found = lines(fletch("search", query, *flags, to=server))
+        assert found == server.ask("POST", "/search", json.dumps({"text": query, **body}).encode()).json()["results"], flags
+    text = fletch("search", "--format", "text", "--group", "--highlight", "passage", "-k", 1, query, to=server).stdout.splitlines()
+    assert text[0] == "ferry" and "Dogs travel free" in text[1] and len(text) == 3
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["add", "x", "--size", "0"], "--size is a number"), (["add", "x", "--overlap", "-1"], "--overlap is a number"),
+    (["add", "x", "--context", "{title}"], "{chunk}"), (["search", "x", "--group-size", "0"], "--group-size is a number from 1"),
+    (["search", "x", "--candidates", "many"], "--candidates is a number"), (["search", "x", "--highlight", "bold"], "passage")])
+def test_wrong_flags_of_chunks_and_stages_are_usage(fletch, arguments, says):
+    done = fletch(*arguments)
+    assert done.returncode == 2 and says in done.stderr and done.stdout == ""
+
+
+def test_what_the_server_cannot_do_ends_with_its_reason(start, fletch):
+    server = start()
+    done = fletch("search", "x", "--rerank", to=server)
+    assert done.returncode == 1 and "no reranker" in done.stderr
+    done = fletch("add", "x", "--context", "{title}{chunk}", to=server)
+    assert done.returncode == 1 and "no text under \"title\"" in done.stderr
