@@ -508,8 +508,8 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     full->done       = done;
     full->served     = served;
     full->work_texts = work->texts.count;
-    bool rows        = work->kind == FLETCH_KIND_DENSE || work->kind == FLETCH_KIND_SCORES;
-    full->work_cells = rows ? work->texts.count * work->out.cols : 0;
+    bool lists       = work->kind == FLETCH_KIND_TOKENS || work->kind == FLETCH_KIND_SPARSE;
+    full->work_cells = lists ? 0 : work->out.rows * work->out.cols;
     if (request->reply_most / CELL_TEXT > full->work_cells) {
         full->work_cells = request->reply_most / CELL_TEXT;
     }

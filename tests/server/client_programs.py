@@ -29,6 +29,27 @@ def openai(url, texts):
             "tokens": quiet.usage.prompt_tokens, "models": [m.id for m in client.models.list()], "many": many}
 
 
+def openai_late(url, texts):
+    import openai as package
+    client = package.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    found = client.embeddings.create(model="m", input=texts, extra_body={"late_chunking": True})
+    return {"rows": [item.embedding for item in found.data], "tokens": found.usage.prompt_tokens}
+
+
+def voyageai(url, texts):
+    import voyageai as package
+    client = package.Client(api_key="none", base_url=f"{url}/v1")
+    found = client.contextualized_embed(inputs=[texts, texts[:1]], model="m", input_type="document")
+    small = client.contextualized_embed(inputs=[texts], model="m", output_dtype="int8", output_dimension=8)
+    try:
+        client.contextualized_embed(inputs=[texts], model="m", output_dimension=10**6)
+        refused = None
+    except package.error.InvalidRequestError as error:
+        refused = [error.http_status, str(error)]
+    return {"rows": [result.embeddings for result in found.results], "tokens": found.total_tokens,
+            "small": small.results[0].embeddings, "refused": refused}
+
+
 def huggingface_hub(url, texts):
     from huggingface_hub import InferenceClient
     client = InferenceClient(model=url, timeout=60)
