@@ -449,7 +449,12 @@ bool fl_job_prepare_spans(fl_job *job, const fl_documents *documents) {
     if (!prepare(job, documents->spans)) {
         return false;
     }
-    if (!windows_size(job, documents, &bytes) || !fl_request_hold(job->request, bytes)) {
+    if (!windows_size(job, documents, &bytes)) {
+        job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
+                           "the spans go on in more windows than memory has room for; send fewer");
+        return false;
+    }
+    if (!fl_request_hold(job->request, bytes)) {
         fl_reply_error(job->request, FL_HTTP_UNAVAILABLE, "%s", "");
         return false;
     }
