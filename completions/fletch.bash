@@ -36,6 +36,9 @@ _fletch() {
     embed:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
     embed:--precision) return ;;
     embed:--threads) return ;;
+    embed:--chunk) COMPREPLY=($(compgen -W "sentences tokens paragraphs markdown" -- "$word")); return ;;
+    embed:--chunk-size) return ;;
+    embed:--chunk-overlap) return ;;
     embed:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
     embed:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
     embed:--max-line) return ;;
@@ -445,7 +448,7 @@ _fletch() {
     *:--server-metrics-prefix) return ;;
   esac
   case $command in
-    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --chunk --chunk-size --chunk-overlap --late-chunking --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --labels --hypothesis --multi-label --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;

@@ -102,6 +102,7 @@ typedef enum fl_flag_id {
     FL_FLAG_BY,
     FL_FLAG_SIZE,
     FL_FLAG_OVERLAP,
+    FL_FLAG_LATE_CHUNKING,
     FL_FLAG_PAIR,
     FL_FLAG_PAIR_FIELD,
     FL_FLAG_LABELS,

@@ -143,6 +143,16 @@ static const fl_flag flags[] = {
     {FL_FLAG_OVERLAP, 0, "--overlap", "N", NULL, ON(CHUNK),
      "Tokens of whole sentences (or what --by says) that a chunk may repeat of the one before it "
      "(default: 0)."},
+    {FL_FLAG_BY, 0, "--chunk", "sentences|tokens|paragraphs|markdown", NULL, ON(EMBED),
+     "Cut documents into chunks, which keep these whole where they fit: a vector and a place for "
+     "each."},
+    {FL_FLAG_SIZE, 0, "--chunk-size", "N", NULL, ON(EMBED),
+     "Tokens of a chunk, special tokens not counted (default: as many as the model takes)."},
+    {FL_FLAG_OVERLAP, 0, "--chunk-overlap", "N", NULL, ON(EMBED),
+     "Tokens of whole sentences (or what --chunk says) that a chunk may repeat of the one before "
+     "it."},
+    {FL_FLAG_LATE_CHUNKING, 0, "--late-chunking", NULL, NULL, ON(EMBED),
+     "Pool the chunks from one pass over the document, so that each knows its context."},
     {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE) | ON(CLASSIFY),
      "A second text after each text, as one sequence (what a reranker reads)."},
     {FL_FLAG_PAIR_FIELD, 0, "--pair-field", "NAME", NULL, ON(CLASSIFY),
@@ -229,6 +239,8 @@ static const fl_command commands[] = {
      "  fletch embed -i docs.jsonl --field body --keep-fields -o docs.vectors.jsonl\n"
      "  fletch embed --output-kind tokens -i texts.txt -o tokens.npz\n"
      "  fletch embed --output-kind sparse -m naver/splade-v3 -i texts.txt -o weights.npz\n"
+     "  fletch embed --chunk sentences --chunk-size 256 --late-chunking -i docs.jsonl -o "
+     "chunks.npz\n"
      "  fletch embed -i 'parts/*.txt.gz' --format raw -o big.f32 --on-error skip --partial\n",
      fl_cmd_embed},
     {FL_CMD_RERANK, true, "rerank", "--query TEXT [FILE ... | TEXT ...]", NULL,
