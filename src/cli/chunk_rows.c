@@ -228,10 +228,11 @@ static fl_exit put(fl_run *run, fl_chunk_rows *rows, size_t first, size_t docume
 
 /* ---- A window ------------------------------------------------------------------------------------- */
 
-/* Whether text `i` of the window may be left out; *code is what the run ends with where not. */
-static bool refuse(fl_run *run, const fl_chunk_rows *rows, size_t i, int status,
-                   fletch_error *error, fl_exit *code) {
-    if (status == FLETCH_EINVAL && rows->late && error->where != FLETCH_NOWHERE) {
+/* Whether text `i` of the window may be left out; *code is what the run ends with where not. `spans`: the call with
+ * spans failed, and the splitter's can be wrong in one way only. */
+static bool refuse(fl_run *run, bool spans, size_t i, int status, fletch_error *error,
+                   fl_exit *code) {
+    if (status == FLETCH_EINVAL && spans) {
         (void)snprintf(error->message, sizeof error->message,
                        "a chunk has no token of its own in its document, where the words next to "
                        "it have them; a larger --chunk-size helps");
@@ -251,22 +252,21 @@ fl_exit fl_chunk_rows_window(fl_run *run, void *user) {
     while (first < total) {
         fletch_error error = {0};
         int          status;
-        size_t       documents = gather(run, rows, first, most, &status, &error);
+        size_t       documents = gather(run, rows, first, most, &status, &error), blamed = 0;
         if (documents > 0) {
             error.where = FLETCH_NOWHERE;
             status      = embed(run, rows, first, &error);
-        } else {
-            error.where = 0;
+            blamed      = error.where;
         }
         if (status >= 0) {
             FL_CLI_TRY(put(run, rows, first, documents));
             first += documents;
             most = total - first;
-        } else if (documents > 0 && error.where >= documents) {
+        } else if (documents > 0 && blamed >= documents) {
             return fl_cli_fail(&error, false);
-        } else if (error.where > 0) {
-            most = error.where; /* those before it are good: do them first */
-        } else if (refuse(run, rows, first, status, &error, &code)) {
+        } else if (blamed > 0) {
+            most = blamed; /* those before it are good: do them first */
+        } else if (refuse(run, rows->late && documents > 0, first, status, &error, &code)) {
             first++;
             most = total - first;
         } else {

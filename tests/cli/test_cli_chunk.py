@@ -148,6 +148,7 @@ def test_arrays_of_chunks(fletch, tmp_path):
     (["--chunk", "tokens", "--chunk-overlap", "-1"], "--chunk-overlap is a number"),
     (["--chunk", "tokens", "--chunk-size", "8", "--chunk-overlap", "8"], "an overlap of 8 tokens"),
     (["--chunk", "tokens", "--chunk-size", "1000000"], "more than the model takes"),
+    (["--chunk", "tokens", "--chunk-size", "1000000", "--late-chunking"], "more than the model takes"),
     (["--chunk", "tokens", "--output-kind", "tokens"], "--output-kind"),
 ])
 def test_wrong_flags_of_chunks_are_named(fletch, arguments, says):
