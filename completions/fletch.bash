@@ -37,6 +37,9 @@ _fletch() {
     embed:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
     embed:--precision) return ;;
     embed:--threads) return ;;
+    embed:--chunk) COMPREPLY=($(compgen -W "sentences tokens paragraphs markdown" -- "$word")); return ;;
+    embed:--chunk-size) return ;;
+    embed:--chunk-overlap) return ;;
     embed:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
     embed:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
     embed:--max-line) return ;;
@@ -176,10 +179,10 @@ _fletch() {
     add:--delimiter) return ;;
     add:--format) COMPREPLY=($(compgen -W "text jsonl" -- "$word")); return ;;
     add:--prompt-name) return ;;
-    add:--by) COMPREPLY=($(compgen -W "sentences tokens paragraphs markdown" -- "$word")); return ;;
-    add:--size) return ;;
-    add:--overlap) return ;;
     add:--context) return ;;
+    add:--chunk) COMPREPLY=($(compgen -W "sentences tokens paragraphs markdown" -- "$word")); return ;;
+    add:--chunk-size) return ;;
+    add:--chunk-overlap) return ;;
     add:--id-field) return ;;
     add:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
     add:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
@@ -455,13 +458,13 @@ _fletch() {
     *:--server-metrics-prefix) return ;;
   esac
   case $command in
-    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --outputs --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --outputs --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --chunk --chunk-size --chunk-overlap --late-chunking --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --labels --hypothesis --multi-label --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --app-config --quiet --verbose --help $options" words="" ;;
-    add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --by --size --overlap --chunk --context --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --app-config --quiet --verbose --help $options" words="" ;;
+    add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --context --chunk --chunk-size --chunk-overlap --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --app-config --quiet --verbose --help $options" words="" ;;
     search) flags="--host --port --unix-socket --api-key-file --format --prompt-name --top-k --filter --hybrid --rerank --rerank-model --candidates --group --group-size --highlight --config --app-config --quiet --verbose --help $options" words="" ;;
     tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --app-config --preset --quiet --verbose --help $options" words="" ;;

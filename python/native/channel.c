@@ -125,7 +125,7 @@ static PyObject *Job_cancel(PyObject *self, PyObject *none) {
     return PyBool_FromLong(status == FLETCH_OK);
 }
 
-/* submit(channel, user, lane, deadline_ms, texts, out, …) -> Job */
+/* submit(channel, user, lane, deadline_ms, texts, out, …[, spans, counts, overlap]) -> Job */
 PyObject *Handle_submit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     enum { OWN = 4 };
     if (count < OWN + FP_WORK_ARGS || Py_TYPE(args[0]) != fp_channel_type) {

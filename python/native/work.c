@@ -17,8 +17,8 @@ void fp_work_free(fp_work *w) {
     }
 }
 
-/* The caller's matrix: writable, one row a text, values of a row side by side. */
-static bool take_out(fp_work *w, PyObject *out, fletch_dtype dtype, size_t cols) {
+/* The caller's matrix: writable, `count` rows, values of a row side by side. */
+static bool take_out(fp_work *w, PyObject *out, fletch_dtype dtype, size_t count, size_t cols) {
     static const char *const formats[] = {"f", "b", "B", "b", "B"};
     Py_buffer               *view      = &w->out;
     if (PyObject_GetBuffer(out, view, PyBUF_WRITABLE | PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
@@ -28,7 +28,7 @@ static bool take_out(fp_work *w, PyObject *out, fletch_dtype dtype, size_t cols)
         }
         return false;
     }
-    size_t      count = w->texts->view.count, width = fletch_row_bytes(cols, dtype);
+    size_t      width  = fletch_row_bytes(cols, dtype);
     size_t      item   = dtype == FLETCH_FLOAT32 ? sizeof(float) : 1;
     const char *format = view->format != NULL ? view->format : "B";
     format += *format == '<' || *format == '=' || *format == '@';
@@ -80,6 +80,31 @@ static const char *take_prompt(PyObject **owner, PyObject *text, const char *wha
     return bytes;
 }
 
+/* Documents with spans; the library copies nothing of them, and is done with them when fletch_submit returns: until
+ * then the caller holds the arguments. The number of spans; SIZE_MAX: raised. */
+static size_t take_spans(fp_work *w, PyObject *const *args) {
+    char      *spans, *counts;
+    Py_ssize_t bytes, size;
+    size_t     rows = 0;
+    if (PyBytes_AsStringAndSize(args[0], &spans, &bytes) < 0 ||
+        PyBytes_AsStringAndSize(args[1], &counts, &size) < 0) {
+        return SIZE_MAX;
+    }
+    w->options.overlap     = (int32_t)PyLong_AsLong(args[2]);
+    w->request.kind        = FLETCH_KIND_SPANS;
+    w->request.spans       = (const fletch_span *)(const void *)spans;
+    w->request.span_counts = (const size_t *)(const void *)counts;
+    bool fits              = (size_t)size == w->texts->view.count * sizeof(size_t);
+    for (size_t i = 0; fits && i < w->texts->view.count; i++) {
+        rows += w->request.span_counts[i];
+    }
+    if (!fits || rows != (size_t)bytes / sizeof(fletch_span)) {
+        PyErr_SetString(PyExc_TypeError, "submit is called by Model alone");
+        return SIZE_MAX;
+    }
+    return rows;
+}
+
 bool fp_work_take(fp_work *w, PyObject *handle, PyObject *const *args, Py_ssize_t count) {
     memset(w, 0, sizeof *w);
     if (count < FP_WORK_ARGS || Py_TYPE(args[0]) != fp_texts_type) {
@@ -102,7 +127,8 @@ bool fp_work_take(fp_work *w, PyObject *handle, PyObject *const *args, Py_ssize_
     options->max_length           = (uint32_t)PyLong_AsUnsignedLong(args[7]);
     options->normalize            = (int)PyLong_AsLong(args[8]);
     options->truncate             = (fletch_truncate)PyLong_AsLong(args[9]);
-    if (PyErr_Occurred() || !take_out(w, args[1], dtype, cols)) {
+    size_t rows = count == FP_WORK_ARGS + FP_SPAN_ARGS ? take_spans(w, args + FP_WORK_ARGS) : n;
+    if (PyErr_Occurred() || !take_out(w, args[1], dtype, rows, cols)) {
         return false;
     }
     options->tokens    = take_facts(&w->tokens, args[10], n * sizeof(uint32_t));

@@ -15,8 +15,9 @@ typedef struct fp_work {
 } fp_work;
 
 /* (texts, out, dtype, cols, prompt, prompt_name, dimensions, max_length, normalize, truncate, tokens, truncated,
- * status) to a request; false: raised. fp_work_free in either case. The struct must not move afterwards. */
-enum { FP_WORK_ARGS = 13 };
+ * status) to a request; with (spans, counts, overlap) behind them, bytes of arrays of size_t, to one of kind SPANS, for
+ * submit alone. False: raised. fp_work_free in either case. The struct must not move afterwards. */
+enum { FP_WORK_ARGS = 13, FP_SPAN_ARGS = 3 };
 bool fp_work_take(fp_work *w, PyObject *handle, PyObject *const *args, Py_ssize_t count);
 void fp_work_free(fp_work *w);
 

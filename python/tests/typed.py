@@ -4,7 +4,7 @@ from typing import Any, assert_type
 
 import numpy as np
 import torch
-from fletch import Chunk, CrossEncoder, Embeddings, Model, SentenceTransformer, Sparse
+from fletch import Chunk, ChunkVectors, CrossEncoder, Embeddings, Model, SentenceTransformer, Sparse
 from numpy.typing import NDArray
 
 model, encoder = Model("medium"), SentenceTransformer("medium")
@@ -15,6 +15,10 @@ assert_type(model.embed_sparse(["a"]), Sparse)
 assert_type(model.embed_outputs(["a"], ["dense", "sparse"]), dict[str, Any])
 assert_type(model.chunk("a"), list[Chunk])
 assert_type(model.chunk(["a"], by="markdown"), list[list[Chunk]])
+assert_type(model.embed_spans("a", [(0, 1)]), NDArray[Any])
+assert_type(model.embed_spans(["a"], [[(0, 1)]]), list[NDArray[Any]])
+assert_type(model.embed_chunks("a", late=True), ChunkVectors)
+assert_type(model.embed_chunks(["a"], by="markdown"), list[ChunkVectors])
 assert_type(encoder.encode(["a"]), NDArray[Any])
 assert_type(encoder.encode("a", normalize_embeddings=True), NDArray[Any])
 assert_type(encoder.encode(["a"], convert_to_tensor=True), torch.Tensor)

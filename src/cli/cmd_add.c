@@ -249,17 +249,16 @@ static fl_exit take_flags(const fl_cli *cli, add_run *add) {
     const char *size = cli->args.value[FL_FLAG_SIZE], *overlap = cli->args.value[FL_FLAG_OVERLAP];
     const char *context = cli->args.value[FL_FLAG_CONTEXT];
     if (size != NULL && (!fl_parse_i64(size, &add->size) || add->size < 1)) {
-        return fl_cli_usage(cli, "--size is a number of tokens from 1 up, not '%.64s'", size);
+        return fl_cli_usage(cli, "--chunk-size is a number of tokens from 1 up, not '%.64s'", size);
     }
     if (overlap != NULL && (!fl_parse_i64(overlap, &add->overlap) || add->overlap < 0)) {
-        return fl_cli_usage(cli, "--overlap is a number of tokens, not '%.64s'", overlap);
+        return fl_cli_usage(cli, "--chunk-overlap is a number of tokens, not '%.64s'", overlap);
     }
     if (context != NULL && strstr(context, "{chunk}") == NULL) {
         return fl_cli_usage(cli, "--context needs {chunk}, where the chunk goes: "
                                  "'{title}\\n{chunk}'");
     }
-    add->chunk = cli->args.value[FL_FLAG_CHUNK] != NULL || cli->args.value[FL_FLAG_BY] != NULL ||
-                 size != NULL || overlap != NULL;
+    add->chunk = cli->args.value[FL_FLAG_BY] != NULL || size != NULL || overlap != NULL;
     take_context(context, &add->context);
     return add->context.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
 }

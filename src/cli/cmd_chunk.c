@@ -9,12 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/number.h"
-#include "cli/run.h"
-
-static void put_pair(fl_buf *out, const char *name, const size_t *pair) {
-    fl_buf_printf(out, ",\"%s\":[%zu,%zu]", name, pair[0], pair[1]);
-}
+#include "cli/chunk_rows.h"
 
 static void put_object(fl_run *run, const fl_row *row, const fletch_chunks *chunks, size_t i) {
     fl_buf *out   = &run->output.sink.buf;
@@ -22,10 +17,9 @@ static void put_object(fl_run *run, const fl_row *row, const fletch_chunks *chun
     fl_output_next(&run->output);
     fl_buf_puts(out, "{\"index\":");
     fl_output_put_u64(out, row->index);
-    fl_buf_puts(out, ",\"chunk\":");
-    fl_output_put_u64(out, i);
-    put_pair(out, "bytes", &chunks->offsets[2 * i]);
-    put_pair(out, "chars", &chunks->chars[2 * i]);
+    fl_buf_putc(out, ',');
+    fl_output_put_place(
+        out, &(fl_chunk_place){i, {begin, end}, {chunks->chars[2 * i], chunks->chars[2 * i + 1]}});
     fl_buf_puts(out, ",\"tokens\":");
     fl_output_put_u64(out, chunks->tokens[i]);
     fl_buf_puts(out, ",\"text\":");
@@ -98,33 +92,9 @@ static fl_exit finish(fl_run *run) {
     return fl_run_report(run);
 }
 
-/* A number of tokens; 0 where none was given. */
-static bool read_tokens(const char *value, int64_t least, uint32_t *out) {
-    int64_t tokens = 0;
-    if (value != NULL && (!fl_parse_i64(value, &tokens) || tokens < least || tokens > INT32_MAX)) {
-        return false;
-    }
-    *out = (uint32_t)tokens;
-    return true;
-}
-
 fl_exit fl_cmd_chunk(fl_cli *cli) {
-    static const char *const names[] = {[FLETCH_CHUNK_BY_SENTENCES]  = "sentences",
-                                        [FLETCH_CHUNK_BY_TOKENS]     = "tokens",
-                                        [FLETCH_CHUNK_BY_PARAGRAPHS] = "paragraphs",
-                                        [FLETCH_CHUNK_BY_MARKDOWN]   = "markdown"};
-    fletch_chunk_options     options = FLETCH_CHUNK_OPTIONS_INIT;
-    const char *by = cli->args.value[FL_FLAG_BY], *size = cli->args.value[FL_FLAG_SIZE];
-    const char *overlap = cli->args.value[FL_FLAG_OVERLAP];
-    if (!read_tokens(size, 1, &options.max_tokens)) {
-        return fl_cli_usage(cli, "--size is a number of tokens from 1 up, not '%.64s'", size);
-    }
-    if (!read_tokens(overlap, 0, &options.overlap)) {
-        return fl_cli_usage(cli, "--overlap is a number of tokens, not '%.64s'", overlap);
-    }
-    for (size_t i = 0; by != NULL && i < sizeof names / sizeof *names; i++) {
-        options.by = strcmp(by, names[i]) == 0 ? (fletch_chunk_by)i : options.by;
-    }
+    fletch_chunk_options options;
+    FL_CLI_TRY(fl_chunk_options_read(cli, "--", &options));
     fl_run  run;
     fl_exit code = fl_run_open(&run, cli, "index|chunk|bytes|chars|tokens|text", FL_OUTPUT_TEXT,
                                FL_OUTPUT_JSONL);

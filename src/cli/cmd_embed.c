@@ -3,9 +3,10 @@
  *
  * Role    The main job of the program.
  * Method  run.c brings windows of texts, embedder.c makes their rows, which go to the writers of output.c.
- *         With --output-kind the results are lists (fletch_lists) and go to list_output.c. With --similarity at
- *         most 64 rows are kept and the cosine of each pair is printed, in double and with the norms, so
- *         that it is right for raw vectors as well; a vector of norm 0 is similar to nothing (0).
+ *         With --chunk chunk_rows.c makes a row for each chunk of them. With --output-kind the results are lists
+ *         (fletch_lists) and go to list_output.c. With --similarity at most 64 rows are kept and the cosine of each
+ *         pair is printed, in double and with the norms, so that it is right for raw vectors as well; a vector of
+ *         norm 0 is similar to nothing (0).
  * Proof   tests/cli/test_cli_output.py, test_cli_errors.py. */
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "cli/embedder.h"
+#include "cli/chunk_rows.h"
 
 enum { SIMILARITY_MAX = 64, PREVIEW = 60 }; /* more columns than any screen shows; of a text */
 
@@ -30,6 +31,7 @@ typedef struct embed_run {
     fl_embedder    embedder;
     fl_list_output list_output; /* other kinds than dense */
     fl_several     several;     /* --outputs */
+    fl_chunk_rows  chunks;      /* --chunk */
     bool           compare;     /* --similarity */
     similarity     table;
 } embed_run;
@@ -156,6 +158,29 @@ static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
     return FL_EXIT_DONE;
 }
 
+/* --chunk and what goes with it. */
+static fl_exit read_chunks(const fl_cli *cli, embed_run *embed) {
+    fl_chunk_rows *chunks = &embed->chunks;
+    chunks->embedder      = &embed->embedder;
+    chunks->late          = cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL;
+    if (cli->args.value[FL_FLAG_BY] == NULL) {
+        bool more = chunks->late || cli->args.value[FL_FLAG_SIZE] != NULL ||
+                    cli->args.value[FL_FLAG_OVERLAP] != NULL;
+        return more ? fl_cli_usage(cli, "--chunk-size, --chunk-overlap and --late-chunking go with "
+                                        "--chunk sentences (or tokens, paragraphs, markdown)")
+                    : FL_EXIT_DONE;
+    }
+    if (embed->embedder.kind != FLETCH_KIND_DENSE) {
+        return fl_cli_usage(cli,
+                            "--chunk gives dense vectors; leave --output-kind and --outputs out");
+    }
+    return fl_chunk_options_read(cli, "--chunk-", &chunks->options);
+}
+
+static bool cuts(const fl_cli *cli) {
+    return cli->args.value[FL_FLAG_BY] != NULL;
+}
+
 /* Flags that contradict each other. */
 static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
     const char *dtype = cli->args.value[FL_FLAG_DTYPE];
@@ -228,7 +253,7 @@ static fl_exit put(fl_run *run, const fl_row *row, void *user) {
         } else {
             fl_output_vector(&run->output, row);
         }
-        status = fl_sink_flush(&run->output.sink, false, &error);
+        status = fl_output_flush(&run->output, &error);
     }
     return status < 0 ? fl_output_fail(&run->output, &error) : FL_EXIT_DONE;
 }
@@ -254,8 +279,9 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
 }
 
 /* Members of a result in JSON. */
-static const char *own_names(fletch_kind kind) {
-    return kind == FLETCH_KIND_TOKENS    ? "index|tokens|ids|embeddings|truncated"
+static const char *own_names(const fl_cli *cli, fletch_kind kind) {
+    return cuts(cli)                     ? "index|chunk|bytes|chars|embedding|tokens|truncated"
+           : kind == FLETCH_KIND_TOKENS  ? "index|tokens|ids|embeddings|truncated"
            : kind == FLETCH_KIND_SPARSE  ? "index|indices|values|tokens|truncated"
            : kind == FLETCH_KIND_SEVERAL ? "index|embedding|outputs|tokens|truncated"
                                          : "index|embedding|tokens|truncated";
@@ -266,6 +292,10 @@ static fl_exit prepare(fl_run *run, embed_run *embed) {
     fletch_model_info info     = {.size = sizeof info};
     fletch_error      error    = {0};
     embed->embedder.dimensions = fletch_dimensions(run->cli->model);
+    if (cuts(run->cli)) {
+        return fl_output_expect_chunks(&run->output, &error) < 0 ? fl_cli_fail(&error, false)
+                                                                 : FL_EXIT_DONE;
+    }
     if (embed->embedder.kind == FLETCH_KIND_DENSE || embed->embedder.kind == FLETCH_KIND_SEVERAL) {
         return FL_EXIT_DONE;
     }
@@ -283,7 +313,8 @@ static fl_exit embed_all(fl_run *run, embed_run *embed) {
     FL_CLI_TRY(check_format(run->cli, &run->output, embed));
     FL_CLI_TRY(fl_run_open_model(run, false));
     FL_CLI_TRY(prepare(run, embed));
-    fl_exit code = fl_run_windows(run, fl_embedder_window, embedder);
+    fl_exit code = cuts(run->cli) ? fl_run_windows(run, fl_chunk_rows_window, &embed->chunks)
+                                  : fl_run_windows(run, fl_embedder_window, embedder);
     if (code == FL_EXIT_DONE) {
         return finish(run, embed);
     }
@@ -303,8 +334,9 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     FL_CLI_TRY(read_outputs(cli, &embed));
     FL_CLI_TRY(check_flags(cli, &embed));
     FL_CLI_TRY(read_weights(cli, embedder));
+    FL_CLI_TRY(read_chunks(cli, &embed));
     bool    several = embedder->kind == FLETCH_KIND_SEVERAL;
-    fl_exit code    = fl_run_open(&run, cli, own_names(embedder->kind),
+    fl_exit code    = fl_run_open(&run, cli, own_names(cli, embedder->kind),
                                several ? FL_OUTPUT_JSONL : FL_OUTPUT_TEXT,
                                embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
     code            = code == FL_EXIT_DONE ? embed_all(&run, &embed) : code;
@@ -312,6 +344,7 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     fl_several_free(&embed.several);
     fl_run_close(&run);
     free_table(&embed.table);
+    fl_chunk_rows_free(&embed.chunks);
     fl_embedder_free(embedder);
     return code;
 }

@@ -21,7 +21,6 @@
 #define READS         (MAKES | ON(ADD))
 #define TEXTS         (ON(EMBED) | SCORES | ON(TOKENIZE) | ON(CHUNK))
 #define FIELDS        (TEXTS | ON(RUN) | ON(ADD))
-#define CUTS          (ON(CHUNK) | ON(ADD))
 #define LOOKS         (ON(CONFIG) | ON(DOCTOR) | ON(BENCH))
 #define PROVES        (ON(CANARY) | ON(VERIFY))
 #define OPENS         (MAKES | ON(RUN) | ON(SERVE) | ON(MODEL) | LOOKS | PROVES)
@@ -140,19 +139,26 @@ static const fl_flag flags[] = {
      "Print the cosine similarity of all pairs of at most 64 texts instead of the vectors."},
     {FL_FLAG_NO_SPECIAL_TOKENS, 0, "--no-special-tokens", NULL, NULL, ON(TOKENIZE),
      "Leave out the tokens that the model's template adds."},
-    {FL_FLAG_BY, 0, "--by", "sentences|tokens|paragraphs|markdown", NULL, CUTS,
+    {FL_FLAG_BY, 0, "--by", "sentences|tokens|paragraphs|markdown", NULL, ON(CHUNK),
      "What a chunk keeps whole where it fits (default: sentences)."},
-    {FL_FLAG_SIZE, 0, "--size", "N", NULL, CUTS,
+    {FL_FLAG_SIZE, 0, "--size", "N", NULL, ON(CHUNK),
      "Tokens of a chunk, special tokens not counted (default: as many as the model takes)."},
-    {FL_FLAG_OVERLAP, 0, "--overlap", "N", NULL, CUTS,
+    {FL_FLAG_OVERLAP, 0, "--overlap", "N", NULL, ON(CHUNK),
      "Tokens of whole sentences (or what --by says) that a chunk may repeat of the one before it "
      "(default: 0)."},
-    {FL_FLAG_CHUNK, 0, "--chunk", NULL, NULL, ON(ADD),
-     "Keep texts that are longer than the model takes, or than --size, as chunks (--by, --size and "
-     "--overlap say so, too)."},
     {FL_FLAG_CONTEXT, 0, "--context", "TEMPLATE", NULL, ON(ADD),
      "What is embedded of each text or chunk: '{title}\\n{chunk}' puts the field title of "
      "--keep-fields in front."},
+    {FL_FLAG_BY, 0, "--chunk", "sentences|tokens|paragraphs|markdown", NULL, ON(EMBED) | ON(ADD),
+     "Cut documents into chunks, which keep these whole where they fit: a vector and a place for "
+     "each."},
+    {FL_FLAG_SIZE, 0, "--chunk-size", "N", NULL, ON(EMBED) | ON(ADD),
+     "Tokens of a chunk, special tokens not counted (default: as many as the model takes)."},
+    {FL_FLAG_OVERLAP, 0, "--chunk-overlap", "N", NULL, ON(EMBED) | ON(ADD),
+     "Tokens of whole sentences (or what --chunk says) that a chunk may repeat of the one before "
+     "it."},
+    {FL_FLAG_LATE_CHUNKING, 0, "--late-chunking", NULL, NULL, ON(EMBED),
+     "Pool the chunks from one pass over the document, so that each knows its context."},
     {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE) | ON(CLASSIFY),
      "A second text after each text, as one sequence (what a reranker reads)."},
     {FL_FLAG_PAIR_FIELD, 0, "--pair-field", "NAME", NULL, ON(CLASSIFY),
@@ -253,6 +259,8 @@ static const fl_command commands[] = {
      "  fletch embed -i docs.jsonl --field body --keep-fields -o docs.vectors.jsonl\n"
      "  fletch embed --output-kind tokens -i texts.txt -o tokens.npz\n"
      "  fletch embed --output-kind sparse -m naver/splade-v3 -i texts.txt -o weights.npz\n"
+     "  fletch embed --chunk sentences --chunk-size 256 --late-chunking -i docs.jsonl -o "
+     "chunks.npz\n"
      "  fletch embed -i 'parts/*.txt.gz' --format raw -o big.f32 --on-error skip --partial\n",
      fl_cmd_embed},
     {FL_CMD_RERANK, true, "rerank", "--query TEXT [FILE ... | TEXT ...]", NULL,

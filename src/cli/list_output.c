@@ -20,19 +20,12 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "cli/zip.h"
 
 enum { FIRST_VALUES = 4, HEAVIEST = 10, ENTRIES_MAX = 5 };
 
 bool fl_list_output_takes(fl_output_format format) {
     return format == FL_OUTPUT_TEXT || format == FL_OUTPUT_JSON || format == FL_OUTPUT_JSONL ||
            format == FL_OUTPUT_NPZ;
-}
-
-/* Bytes that go to a spool, and to its checksum. */
-static void spool(fl_sink *sink, uint32_t *crc, const void *data, size_t size) {
-    *crc = fl_zip_crc(*crc, data, size);
-    fl_buf_append(&sink->buf, data, size);
 }
 
 int fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *model,
@@ -50,7 +43,7 @@ int fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *
     }
     FL_TRY(fl_sink_spool(&lists->ids, error));
     FL_TRY(fl_sink_spool(&lists->offsets, error));
-    spool(&lists->offsets, &lists->offsets_crc, &first, sizeof first);
+    fl_output_spool(&lists->offsets, &lists->offsets_crc, &first, sizeof first);
     return 0;
 }
 
@@ -196,8 +189,8 @@ static void put_arrays(fl_list_output *lists, const fletch_list *list) {
     uint64_t   end    = lists->entries + list->count;
     fl_buf_append(&output->sink.buf, list->values, bytes);
     output->crc = fl_zip_crc(output->crc, list->values, bytes);
-    spool(&lists->ids, &lists->ids_crc, list->ids, list->count * sizeof *list->ids);
-    spool(&lists->offsets, &lists->offsets_crc, &end, sizeof end);
+    fl_output_spool(&lists->ids, &lists->ids_crc, list->ids, list->count * sizeof *list->ids);
+    fl_output_spool(&lists->offsets, &lists->offsets_crc, &end, sizeof end);
     output->rows++;
 }
 
@@ -223,39 +216,18 @@ int fl_list_output_flush(fl_list_output *lists, fletch_error *error) {
     return 0;
 }
 
-/* A file of the archive that is complete: its facts from its npy header and what is known of the rest. */
-static void seal(fl_zip_entry *entry, char npy[FL_NPY_HEADER], const char *type, const char *shape,
-                 uint32_t crc, uint64_t bytes) {
-    fl_output_npy_header(npy, type, shape);
-    entry->crc  = fl_zip_crc_join(fl_zip_crc(0, npy, FL_NPY_HEADER), crc, bytes);
-    entry->size = FL_NPY_HEADER + bytes;
-}
-
-/* What stands before one more file, behind the one before it. */
-static void put_head(fl_list_output *lists, fl_zip_entry *entry, const char *name, const char *type,
-                     const char *shape, uint32_t crc, uint64_t bytes) {
-    const fl_zip_entry *before = entry - 1;
-    char                head[FL_ZIP_HEAD_MAX], npy[FL_NPY_HEADER];
-    entry->name = name;
-    entry->at   = before->at + fl_zip_head_size(before->name) + before->size;
-    seal(entry, npy, type, shape, crc, bytes);
-    fl_zip_head(head, entry);
-    fl_buf_append(&lists->output->sink.buf, head, fl_zip_head_size(name));
-    fl_buf_append(&lists->output->sink.buf, npy, sizeof npy);
-}
-
 /* The arrays of ids and offsets, from their spools. */
 static int put_spools(fl_list_output *lists, fl_zip_entry entries[2], fletch_error *error) {
     bool     sparse = lists->kind == FLETCH_KIND_SPARSE;
     uint64_t texts  = lists->output->rows + 1;
     char     shape[32];
     (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", lists->entries);
-    put_head(lists, &entries[0], sparse ? "indices.npy" : "ids.npy", "<i4", shape, lists->ids_crc,
-             lists->entries * sizeof(int32_t));
+    fl_output_put_head(lists->output, &entries[0], sparse ? "indices.npy" : "ids.npy", "<i4", shape,
+                       lists->ids_crc, lists->entries * sizeof(int32_t));
     FL_TRY(fl_sink_pour(&lists->ids, &lists->output->sink, error));
     (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", texts);
-    put_head(lists, &entries[1], sparse ? "indptr.npy" : "offsets.npy", "<i8", shape,
-             lists->offsets_crc, texts * sizeof(int64_t));
+    fl_output_put_head(lists->output, &entries[1], sparse ? "indptr.npy" : "offsets.npy", "<i8",
+                       shape, lists->offsets_crc, texts * sizeof(int64_t));
     return fl_sink_pour(&lists->offsets, &lists->output->sink, error);
 }
 
@@ -263,11 +235,11 @@ static int put_spools(fl_list_output *lists, fl_zip_entry entries[2], fletch_err
 static void put_facts(fl_list_output *lists, fl_zip_entry entries[2]) {
     static const char format[3] = "csr";
     const uint64_t    shape[2]  = {lists->output->rows, lists->width};
-    put_head(lists, &entries[0], "shape.npy", "<i8", "(2,)", fl_zip_crc(0, shape, sizeof shape),
-             sizeof shape);
+    fl_output_put_head(lists->output, &entries[0], "shape.npy", "<i8", "(2,)",
+                       fl_zip_crc(0, shape, sizeof shape), sizeof shape);
     fl_buf_append(&lists->output->sink.buf, shape, sizeof shape);
-    put_head(lists, &entries[1], "format.npy", "|S3", "()", fl_zip_crc(0, format, sizeof format),
-             sizeof format);
+    fl_output_put_head(lists->output, &entries[1], "format.npy", "|S3", "()",
+                       fl_zip_crc(0, format, sizeof format), sizeof format);
     fl_buf_append(&lists->output->sink.buf, format, sizeof format);
 }
 
@@ -282,8 +254,8 @@ static int finish_arrays(fl_list_output *lists, fletch_error *error) {
     } else {
         (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %zu)", lists->entries, lists->columns);
     }
-    seal(&entries[0], head + zip, "<f4", shape, output->crc,
-         lists->entries * lists->columns * sizeof(float));
+    fl_output_seal(&entries[0], head + zip, "<f4", shape, output->crc,
+                   lists->entries * lists->columns * sizeof(float));
     fl_zip_head(head, &entries[0]);
     FL_TRY(put_spools(lists, entries + 1, error));
     if (sparse) {

@@ -6,7 +6,8 @@
  *         json   one array of the same objects, one a line
  *         npy    NumPy 1.0: 128 bytes of header, then rows; the number of rows is known at the end, so
  *                the header is reserved first and written last
- *         npz    that file as embeddings.npy in an archive, stored (zip.h)
+ *         npz    that file as embeddings.npy in an archive, stored (zip.h); of chunks, chunks.npy too, int64
+ *                [rows, 6]: index, chunk, bytes, chars; its rows wait in a temporary file
  *         raw    the rows alone
  *         fvecs  each row an int32 with its dimensions, then float32 (TEXMEX, as faiss reads it)
  *         text   for a person: dimensions, norm, tokens, the first values
@@ -26,11 +27,10 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "base/number.h"
-#include "cli/zip.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "binary formats are little-endian");
 
-enum { FIRST_VALUES = 6, PREVIEW = 64 };
+enum { FIRST_VALUES = 6, PREVIEW = 64, PLACE_COLUMNS = 6 };
 
 static const struct {
     const char      *name;
@@ -196,6 +196,21 @@ void fl_output_put_f32(fl_buf *out, float value) {
     fl_buf_append(out, text, fl_f32_text(text, value));
 }
 
+static void put_pair(fl_buf *out, const char *name, const size_t *pair) {
+    fl_buf_puts(out, name);
+    fl_output_put_u64(out, pair[0]);
+    fl_buf_putc(out, ',');
+    fl_output_put_u64(out, pair[1]);
+    fl_buf_putc(out, ']');
+}
+
+void fl_output_put_place(fl_buf *out, const fl_chunk_place *place) {
+    fl_buf_puts(out, "\"chunk\":");
+    fl_output_put_u64(out, place->number);
+    put_pair(out, ",\"bytes\":[", place->bytes);
+    put_pair(out, ",\"chars\":[", place->chars);
+}
+
 /* Element `i` of a row as text; rows of bits are given as the bytes they are packed in. */
 static void put_value(fl_buf *out, const fl_row *row, size_t i, bool half) {
     bool is_signed = row->dtype == FLETCH_INT8 || row->dtype == FLETCH_BINARY;
@@ -233,6 +248,10 @@ static void put_object(fl_output *output, const fl_row *row) {
     if (!output->no_index) {
         fl_buf_puts(out, "\"index\":");
         fl_output_put_u64(out, row->index);
+        fl_buf_putc(out, ',');
+    }
+    if (row->chunk != NULL) {
+        fl_output_put_place(out, row->chunk);
         fl_buf_putc(out, ',');
     }
     fl_buf_puts(out, "\"embedding\":");
@@ -303,11 +322,17 @@ void fl_output_vector(fl_output *output, const fl_row *row) {
     if (output->format == FL_OUTPUT_NPZ && !out->failed) {
         output->crc = fl_zip_crc(output->crc, out->data + start, out->size - start);
     }
+    if (output->format == FL_OUTPUT_NPZ && row->chunk != NULL) {
+        const fl_chunk_place *at                   = row->chunk;
+        const uint64_t        facts[PLACE_COLUMNS] = {row->index,   at->number,   at->bytes[0],
+                                                      at->bytes[1], at->chars[0], at->chars[1]};
+        fl_output_spool(&output->places, &output->places_crc, facts, sizeof facts);
+    }
     output->rows++;
 }
 
 /* Magic, version 1.0, length of the rest, a Python dictionary padded with spaces to 128 bytes. */
-void fl_output_npy_header(char out[FL_NPY_HEADER], const char *type, const char *shape) {
+static void npy_header(char out[FL_NPY_HEADER], const char *type, const char *shape) {
     static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, FL_NPY_HEADER - 10, 0};
     char              text[FL_NPY_HEADER - sizeof magic];
     memset(out, ' ', FL_NPY_HEADER);
@@ -323,12 +348,57 @@ void fl_output_rows_header(char out[FL_NPY_HEADER], uint64_t rows, size_t cols, 
     bool is_signed = dtype == FLETCH_INT8 || dtype == FLETCH_BINARY;
     char shape[64];
     (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %zu)", rows, values_of(cols, dtype));
-    fl_output_npy_header(out,
-                         half                      ? "<f2"
-                         : dtype == FLETCH_FLOAT32 ? "<f4"
-                         : is_signed               ? "|i1"
-                                                   : "|u1",
-                         shape);
+    npy_header(out,
+               half                      ? "<f2"
+               : dtype == FLETCH_FLOAT32 ? "<f4"
+               : is_signed               ? "|i1"
+                                         : "|u1",
+               shape);
+}
+
+void fl_output_spool(fl_sink *spool, uint32_t *crc, const void *data, size_t size) {
+    *crc = fl_zip_crc(*crc, data, size);
+    fl_buf_append(&spool->buf, data, size);
+}
+
+void fl_output_seal(fl_zip_entry *entry, char npy[FL_NPY_HEADER], const char *type,
+                    const char *shape, uint32_t crc, uint64_t bytes) {
+    npy_header(npy, type, shape);
+    entry->crc  = fl_zip_crc_join(fl_zip_crc(0, npy, FL_NPY_HEADER), crc, bytes);
+    entry->size = FL_NPY_HEADER + bytes;
+}
+
+void fl_output_put_head(fl_output *output, fl_zip_entry *entry, const char *name, const char *type,
+                        const char *shape, uint32_t crc, uint64_t bytes) {
+    const fl_zip_entry *before = entry - 1;
+    char                head[FL_ZIP_HEAD_MAX], npy[FL_NPY_HEADER];
+    entry->name = name;
+    entry->at   = before->at + fl_zip_head_size(before->name) + before->size;
+    fl_output_seal(entry, npy, type, shape, crc, bytes);
+    fl_zip_head(head, entry);
+    fl_buf_append(&output->sink.buf, head, fl_zip_head_size(name));
+    fl_buf_append(&output->sink.buf, npy, sizeof npy);
+}
+
+int fl_output_expect_chunks(fl_output *output, fletch_error *error) {
+    output->chunks = true;
+    return output->format == FL_OUTPUT_NPZ ? fl_sink_spool(&output->places, error) : 0;
+}
+
+int fl_output_flush(fl_output *output, fletch_error *error) {
+    FL_TRY(fl_sink_flush(&output->sink, false, error));
+    return output->chunks && output->format == FL_OUTPUT_NPZ
+               ? fl_sink_flush(&output->places, false, error)
+               : 0;
+}
+
+/* Where the chunks lie, behind the rows: number of the text, of the chunk, bytes, code points. */
+static int put_places(fl_output *output, fl_zip_entry *entry, fletch_error *error) {
+    char shape[48];
+    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %d)", output->rows, PLACE_COLUMNS);
+    fl_output_put_head(output, entry, "chunks.npy", "<i8", shape, output->places_crc,
+                       output->rows * PLACE_COLUMNS * sizeof(int64_t));
+    return fl_sink_pour(&output->places, &output->sink, error);
 }
 
 int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error) {
@@ -346,16 +416,22 @@ int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_
     }
     fl_output_rows_header(npy, output->rows, cols, dtype, output->half);
     if (output->format == FL_OUTPUT_NPZ) {
-        uint32_t     crc   = fl_zip_crc_join(fl_zip_crc(0, npy, FL_NPY_HEADER), output->crc, rows);
-        fl_zip_entry entry = {output->entry, crc, FL_NPY_HEADER + rows, 0};
-        fl_zip_head(header, &entry);
-        fl_zip_end(&output->sink.buf, &entry, 1);
+        uint32_t     crc = fl_zip_crc_join(fl_zip_crc(0, npy, FL_NPY_HEADER), output->crc, rows);
+        fl_zip_entry entries[2] = {{output->entry, crc, FL_NPY_HEADER + rows, 0}};
+        fl_zip_head(header, &entries[0]);
+        if (output->chunks) {
+            FL_TRY(put_places(output, &entries[1], error));
+        }
+        fl_zip_end(&output->sink.buf, entries, output->chunks ? 2 : 1);
     }
     return fl_sink_finish(&output->sink, header, head_of(output), error);
 }
 
 void fl_output_close(fl_output *output) {
     fl_sink_close(&output->sink);
+    if (output->chunks) {
+        fl_sink_close(&output->places);
+    }
 }
 
 double fl_vector_dot(const float *a, const float *b, size_t count) {

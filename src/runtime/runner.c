@@ -298,9 +298,19 @@ static uint32_t longest_of(const fl_runner *slot, uint32_t texts) {
     return longest;
 }
 
+/* Bytes of rows that `place` takes for the windows of documents: for this part alone, they go back with it. */
+static uint64_t window_rows(const fl_runner *slot, uint32_t lo, uint32_t hi) {
+    const size_t width = slot->replica->set->model->model->encoder.desc.hidden;
+    uint64_t     rows  = 0;
+    for (uint32_t i = lo; i < hi; i++)
+        if (slot->items[i].chunk->request->answer.ops->windows)
+            rows += slot->cu[i - lo + 1] - slot->cu[i - lo] + 1;
+    return rows * width * sizeof(float);
+}
+
 /* Room for the part, after buffers were let go if need be; ENOMEM: none now. What earlier batches of
- * this slot touched is resident already: only the excess is asked for. */
-static int reserve(fl_runner *slot, const fl_batch *batch, uint64_t *reserved) {
+ * this slot touched is resident already: only the excess is asked for, and `rows` bytes that are not kept. */
+static int reserve(fl_runner *slot, const fl_batch *batch, uint64_t rows, uint64_t *reserved) {
     fl_replica   *replica = slot->replica;
     fletch_model *model   = replica->set->model;
     *reserved             = 0;
@@ -308,9 +318,9 @@ static int reserve(fl_runner *slot, const fl_batch *batch, uint64_t *reserved) {
         return FLETCH_OK;
     uint64_t total = replica->ops->memory(replica->engine, batch->texts, batch->tokens,
                                           longest_of(slot, batch->texts));
-    if (total <= slot->touched)
+    uint64_t need  = rows + (total > slot->touched ? total - slot->touched : 0);
+    if (need == 0)
         return FLETCH_OK;
-    uint64_t need = total - slot->touched;
     if (!fl_memory_reserve(model->memory, need)) {
         fl_runtime_trim(model, "a batch does not fit under memory.limit");
         if (!fl_memory_reserve(model->memory, need))
@@ -320,7 +330,7 @@ static int reserve(fl_runner *slot, const fl_batch *batch, uint64_t *reserved) {
                            batch->texts, batch->tokens, (double)need / 1e6);
     }
     *reserved     = need;
-    slot->touched = total;
+    slot->touched = total > slot->touched ? total : slot->touched;
     return FLETCH_OK;
 }
 
@@ -481,7 +491,7 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
     fl_trace_end(model->trace, "stage", begin, "texts", batch.texts);
     memset(slot->copied, 0, batch.texts * sizeof *slot->copied);
     batch.note = &note;
-    int status = reserve(slot, &batch, &reserved);
+    int status = reserve(slot, &batch, window_rows(slot, lo, hi), &reserved);
     if (status == FLETCH_OK)
         status = stage_rows(slot, lo, hi, &batch, &buffer, &capacity);
     batch.scarce   = fl_memory_room(model->memory) < replica->info.resident_bytes;

@@ -140,25 +140,6 @@ const fl_field fl_fields_cohere[] = {
      .text = "Tell tokens and truncation of each text in meta."},
     {0}};
 
-/* The names that models give to the prompt of a purpose, best first. */
-static void choose_prompt(fl_job *job) {
-    static const char *const names[][4] = {{"search_document", "document", "passage", NULL},
-                                           {"search_query", "query", NULL, NULL},
-                                           {"classification", "Classification", NULL, NULL},
-                                           {"clustering", "Clustering", NULL, NULL}};
-    int                      type       = job->ask.input_type - 1;
-    if (type < 0 || type >= (int)(sizeof names / sizeof names[0])) {
-        return;
-    }
-    for (int i = 0; i < 4 && names[type][i] != NULL; i++) {
-        fl_span name = {names[type][i], strlen(names[type][i])};
-        if (fl_served_prompt(job->served, name) != NULL) {
-            job->ask.prompt_name = name;
-            return;
-        }
-    }
-}
-
 static void embed(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &style, fl_fields_cohere);
     if (job == NULL) {
@@ -171,7 +152,7 @@ static void embed(fl_http_request *request) {
     if (!fl_job_model(job)) {
         return;
     }
-    choose_prompt(job);
+    fl_job_take_purpose(job);
     if (!fl_job_prepare(job)) {
         return;
     }

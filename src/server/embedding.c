@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/utf8.h"
+#include "server/server_internal.h"
 
 enum { FLOAT_TEXT_BYTES = 12, WEIGHT_TEXT = 40, RANKED_TEXT = 80 };
 enum { WEIGHT = sizeof(int32_t) + sizeof(float) };
@@ -329,9 +330,10 @@ static fletch_dtype dtype_of(const fl_ask *ask) {
                : (fletch_dtype)(ask->dtype - FL_WORD_DTYPE);
 }
 
-bool fl_job_prepare(fl_job *job) {
+/* For `rows` vectors. */
+static bool prepare(fl_job *job, size_t rows) {
     fl_ask *ask = &job->ask;
-    job->count  = ask->input.count;
+    job->count  = rows;
     if (!fl_job_model(job) || refuse_scores(job) || !take_headers(job) || !choose_columns(job) ||
         !take_memory(job) || !choose_options(job)) {
         return false;
@@ -346,6 +348,129 @@ bool fl_job_prepare(fl_job *job) {
         job->dtype = FLETCH_FLOAT32;
     }
     fill_work(job);
+    return true;
+}
+
+bool fl_job_prepare(fl_job *job) {
+    return prepare(job, job->ask.input.count);
+}
+
+void fl_job_take_purpose(fl_job *job) {
+    /* What models call the prompt of a purpose, best first. */
+    static const char *const names[][4] = {{"search_document", "document", "passage", NULL},
+                                           {"search_query", "query", NULL, NULL},
+                                           {"classification", "Classification", NULL, NULL},
+                                           {"clustering", "Clustering", NULL, NULL}};
+    int                      type       = job->ask.input_type - 1;
+    if (type < 0 || type >= (int)(sizeof names / sizeof names[0])) {
+        return;
+    }
+    for (int i = 0; i < 4 && names[type][i] != NULL; i++) {
+        fl_span name = {names[type][i], strlen(names[type][i])};
+        if (fl_served_prompt(job->served, name) != NULL) {
+            job->ask.prompt_name = name;
+            return;
+        }
+    }
+}
+
+/* ---- Late chunking ------------------------------------------------------------------------------- */
+
+/* Bytes that the library takes for documents with spans: the tokens of one at a time, ids of all windows, of which
+ * two overlap by half at most, the rows of the windows of a batch, and a row for each window that a span
+ * goes on in. A token is a byte at most. */
+static bool windows_size(const fl_job *job, const fl_documents *documents, size_t *out) {
+    enum { ADDED = 32, TOKEN = 13 /* bytes of a fletch_tokens */, OVERLAPS = 2 };
+    const fletch_model_info *info   = &job->served->info;
+    const char              *prompt = job->options.prompt ? job->options.prompt : info->prompt;
+    size_t ahead = strlen(prompt) + ADDED, longest = 0, tokens = 0, pieces = 0, rows;
+    size_t window = info->max_length > 0 ? info->max_length : SIZE_MAX;
+    size_t stride = window - window / 2;
+    for (size_t i = 0, s = 0; i < documents->count; s += documents->counts[i++]) {
+        size_t length = documents->lengths[i] + ahead;
+        longest       = length > longest ? length : longest;
+        tokens += length;
+        for (size_t k = s; length > window && k < s + documents->counts[i]; k++) {
+            size_t bytes = documents->span[k].end - documents->span[k].begin;
+            if (fl_add_overflow(pieces, bytes / stride + 2, &pieces)) {
+                return false;
+            }
+        }
+    }
+    uint64_t batch = fl_server_number(job->request->server, "batch.max_tokens", tokens);
+    size_t   flies = batch < tokens ? (size_t)batch : tokens;
+    flies          = flies < window && window < tokens ? window : flies;
+    return fl_add_overflow(pieces, flies + documents->count, &rows) == 0 &&
+           fl_mul_overflow(rows, info->hidden * sizeof(float), out) == 0 &&
+           fl_add_overflow(*out, longest * TOKEN + tokens * OVERLAPS * sizeof(int32_t), out) == 0;
+}
+
+bool fl_job_documents(fl_job *job, size_t count, size_t spans, fl_documents *out) {
+    fl_http_request *request = job->request;
+    out->count               = count;
+    out->spans               = spans;
+    out->texts               = fl_request_alloc(request, count * sizeof *out->texts);
+    out->lengths             = fl_request_alloc(request, count * sizeof *out->lengths);
+    out->counts              = fl_request_alloc(request, count * sizeof *out->counts);
+    out->span                = fl_request_alloc(request, spans * sizeof *out->span);
+    bool good =
+        out->texts != NULL && out->lengths != NULL && out->counts != NULL && out->span != NULL;
+    if (!good) {
+        fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
+    }
+    return good;
+}
+
+bool fl_job_join(fl_job *job, const int64_t *lists, size_t count, fl_documents *out) {
+    const fl_body_input *input = &job->ask.input;
+    size_t               bytes = 0, at = 0;
+    for (size_t i = 0; i < input->count; i++) {
+        bytes += input->lengths[i];
+    }
+    char *text = fl_request_alloc(job->request, bytes);
+    if (text == NULL) {
+        fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
+        return false;
+    }
+    if (!fl_job_documents(job, count, input->count, out)) {
+        return false;
+    }
+    for (size_t d = 0; d < count; d++, text += at) {
+        at = 0;
+        for (size_t i = (size_t)lists[d]; i < (size_t)lists[d + 1]; i++) {
+            out->span[i] = (fletch_span){at, at + input->lengths[i]};
+            memcpy(text + at, input->texts[i], input->lengths[i]);
+            at += input->lengths[i];
+        }
+        out->texts[d]   = text;
+        out->lengths[d] = at;
+        out->counts[d]  = (size_t)(lists[d + 1] - lists[d]);
+    }
+    return true;
+}
+
+bool fl_job_prepare_spans(fl_job *job, const fl_documents *documents) {
+    size_t bytes = SIZE_MAX;
+    if (!prepare(job, documents->spans)) {
+        return false;
+    }
+    if (!windows_size(job, documents, &bytes)) {
+        job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
+                           "the spans go on in more windows than memory has room for; send fewer");
+        return false;
+    }
+    if (!fl_request_hold(job->request, bytes)) {
+        fl_reply_error(job->request, FL_HTTP_UNAVAILABLE, "%s", "");
+        return false;
+    }
+    job->details      = false; /* tokens are of documents, and nothing is cut */
+    job->work.kind    = FLETCH_KIND_SPANS;
+    job->work.ids     = NULL;
+    job->work.are_ids = NULL;
+    job->work.texts   = (fletch_texts){
+          .count = documents->count, .pointers = documents->texts, .lengths = documents->lengths};
+    job->work.spans       = documents->span;
+    job->work.span_counts = documents->counts;
     return true;
 }
 
@@ -713,7 +838,7 @@ const fletch_output *fl_job_dense(const fl_job *job) {
 
 static void common_headers(fl_job *job) {
     size_t cut = 0;
-    for (size_t i = 0; i < job->count; i++) {
+    for (size_t i = 0; i < job->work.texts.count; i++) {
         cut += job->truncated[i];
     }
     if (cut > 0) {
@@ -722,7 +847,7 @@ static void common_headers(fl_job *job) {
     if (job->served->fingerprint[0] != '\0') {
         fl_reply_header(job->request, "x-fletch-fingerprint", "%s", job->served->fingerprint);
     }
-    char                 id[65];
+    char id[65]; /* not of late chunking: a text has other vectors in other documents */
     fletch_embed_options options = job->options;
     fletch_dtype         dtype   = job->dtype;
     const fletch_output *dense   = fl_job_dense(job); /* of several the id is that of this one */
@@ -748,7 +873,7 @@ static bool write_octets(fl_job *job, const fletch_outcome *outcome) {
     fl_reply_header(job->request, "x-fletch-rows", "%zu", job->count);
     fl_reply_header(job->request, "x-fletch-columns", "%zu", job->columns);
     fl_reply_header(job->request, "x-fletch-dtype", "%s", dtype_name[job->dtype]);
-    fl_reply_header(job->request, "x-fletch-tokens", "%" PRIu64, outcome->tokens);
+    fl_reply_header(job->request, "x-fletch-tokens", "%" PRIu64, fl_job_tokens(job, outcome));
     return true;
 }
 
@@ -849,6 +974,30 @@ bool fl_job_put_output(fl_job *job, const fletch_output *output, size_t index) {
     }
     put_bytes(job, row, out->stride, out->dtype, job->base64);
     return true;
+}
+
+static void submit_now(fl_http_request *request) {
+    fl_job_submit(request->work);
+}
+
+void fl_job_submit_later(fl_job *job) {
+    enum { TOKENIZE_BYTE_NS = 30 };
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < job->work.texts.count; i++) {
+        bytes += job->work.texts.lengths[i];
+    }
+    (void)fl_request_run_later(job->request, submit_now, bytes * TOKENIZE_BYTE_NS);
+}
+
+uint64_t fl_job_tokens(const fl_job *job, const fletch_outcome *outcome) {
+    uint64_t tokens = 0;
+    if (job->work.kind != FLETCH_KIND_SPANS) {
+        return outcome->tokens;
+    }
+    for (size_t i = 0; i < job->work.texts.count; i++) {
+        tokens += job->tokens[i];
+    }
+    return tokens;
 }
 
 bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64) {

@@ -59,6 +59,8 @@ typedef struct fl_ask {
     int           hybrid, rerank;            /* of a search, FL_FIELD_BOOL: search.c */
     int           group_by, highlight;       /* likewise, words */
     int64_t       group_size, candidates;    /* likewise; 0: absent */
+    int           late_chunking;             /* FL_FIELD_BOOL */
+    fl_span       spans;                     /* raw: tei_chunks.c */
 } fl_ask;
 
 #define FL_ASK_NONE INT64_MIN
@@ -75,7 +77,8 @@ enum { FL_WORD_CUT_NOTHING = 1, FL_WORD_CUT_START, FL_WORD_CUT_END };
 #define FL_WORDS_CHUNK_BY   "sentences|tokens|paragraphs|markdown" /* 1 + fletch_chunk_by */
 #define FL_WORDS_HIGHLIGHT  "passage|words"
 enum { FL_WORD_PASSAGE = 1, FL_WORD_WORDS };
-#define FL_WORDS_TYPES "float|int8|uint8|binary|ubinary|base64"
+#define FL_WORDS_TYPES   "float|int8|uint8|binary|ubinary|base64"
+#define FL_WORDS_PURPOSE "document|query" /* the first two of FL_WORDS_INPUT_TYPE */
 
 /* Rows of tables of fields that several dialects have alike. */
 #define FL_ASK_MODEL                                                                               \
@@ -90,6 +93,9 @@ enum { FL_WORD_PASSAGE = 1, FL_WORD_WORDS };
 #define FL_ASK_DTYPE                                                                               \
     .name = "output_dtype", .type = FL_FIELD_WORD, .flags = FL_FIELD_NULL,                         \
     .offset = offsetof(fl_ask, dtype), .words = FL_WORDS_DTYPE
+#define FL_ASK_LATE_CHUNKING                                                                       \
+    .name = "late_chunking", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                        \
+    .offset = offsetof(fl_ask, late_chunking)
 #define FL_ASK_DETAILS                                                                             \
     .name = "details", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                              \
     .offset = offsetof(fl_ask, details), .text = "Tell tokens and truncation of each text."
@@ -121,6 +127,15 @@ typedef struct fl_faults {
     bool     untyped; /* none at all is taken for JSON */
 } fl_faults;
 
+/* Documents and the spans of each, one document's behind the other's; at least one each. In request memory. */
+typedef struct fl_documents {
+    size_t       count, spans;
+    const char **texts;   /* [count] */
+    size_t      *lengths; /* [count] */
+    size_t      *counts;  /* [count]: its spans */
+    fletch_span *span;    /* [spans] */
+} fl_documents;
+
 typedef struct fl_style {
     const fl_faults *faults;
     /* Must reply. */
@@ -139,14 +154,15 @@ struct fl_job {
     bool                 base64, octets, details;
     fl_base64_fn         encode; /* base64 */
     fletch_request       work;
-    fletch_embed_options options; /* of `work` */
-    fletch_texts         second;  /* likewise */
-    size_t               count, columns;
-    float               *rows;      /* [count][columns] of `dtype` */
-    uint32_t            *tokens;    /* [count] */
-    uint8_t             *truncated; /* [count] */
-    void                *packed;    /* one row of another type than `dtype` */
-    void                *extra;     /* the dialect's own */
+    fletch_embed_options options;        /* of `work` */
+    fletch_texts         second;         /* likewise */
+    size_t               count, columns; /* rows; tokens and truncated are of work.texts, of which
+                                            documents with spans are fewer */
+    float               *rows;           /* [count][columns] of `dtype` */
+    uint32_t            *tokens;         /* [count] */
+    uint8_t             *truncated;      /* [count] */
+    void                *packed;         /* one row of another type than `dtype` */
+    void                *extra;          /* the dialect's own */
 };
 
 /* A job with the body read into job->ask; NULL after it was answered with a fault. */
@@ -156,6 +172,13 @@ bool fl_job_model(fl_job *job); /* job->served; false: answered */
 /* The request to the library for vectors of job->columns numbers, as the body alone asks for them; false: answered. */
 bool fl_job_fill(fl_job *job);
 bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */
+/* Room for `count` documents and their spans. False: answered. */
+bool fl_job_documents(fl_job *job, size_t count, size_t spans, fl_documents *out);
+/* `count` of them: number i is texts [lists[i], lists[i + 1]) of ask.input laid end to end, and each text a span of
+ * it. False: answered. */
+bool fl_job_join(fl_job *job, const int64_t *lists, size_t count, fl_documents *out);
+/* The same for late chunking: a row for each span, of which every document has one at least. */
+bool fl_job_prepare_spans(fl_job *job, const fl_documents *documents);
 /* The same for a vector of every token, and for sparse vectors: style->write finds them in
  * outcome->lists. The first one tokenises. */
 bool fl_job_prepare_tokens(fl_job *job);
@@ -168,6 +191,14 @@ bool fl_job_prepare_scores(fl_job *job, fletch_activation activation);
 /* The same where job->served, columns and count stand: as the body alone asks for them, on any thread. */
 bool fl_job_fill_scores(fl_job *job, fletch_activation activation);
 void fl_job_submit(fl_job *job); /* last: the job is done later */
+/* The same from a worker, for what is tokenised before it is queued: documents with spans. */
+void fl_job_submit_later(fl_job *job);
+
+/* The prompt of the purpose that ask.input_type names, where the model has one; after fl_job_model. */
+void fl_job_take_purpose(fl_job *job);
+
+/* Tokens of the request's texts, each counted once; those of late chunking's windows overlap. */
+uint64_t fl_job_tokens(const fl_job *job, const fletch_outcome *outcome);
 
 /* A text and its score. */
 typedef struct fl_ranked {

@@ -96,8 +96,8 @@ static bool add_id(reading *r, fl_body_input *input) {
     return true;
 }
 
-/* Every id before this belongs to a list: close the one that was open. */
-static bool end_ids(reading *r, fl_body_input *input, size_t begin) {
+/* Every id (or text) before this, `count` of them, belongs to a list: close the one that began at `begin`. */
+static bool end_inner(reading *r, fl_body_input *input, size_t begin, size_t count) {
     if (input->lists + 1 >= input->list_room) {
         size_t room    = input->list_room == 0 ? 16 : input->list_room * 2;
         input->offsets = grown(r->request, input->offsets, input->lists == 0 ? 0 : input->lists + 1,
@@ -107,8 +107,8 @@ static bool end_ids(reading *r, fl_body_input *input, size_t begin) {
         }
         input->list_room = room;
     }
-    input->offsets[++input->lists] = (int64_t)input->id_count;
-    input->empty |= input->id_count == begin;
+    input->offsets[++input->lists] = (int64_t)count;
+    input->empty |= count == begin;
     return true;
 }
 
@@ -123,11 +123,27 @@ static bool read_ids(reading *r, fl_body_input *input) {
             return false;
         }
     }
-    return !r->in->failed && end_ids(r, input, begin);
+    return !r->in->failed && end_inner(r, input, begin, input->id_count);
+}
+
+/* One list of texts: ["a", "b"]. */
+static bool read_inner(reading *r, fl_body_input *input) {
+    size_t  begin = input->count;
+    fl_span text;
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+        return false;
+    }
+    while (fl_json_in_item(r->in)) {
+        if (!fl_json_in_string(r->in, &text) || !add_text(r, input, text)) {
+            return fail_in(r, "", input->count - begin);
+        }
+    }
+    return !r->in->failed && end_inner(r, input, begin, input->count);
 }
 
 static const char *forms_text(unsigned forms) {
-    switch (forms & FL_INPUT_ALL) {
+    switch (forms & (FL_INPUT_ALL | FL_INPUT_NESTED)) {
+    case FL_INPUT_NESTED: return "a list of lists of strings";
     case FL_INPUT_TEXTS: return "a list of strings";
     case FL_INPUT_TEXT | FL_INPUT_TEXTS: return "a string or a list of strings";
     case FL_INPUT_IDS | FL_INPUT_ID_LISTS: return "a list of token ids or a list of such lists";
@@ -141,7 +157,7 @@ static unsigned form_of(fl_json_type first, unsigned forms) {
     case FL_JSON_OBJECT: return (forms & FL_INPUT_OBJECTS) != 0 ? FL_INPUT_TEXTS : 0;
     case FL_JSON_STRING: return FL_INPUT_TEXTS;
     case FL_JSON_NUMBER: return FL_INPUT_IDS;
-    case FL_JSON_ARRAY: return FL_INPUT_ID_LISTS;
+    case FL_JSON_ARRAY: return (forms & FL_INPUT_NESTED) != 0 ? FL_INPUT_NESTED : FL_INPUT_ID_LISTS;
     default: return 0;
     }
 }
@@ -151,7 +167,7 @@ static unsigned form_of(fl_json_type first, unsigned forms) {
 static bool add_list(reading *r, fl_body_input *input, size_t list) {
     bool empty   = input->empty;
     bool good    = add_text(r, input, (fl_span){NULL, list});
-    input->empty = empty; /* end_ids has judged it */
+    input->empty = empty; /* end_inner has judged it */
     return good;
 }
 
@@ -219,6 +235,7 @@ static bool read_item(reading *r, fl_body_input *input, unsigned forms) {
     case FL_INPUT_MIXED: return read_mixed(r, input, fl_json_in_peek(r->in));
     case FL_INPUT_TEXTS: return read_text(r, forms, &text) && add_text(r, input, text);
     case FL_INPUT_IDS: return add_id(r, input);
+    case FL_INPUT_NESTED: return read_inner(r, input);
     default: return read_ids(r, input);
     }
 }
@@ -252,7 +269,7 @@ static bool read_list(reading *r, fl_body_input *input, const fl_field *field) {
         input->form  = (field->forms & FL_INPUT_TEXTS) != 0 ? FL_INPUT_TEXTS : FL_INPUT_ID_LISTS;
         input->empty = true;
     }
-    if (input->form == FL_INPUT_IDS && !end_ids(r, input, 0)) {
+    if (input->form == FL_INPUT_IDS && !end_inner(r, input, 0, input->id_count)) {
         return false;
     }
     if (input->form == FL_INPUT_IDS || input->form == FL_INPUT_ID_LISTS) {

@@ -44,6 +44,7 @@ enum {
     FL_INPUT_NOTHING  = 16,  /* "" and "" in a list are served; else the dialect refuses them */
     FL_INPUT_NO_ITEMS = 32,  /* [] is served */
     FL_INPUT_OBJECTS  = 128, /* {"text": "a"} stands for "a" in a list of texts */
+    FL_INPUT_NESTED   = 256, /* [["a", "b"], ["c"]]: texts, in lists of their own; no other form */
     FL_INPUT_ALL      = 15
 };
 
@@ -56,7 +57,7 @@ typedef struct fl_body_input {
     const char **texts;
     size_t      *lengths;
     uint8_t *are_ids; /* [count] of FL_INPUT_MIXED: 1 where texts[i] is lengths[i] ids; else NULL */
-    /* or ids: list i is ids[offsets[i] .. offsets[i + 1]) */
+    /* or ids: list i is ids[offsets[i] .. offsets[i + 1]); of FL_INPUT_NESTED texts[…], likewise */
     int32_t *ids;
     int64_t *offsets;
 } fl_body_input;

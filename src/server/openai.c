@@ -3,7 +3,8 @@
  *
  * Role    what openai-python, LangChain and every "OpenAI compatible" client speak.
  * In/Out  {"input", "model", "encoding_format", "dimensions", "user"} and fletch's additions
- *         (prompt_name, normalize, truncate, truncation_direction, output_dtype, details, outputs); errors are
+ *         (prompt_name, normalize, truncate, truncation_direction, output_dtype, details, outputs,
+ *         late_chunking); errors are
  *         {"error": {"message", "type", "param", "code"}}.
  * Rules   "" and [] are 400 as at OpenAI; a list of any length passes; token ids are used as they are and
  *         refused outside of the vocabulary (ids of another tokenizer would give vectors of nonsense); lists
@@ -148,7 +149,8 @@ static bool put_outputs(fl_job *job, size_t index) {
 }
 
 static bool write_list(fl_job *job, const fletch_outcome *outcome) {
-    fl_buf *body = &job->request->reply.body;
+    fl_buf        *body   = &job->request->reply.body;
+    const uint64_t tokens = fl_job_tokens(job, outcome);
     fl_buf_puts(body, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < job->count; i++) {
         fl_buf_puts(body, i > 0 ? ",{\"object\":\"embedding\",\"index\":"
@@ -167,7 +169,7 @@ static bool write_list(fl_job *job, const fletch_outcome *outcome) {
     fl_buf_puts(body, "],\"model\":");
     fl_json_quote(body, job->served->name, strlen(job->served->name));
     fl_buf_printf(body, ",\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}}",
-                  outcome->tokens, outcome->tokens);
+                  tokens, tokens);
     return !body->failed;
 }
 
@@ -195,6 +197,8 @@ const fl_field fl_fields_openai[] = {
      .text = "Several outputs of one pass: dense, dense:256, dense:int8, dense:256:int8, sparse, "
              "tokens, "
              "colbert. The first dense one is `embedding`, the others are in `outputs` by name."},
+    {FL_ASK_LATE_CHUNKING,
+     .text = "true: the texts are one document, laid end to end; each vector knows the others."},
     {0}};
 
 /* ---- Ids of another tokenizer -------------------------------------------------------------------- */
@@ -259,6 +263,22 @@ static void warn_of_ids(fl_job *job) {
     }
 }
 
+/* As Jina has it. */
+static void embed_late(fl_job *job) {
+    const fl_body_input *input  = &job->ask.input;
+    const int64_t        all[2] = {0, (int64_t)input->count};
+    fl_documents         documents;
+    if (input->form == FL_INPUT_IDS || input->form == FL_INPUT_ID_LISTS) {
+        refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
+               "late_chunking makes one document of texts; send texts, not token ids");
+    } else if (job->ask.outputs.form != 0) {
+        refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
+               "late_chunking gives dense vectors; leave outputs out");
+    } else if (fl_job_join(job, all, 1, &documents) && fl_job_prepare_spans(job, &documents)) {
+        fl_job_submit_later(job);
+    }
+}
+
 static void embeddings(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &style, fl_fields_openai);
     if (job == NULL) {
@@ -266,6 +286,8 @@ static void embeddings(fl_http_request *request) {
     }
     if (job->ask.input.empty) {
         refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, bad_input);
+    } else if (job->ask.late_chunking == 1) {
+        embed_late(job);
     } else if (job->ask.outputs.form != 0 ? fl_job_prepare_outputs(job) : fl_job_prepare(job)) {
         warn_of_ids(job);
         fl_job_submit(job);

@@ -78,6 +78,12 @@ static void put_input(facts *f, unsigned forms) {
     (void)snprintf(id, sizeof id, "{\"type\":\"integer\",\"minimum\":0,\"maximum\":%zu}",
                    f->vocabulary > 0 ? f->vocabulary - 1 : 0);
     fl_buf_puts(f->out, "\"anyOf\":[");
+    if ((forms & FL_INPUT_NESTED) != 0) {
+        fl_buf_printf(f->out,
+                      "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"array\","
+                      "\"items\":%s,\"minItems\":1}}",
+                      text);
+    }
     if ((forms & FL_INPUT_TEXT) != 0) {
         fl_buf_puts(f->out, text);
         comma = ",";

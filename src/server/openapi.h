@@ -29,7 +29,8 @@ extern const fl_schema fl_schemas[]; /* components.schemas; a row of zeros ends 
 extern const fl_field fl_fields_openai[];
 extern const fl_field fl_fields_tei_embed[], fl_fields_tei_similarity[], fl_fields_tei_tokens[],
     fl_fields_tei_predict[], fl_fields_tei_zero_shot[], fl_fields_tei_rerank[],
-    fl_fields_tei_tokenize[], fl_fields_tei_decode[];
+    fl_fields_tei_tokenize[], fl_fields_tei_decode[], fl_fields_tei_chunks[];
+extern const fl_field fl_fields_voyage[];
 extern const fl_field fl_fields_score[];
 extern const fl_field fl_fields_seed_add[], fl_fields_seed_search[];
 extern const fl_field fl_fields_ollama_embed[], fl_fields_ollama_embeddings[],

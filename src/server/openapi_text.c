@@ -39,6 +39,7 @@ const fl_schema fl_schemas[] = {
             "\"Backend\",\"Overloaded\",\"Unhealthy\"]}")},
     {"ollama_error", OBJECT("\"error\"", "\"error\":" STRING)},
     {"cohere_error", OBJECT("\"message\"", "\"message\":" STRING)},
+    {"voyage_error", OBJECT("\"detail\"", "\"detail\":" STRING)},
     {"plain_error", OBJECT("\"error\",\"code\"", "\"error\":" STRING ",\"code\":" STRING)},
     {"row", "{\"description\":\"numbers, or base64 of their bytes\",\"oneOf\":[" ARRAY(
                 NUMBER) "," STRING "]}"},
@@ -59,6 +60,20 @@ const fl_schema fl_schemas[] = {
                                                            "\"prompt_tokens\",\"total_tokens\"",
                                                            "\"prompt_tokens\":" INTEGER
                                                            ",\"total_tokens\":" INTEGER))},
+    {"voyage_list",
+     OBJECT("\"object\",\"data\",\"model\",\"usage\"",
+            "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(OBJECT(
+                "\"object\",\"data\",\"index\"",
+                "\"object\":{\"const\":\"list\"},\"index\":" INTEGER ",\"data\":" ARRAY(OBJECT(
+                    "\"object\",\"embedding\",\"index\"",
+                    "\"object\":{\"const\":\"embedding\"},\"index\":" INTEGER ",\"embedding\":" REF(
+                        "row"))))) ",\"model\":" STRING
+                                   ",\"usage\":" OBJECT("\"total_tokens\"",
+                                                        "\"total_tokens\":" INTEGER))},
+    {"tei_chunks",
+     ARRAY(ARRAY(OBJECT("\"chars\",\"bytes\",\"embedding\"",
+                        "\"chars\":" ARRAY(INTEGER) ",\"bytes\":" ARRAY(
+                            INTEGER) ",\"tokens\":" INTEGER ",\"embedding\":" REF("row"))))},
     {"openai_model",
      OBJECT("\"id\",\"object\",\"created\",\"owned_by\"",
             "\"id\":" STRING ",\"object\":{\"const\":\"model\"},\"created\":" INTEGER
@@ -178,6 +193,9 @@ const fl_operation fl_operations[] = {
      false, NULL},
     {"POST", "/embed_all", "A vector for every token", fl_fields_tei_tokens,
      ARRAY(ARRAY(REF("row"))), NULL, NULL, false, NULL},
+    {"POST", "/embed_chunks",
+     "Cut documents into chunks, and embed these with their places" BINARY_NOTE,
+     fl_fields_tei_chunks, REF("tei_chunks"), NULL, NULL, true, NULL},
     {"POST", "/embed_sparse", "Weights of vocabulary entries, of a SPLADE model or bge-m3",
      fl_fields_tei_tokens,
      ARRAY(ARRAY(OBJECT("\"index\",\"value\"", "\"index\":" INTEGER ",\"value\":" NUMBER))), NULL,
@@ -212,6 +230,9 @@ const fl_operation fl_operations[] = {
      NULL, false, NULL},
     {"POST", "/v2/embed", "Embed texts in several element types at once" BINARY_NOTE,
      fl_fields_cohere, REF("cohere_embed"), NULL, NULL, true, NULL},
+    {"POST", "/v1/contextualizedembeddings",
+     "Embed the chunks of documents, each knowing its document" BINARY_NOTE, fl_fields_voyage,
+     REF("voyage_list"), NULL, NULL, true, NULL},
     {"POST", "/v1/rerank", "Order documents by a query, with a reranker", fl_fields_rerank_cohere,
      REF("ranked"), NULL, NULL, false, NULL},
     {"POST", "/v2/rerank", "Order documents by a query, with a reranker", fl_fields_rerank_cohere,

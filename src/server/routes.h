@@ -10,13 +10,15 @@
 
 /* {"error": "..."}: for operations, and for paths that belong to nobody. */
 extern const fl_dialect fl_dialect_plain;
-extern const fl_dialect fl_dialect_openai, fl_dialect_tei, fl_dialect_ollama, fl_dialect_cohere;
+extern const fl_dialect fl_dialect_openai, fl_dialect_tei, fl_dialect_ollama, fl_dialect_cohere,
+    fl_dialect_voyage;
 
 extern const fl_route fl_routes_operations[]; /* operations.c: /live /ready /metrics */
 extern const fl_route fl_routes_openai[];     /* openai.c: /v1/embeddings /v1/models */
 extern const fl_route fl_routes_tei[];        /* tei.c: /embed /similarity /tokenize /info … */
 extern const fl_route fl_routes_ollama[];     /* ollama.c: /api/… */
 extern const fl_route fl_routes_cohere[];     /* cohere.c: /v2/embed and the rerank routes */
+extern const fl_route fl_routes_voyage[];     /* contextualized.c: /v1/contextualizedembeddings */
 extern const fl_route fl_routes_score[];      /* openai.c: /score */
 extern const fl_route fl_routes_openapi[];    /* openapi.c: /openapi.json */
 extern const fl_route fl_routes_seed[];       /* seed.c: /add /search /items/ */

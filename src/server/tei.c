@@ -451,6 +451,7 @@ const fl_route fl_routes_tei[] = {
     {"POST", "/tokenize", &fl_dialect_tei, fl_tei_tokenize, FL_ROUTE_BLOCKING},
     {"POST", "/decode", &fl_dialect_tei, fl_tei_decode, FL_ROUTE_BLOCKING},
     {"POST", "/embed_all", &fl_dialect_tei, embed_all, FL_ROUTE_BLOCKING},
+    {"POST", "/embed_chunks", &fl_dialect_tei, fl_tei_embed_chunks, FL_ROUTE_BLOCKING},
     {"POST", "/embed_sparse", &fl_dialect_tei, embed_sparse, 0},
     {"POST", "/predict", &fl_dialect_tei, predict, 0},
     {"POST", "/zero-shot-classification", &fl_dialect_tei, fl_tei_zero_shot, 0},

@@ -14,6 +14,8 @@ void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
 /* {"score","label"} to a list of them, which the first (i = 0) begins and the caller ends. */
 void fl_tei_put_class(fl_buf *body, size_t i, float score, const char *label, size_t size);
 
+/* tei_chunks.c */
+void fl_tei_embed_chunks(fl_http_request *request);
 /* tei_zero_shot.c */
 void fl_tei_zero_shot(fl_http_request *request);
 /* tei_tokens.c */

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """chunk: rows that are the document when laid end to end, in every input format, and what is refused.
 
+`embed --chunk` gives a vector for each such row: plain, that of the row's text; late, the published pooling in torch.
+
 That tokens are counted right is told by `fletch tokenize`, whose ids test_cli_tokenize.py compares with the reference."""
 import json
 
+import commandline
+import numpy
 import pytest
 
 pytestmark = pytest.mark.usefixtures("embed")  # the model is needed, if only its tokenizer
@@ -91,3 +95,74 @@ def test_without_length_a_model_wants_a_size(fletch, tmp_path):
     result = fletch("chunk", "-m", folder, "a. a.")
     assert result.returncode == 2 and "say how many tokens a chunk has" in result.stderr.decode()
     assert [row["text"] for row in fletch.rows("chunk", "-m", folder, "--size", "2", "a. a.")] == ["a. ", "a."]
+
+
+GOLDEN = commandline.ROOT / "tests/golden"
+SPANS = json.loads((GOLDEN / "spans.json").read_text(encoding="utf-8"))
+SMALL = ("-m", GOLDEN / "folders/family-distilbert")
+PLACES = ("index", "chunk", "bytes", "chars", "tokens")
+
+
+def places(rows):
+    return [[row[name] for name in PLACES] for row in rows]
+
+
+@pytest.mark.parametrize("late", [[], ["--late-chunking"]])
+def test_embed_gives_a_row_for_each_chunk(embed, tmp_path, late):
+    texts = [TEXT, MARKDOWN, "  ", "", "It purrs."]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"id": f"d{i}", "text": text}) + "\n" for i, text in enumerate(texts)))
+    cut = embed.rows("chunk", "--size", "9", "--overlap", "3", "-i", "in.jsonl")
+    rows = embed.rows("embed", "--chunk", "sentences", "--chunk-size", "9", "--chunk-overlap", "3", *late, "-i", "in.jsonl",
+                      "--keep-fields", "--keep-text")
+    cut = [row for row in cut if row["tokens"]]  # white space alone has no vector
+    assert places(rows) == places(cut) and [row["text"] for row in rows] == [row["text"] for row in cut]
+    assert [row["id"] for row in rows] == [f"d{row['index']}" for row in rows] and {row["index"] for row in rows} == {0, 1, 4}
+    if not late:
+        alone = embed.rows("embed", "--", *(row["text"] for row in rows))
+        assert [row["embedding"] for row in rows] == [row["embedding"] for row in alone]
+
+
+def test_late_chunks_are_pooled_as_published(fletch):
+    want = next(case["vectors"] for case in SPANS["cases"] if case["folder"] == "family-distilbert" and not case["window"])
+    rows = fletch.rows("embed", *SMALL, "--normalize", "true", "--chunk", "sentences", "--chunk-size", "60", "--late-chunking",
+                       SPANS["text"])
+    assert [row["bytes"] for row in rows] == [[0, 34], [34, 113], [113, 159]]  # the white space between belongs to no token
+    assert numpy.abs(numpy.array([row["embedding"] for row in rows]) - numpy.array(want[:3])).max() <= 1e-5
+
+
+def test_arrays_of_chunks(fletch, tmp_path):
+    arguments = ("embed", *SMALL, "--chunk", "tokens", "--chunk-size", "12", TEXT, " ", MARKDOWN)
+    rows = fletch.rows(*arguments)
+    for name in ("rows.npz", "rows.npy"):
+        assert fletch(*arguments, "-o", name).returncode == 0
+    with numpy.load(tmp_path / "rows.npz") as found:
+        assert sorted(found) == ["chunks", "embeddings"] and found["chunks"].dtype == numpy.int64
+        assert found["chunks"].tolist() == [[row["index"], row["chunk"], *row["bytes"], *row["chars"]] for row in rows]
+        assert found["embeddings"].tolist() == numpy.array([row["embedding"] for row in rows], numpy.float32).tolist()
+        assert found["embeddings"].tobytes() == numpy.load(tmp_path / "rows.npy").tobytes()
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["--chunk-size", "9"], "go with --chunk"), (["--late-chunking"], "go with --chunk"),
+    (["--chunk", "tokens", "--chunk-size", "0"], "--chunk-size is a number"), (["--chunk", "lines"], "--chunk is one of"),
+    (["--chunk", "tokens", "--chunk-overlap", "-1"], "--chunk-overlap is a number"),
+    (["--chunk", "tokens", "--chunk-size", "8", "--chunk-overlap", "8"], "an overlap of 8 tokens"),
+    (["--chunk", "tokens", "--chunk-size", "1000000"], "more than the model takes"),
+    (["--chunk", "tokens", "--chunk-size", "1000000", "--late-chunking"], "more than the model takes"),
+    (["--chunk", "tokens", "--output-kind", "tokens"], "--output-kind"),
+])
+def test_wrong_flags_of_chunks_are_named(fletch, arguments, says):
+    result = fletch("embed", *SMALL, *arguments, "text")
+    assert result.returncode == 2 and result.stdout == b"" and says in result.stderr.decode()
+
+
+def test_a_document_that_cannot_be_chunked_late_is_refused_alone(fletch, embed):
+    """Every piece of a word is a chunk here, and one of them begins inside of a token of the whole word."""
+    arguments = ("embed", "--chunk", "tokens", "--chunk-size", "1", "--late-chunking", "--format", "jsonl")
+    result = fletch(*arguments, "--on-error", "skip", input=b"one\nunbelievably\n\xff\ntwo\n")
+    said = result.stderr.decode()
+    assert result.returncode == 4 and "standard input:2: a chunk has no token of its own" in said and "standard input:3" in said
+    assert [json.loads(line)["index"] for line in result.stdout.splitlines()] == [0, 3]
+    assert fletch(*arguments, "unbelievably").returncode == 1
+    static = fletch("embed", "-m", GOLDEN / "folders/family-static", "--chunk", "tokens", "--chunk-size", "4", "--late-chunking", "a b")
+    assert static.returncode == 3 and "static" in static.stderr.decode()

@@ -152,6 +152,42 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
     return (int64_t)count;
 }
 
+/* A chunk for every letter, the first one without a token. */
+int fletch_chunk(fletch_model *model, const char *text, size_t size,
+                 const fletch_chunk_options *options, fletch_chunks **chunks, fletch_error *error) {
+    (void)model;
+    must(fl_utf8_valid_prefix(text, size) == size && options->stop != NULL);
+    if (options->max_tokens > MAX_LENGTH || options->overlap >= MAX_LENGTH) {
+        *error = (fletch_error){FLETCH_EINVAL, FLETCH_NOWHERE, "the size"};
+        return FLETCH_EINVAL;
+    }
+    size_t    count   = fl_utf8_count(text, size);
+    size_t   *offsets = calloc(2 * count + 1, sizeof *offsets);
+    size_t   *chars   = calloc(2 * count + 1, sizeof *chars);
+    uint32_t *tokens  = calloc(count + 1, sizeof *tokens);
+    for (size_t i = 0, at = 0; i < count; i++) {
+        unsigned length;
+        (void)fl_utf8_decode(text + at, &length);
+        offsets[2 * i]     = at;
+        offsets[2 * i + 1] = at += length;
+        chars[2 * i]       = i;
+        chars[2 * i + 1]   = i + 1;
+        tokens[i]          = i > 0;
+    }
+    *chunks  = calloc(1, sizeof **chunks);
+    **chunks = (fletch_chunks){count, offsets, chars, tokens};
+    return FLETCH_OK;
+}
+
+void fletch_chunks_free(fletch_chunks *chunks) {
+    if (chunks != NULL) {
+        free((void *)(uintptr_t)chunks->offsets);
+        free((void *)(uintptr_t)chunks->chars);
+        free((void *)(uintptr_t)chunks->tokens);
+        free(chunks);
+    }
+}
+
 static void plain_error(fl_http_reply *reply, fl_http_code code, const char *message) {
     (void)code;
     fl_buf_puts(&reply->body, "{\"error\":");
@@ -473,7 +509,7 @@ void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
 
 /* What the real library checks of a text, and a row of numbers for it. */
 static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
-    float *row = work->out.data; /* NULL: of a kind that has none */
+    float *row = work->spans != NULL ? NULL : work->out.data; /* NULL: of a kind that has none */
     for (size_t k = 0; row != NULL && k < work->out.cols; k++) {
         row[i * work->out.cols + k] = (float)(i + k) / 7.0f - 1.0f;
     }
@@ -556,6 +592,23 @@ static void make_results(fletch_request *work, fletch_outcome *outcome) {
     }
 }
 
+/* Documents with spans: each has one at least, inside of it and between characters. A row for each. */
+static void take_spans(const fletch_request *work) {
+    size_t row = 0;
+    for (size_t d = 0; d < work->texts.count; d++) {
+        must(work->span_counts[d] > 0);
+        for (size_t i = 0; i < work->span_counts[d]; i++, row++) {
+            const char       *text = work->texts.pointers[d];
+            const fletch_span span = work->spans[row];
+            must(span.begin < span.end && span.end <= work->texts.lengths[d]);
+            must(fl_utf8_valid_prefix(text + span.begin, span.end - span.begin) ==
+                 span.end - span.begin);
+            memset((char *)work->out.data + row * work->out.stride, 0, work->out.stride);
+        }
+    }
+    must(row == work->out.rows);
+}
+
 /* Half of the bodies find a sparse model. */
 bool fl_served_is_late(const fl_served *model) {
     (void)model;
@@ -575,8 +628,11 @@ int fl_request_submit(fl_http_request *request, fl_served *model, fletch_request
                       fl_done_fn done, fletch_error *error) {
     (void)error;
     must(model == &served && work->size == sizeof *work);
-    must_fit(&work->out, work->texts.count);
+    must_fit(&work->out, work->kind == FLETCH_KIND_SPANS ? work->out.rows : work->texts.count);
     fletch_outcome outcome = {0};
+    if (work->kind == FLETCH_KIND_SPANS) {
+        take_spans(work);
+    }
     for (size_t i = 0; i < work->texts.count && take_text(work, i, &outcome) == 0; i++) {
     }
     if (outcome.error.code == FLETCH_OK) {
@@ -592,7 +648,15 @@ int fl_request_submit(fl_http_request *request, fl_served *model, fletch_request
 
 /* ---- The run ------------------------------------------------------------------------------------ */
 
-/* From 238 on /score and the routes of the store, so that the corpus of the others stays what it is. */
+static const fl_route *find(const fl_route *table, const char *path) {
+    while (strcmp(table->path, path) != 0) {
+        table++;
+    }
+    return table;
+}
+
+/* From 236 on documents in chunks, /score and the routes of the store, so that the corpus of the others stays what it
+ * is. */
 static const fl_route *choose(unsigned index) {
     if (index >= 240) {
         return &fl_routes_seed[index & 1]; /* /add, /search */
@@ -600,13 +664,17 @@ static const fl_route *choose(unsigned index) {
     if (index >= 238) {
         return &fl_routes_score[0];
     }
+    if (index >= 236) {
+        return index == 237 ? &fl_routes_voyage[0] : find(fl_routes_tei, "/embed_chunks");
+    }
     static const fl_route *const tables[] = {fl_routes_openai, fl_routes_tei, fl_routes_ollama,
                                              fl_routes_cohere};
     const fl_route              *posts[64];
     size_t                       count = 0;
     for (size_t t = 0; t < 4; t++) {
         for (const fl_route *route = tables[t]; route->method != NULL; route++) {
-            if (strcmp(route->method, "POST") == 0 && count < 64) {
+            bool own = strcmp(route->path, "/embed_chunks") == 0;
+            if (strcmp(route->method, "POST") == 0 && !own && count < 64) {
                 posts[count++] = route;
             }
         }

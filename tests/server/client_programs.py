@@ -36,6 +36,25 @@ def openai_outputs(url, texts):
                     for form in ({}, {"encoding_format": "float"}))
     return {"rows": [item.embedding for item in quiet.data], "cut": [item.outputs["dense:64"] for item in plain.data],
             "packed": [item.outputs["dense:64"] for item in quiet.data], "counts": [len(item.outputs["tokens"]) for item in plain.data]}
+def openai_late(url, texts):
+    import openai as package
+    client = package.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    found = client.embeddings.create(model="m", input=texts, extra_body={"late_chunking": True})
+    return {"rows": [item.embedding for item in found.data], "tokens": found.usage.prompt_tokens}
+
+
+def voyageai(url, texts):
+    import voyageai as package
+    client = package.Client(api_key="none", base_url=f"{url}/v1")
+    found = client.contextualized_embed(inputs=[texts, texts[:1]], model="m", input_type="document")
+    small = client.contextualized_embed(inputs=[texts], model="m", output_dtype="int8", output_dimension=8)
+    try:
+        client.contextualized_embed(inputs=[texts], model="m", output_dimension=10**6)
+        refused = None
+    except package.error.InvalidRequestError as error:
+        refused = [error.http_status, str(error)]
+    return {"rows": [result.embeddings for result in found.results], "tokens": found.total_tokens,
+            "small": small.results[0].embeddings, "refused": refused}
 
 
 def huggingface_hub(url, texts):

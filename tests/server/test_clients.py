@@ -102,6 +102,23 @@ def test_cohere_python(client):
     assert got["refused"][0] == 400 and "not a re-ranker model" in got["refused"][1]
 
 
+SPANS = json.loads((serving.ROOT / "tests/golden/spans.json").read_text(encoding="utf-8"))
+CHUNKS = [SPANS["text"].encode()[begin:end].decode() for begin, end in SPANS["spans"][:3]]  # laid end to end, the text
+
+
+@pytest.mark.parametrize("name", ["openai_late", "voyageai"])
+def test_clients_that_chunk_late(client, start, name):
+    """Jina's word for openai-python, Voyage's client; the vectors are those of torch."""
+    server = start("--model", serving.ROOT / "tests/golden/folders/family-distilbert", model=False)
+    want = next(case["vectors"] for case in SPANS["cases"] if case["folder"] == "family-distilbert" and not case["window"])
+    got = client(name, CHUNKS, server)
+    rows = got["rows"] if name == "openai_late" else got["rows"][0]
+    assert [row == pytest.approx(vector, abs=1e-5) for row, vector in zip(rows, want[:3], strict=True)] == [True] * 3
+    if name == "voyageai":
+        assert [len(rows) for rows in got["rows"]] == [3, 1] and [len(row) for row in got["small"]] == [8] * 3
+        assert got["refused"] == [400, "output_dimension must be from 1 to 32 for this model"]
+
+
 @pytest.fixture
 def ranker(start):
     return start("--model", serving.ROOT / "tests/golden/scores/bert", model=False)

@@ -166,13 +166,13 @@ def test_long_texts_go_in_as_chunks_and_are_found_by_document(start, fletch, tmp
     server = start("--model", serving.MODEL, "--model", f"rank={serving.ROOT}/tests/golden/scores/bert", model=False)
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": "ferry", "title": "The ferry", "text": LONG}) + "\n" +
                                       json.dumps({"id": "short", "title": "A note", "text": "Cats stay at home."}) + "\n")
-    added = lines(fletch("add", "a.jsonl", "--id-field", "id", "--keep-fields", "--size", 48, "--overlap", 8, "--by", "sentences",
+    added = lines(fletch("add", "a.jsonl", "--id-field", "id", "--keep-fields", "--chunk-size", 48, "--chunk-overlap", 8, "--chunk", "sentences",
                          "--context", "{title}\\n{chunk}", to=server))
     assert [a["id"] for a in added] == ["ferry", "short"] and added[0]["chunks"] > 5 and added[1]["chunks"] == 1
     item = server.ask("GET", "/items/ferry").json()
     truth = server.ask(body=json.dumps({"inputs": ["The ferry\n" + item["chunks"][2]["text"]]}).encode()).json()[0]
     assert max(abs(a - b) for a, b in zip(truth, item["chunks"][2]["embedding"])) < 1e-6
-    done = fletch("add", "--format", "text", "--chunk", "a.jsonl", "--id-field", "id", to=server)
+    done = fletch("add", "--format", "text", "--chunk", "sentences", "a.jsonl", "--id-field", "id", to=server)
     assert done.stdout.startswith("added 2 texts in 3 chunks to ")
     query = "may I bring my puppy"
     for flags, body in ((["--hybrid"], {"hybrid": True}), (["--rerank"], {"rerank": True}), (["--rerank-model", "rank"], {"rerank": True}),
@@ -186,7 +186,7 @@ def test_long_texts_go_in_as_chunks_and_are_found_by_document(start, fletch, tmp
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["add", "x", "--size", "0"], "--size is a number"), (["add", "x", "--overlap", "-1"], "--overlap is a number"),
+    (["add", "x", "--chunk-size", "0"], "--chunk-size is a number"), (["add", "x", "--chunk-overlap", "-1"], "--chunk-overlap is a number"),
     (["add", "x", "--context", "{title}"], "{chunk}"), (["search", "x", "--group-size", "0"], "--group-size is a number from 1"),
     (["search", "x", "--candidates", "many"], "--candidates is a number"), (["search", "x", "--highlight", "bold"], "passage")])
 def test_wrong_flags_of_chunks_and_stages_are_usage(fletch, arguments, says):

@@ -14,7 +14,7 @@ from ._arrow import ArrowRows
 from ._fletch import version as __version__
 from ._heads import Sparse
 from ._canary import Verdict
-from ._model import Chunk, Embeddings, Model, Tokens, shared
+from ._model import Chunk, ChunkVectors, Embeddings, Model, Tokens, shared
 from .errors import (Busy, Cancelled, ChecksumError, ConfigError, DeadlineExceeded, Denied, Error, ForkError,
                      InputOutputError, InvalidArgument, ModelError, NetworkError, NotFound, OutOfMemory, ProviderError,
                      TextError, TooLong, TruncationWarning, Unsupported)
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
 
 __all__ = [
-    "ArrowRows", "Busy", "Cancelled", "ChecksumError", "Chunk", "ConfigError", "CrossEncoder", "DeadlineExceeded", "Denied",
+    "ArrowRows", "Busy", "Cancelled", "ChecksumError", "Chunk", "ChunkVectors", "ConfigError", "CrossEncoder", "DeadlineExceeded", "Denied",
     "Embeddings", "Error", "ForkError", "InputOutputError", "InvalidArgument", "Model", "ModelError", "MultiVectorEncoder",
     "NetworkError", "NotFound", "OutOfMemory", "ProviderError", "SentenceTransformer", "Sparse", "SparseEncoder",
     "TextError", "Tokens", "TooLong", "TruncationWarning", "Unsupported", "Verdict", "__version__", "shared"]

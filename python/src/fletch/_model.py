@@ -27,6 +27,7 @@ from ._canary import Verdict
 from ._heads import Heads
 from ._inputs import make_texts, positive
 from ._progress import Progress, rows_heard
+from ._spans import FlatSpans, Spans, apart, listed
 from .errors import DeadlineExceeded, Error, ForkError, InvalidArgument, TextError, TruncationWarning, move
 
 log = logging.getLogger("fletch")
@@ -68,6 +69,13 @@ class Chunk(NamedTuple):
     tokens: int  #: of the text alone, special tokens not counted
 
 
+class ChunkVectors(NamedTuple):
+    """What embed_chunks gives of a document: its chunks, and a row for each."""
+
+    chunks: list[Chunk]
+    vectors: Rows
+
+
 @dataclass(frozen=True)
 class Embeddings:
     """What embed(…, info=True) gives: the rows, and what became of each text."""
@@ -85,7 +93,7 @@ class _Call:
 
     def __init__(self, model: Model, texts: Any, prompt: str | None, prompt_name: str | None, dimensions: int | None,
                  dtype: Any, normalize: bool | None, max_length: int | None, truncate: str | None, out: Any,
-                 info: bool, on_error: str) -> None:
+                 info: bool, on_error: str, rows: int | None = None) -> None:
         self.single = isinstance(texts, str)
         self.texts = make_texts(texts, on_error == "null")
         count = len(self.texts)
@@ -93,7 +101,7 @@ class _Call:
         number, kind, packed = _DTYPES[name]
         self.half = name == "float16"  # of float32 rows, when they are done
         columns = model.dimensions if dimensions is None else positive(dimensions, "dimensions")
-        shape = count, -(-columns // packed)
+        shape = count if rows is None else rows, -(-columns // packed)
         if self.half and out is not None:
             _check_half(out, shape, self.single)
         self.rows = np.empty(shape, kind) if out is None or self.half else out
@@ -183,6 +191,17 @@ def _say_log() -> None:
     """Hand what the library said meanwhile to logging."""
     for level, text in _fletch.take_log():
         log.log(_LEVELS[min(level, 3)], "%s", text)
+
+
+def _flat_chunks(texts: list[str], found: list[list[Chunk]]) -> FlatSpans:
+    """Of the documents that have chunks; the library takes no others."""
+    own = [(text, [(chunk.start, chunk.end) for chunk in chunks]) for text, chunks in zip(texts, found) if chunks]
+    return FlatSpans([text for text, _ in own], [spans for _, spans in own])
+
+
+def _chunk_vectors(documents: Any, found: list[list[Chunk]], rows: Rows) -> Any:
+    each = [ChunkVectors(chunks, own) for chunks, own in zip(found, apart(rows, [len(chunks) for chunks in found]))]
+    return each[0] if isinstance(documents, str) else each
 
 
 _open_models: weakref.WeakSet[Model] = weakref.WeakSet()
@@ -453,6 +472,124 @@ class Model(Heads):
     async def aembed_document(self, texts: Any, **arguments: Any) -> Any:
         """As aembed, with the model's prompt for documents."""
         return await self.aembed(texts, **self._role(("document", "passage", "corpus"), arguments))
+
+    # ---- documents ----------------------------------------------------------------------------------------------
+
+    @overload
+    def embed_spans(self, documents: str, spans: Spans, *, prompt: str | None = ..., prompt_name: str | None = ...,
+                    dimensions: int | None = ..., dtype: DtypeLike = ..., normalize: bool | None = ...,
+                    max_length: int | None = ..., window_overlap: int | None = ...) -> Rows: ...
+    @overload
+    def embed_spans(self, documents: Iterable[str], spans: Iterable[Spans], *, prompt: str | None = ...,
+                    prompt_name: str | None = ..., dimensions: int | None = ..., dtype: DtypeLike = ...,
+                    normalize: bool | None = ..., max_length: int | None = ...,
+                    window_overlap: int | None = ...) -> list[Rows]: ...
+
+    def embed_spans(self, documents: Any, spans: Any, **arguments: Any) -> Any:
+        """Late chunking: each document passes the model once, as a whole, and a row is the mean of a span's tokens.
+
+        spans: (begin, end) in code points, so that document[begin:end] is meant; of several documents a list for each. They
+        may overlap and stand in any order. prompt, prompt_name: in the pass, and in no span. What is longer than max_length,
+        or the model's, goes in windows of that many tokens, which have window_overlap in common (None: 256, or half a window
+        where that is less). The rest is as in embed. (n, d) for a str, else a list of such arrays, one a document.
+        """
+        flat = FlatSpans(documents, spans)
+        return flat.apart(self._span_rows(flat, arguments))
+
+    async def aembed_spans(self, documents: Any, spans: Any, **arguments: Any) -> Any:
+        """As embed_spans, without holding up the loop. Cancelling the task takes the documents back."""
+        flat = FlatSpans(documents, spans)
+        return flat.apart(await self._aspan_rows(flat, arguments))
+
+    def _span_call(self, flat: FlatSpans, *, prompt: str | None = None, prompt_name: str | None = None,
+                   dimensions: int | None = None, dtype: Any = "float32", normalize: bool | None = None,
+                   max_length: int | None = None, window_overlap: int | None = None) -> tuple[_Call, tuple[Any, ...]]:
+        call = _Call(self, flat.documents, prompt, prompt_name, dimensions, dtype, normalize, max_length, "right", None,
+                     False, "raise", flat.rows)
+        none = not isinstance(window_overlap, bool) and window_overlap == 0
+        overlap = 0 if window_overlap is None else -1 if none else positive(window_overlap, "window_overlap")
+        return call, (*call.arguments, flat.places, flat.counts, overlap)
+
+    def _span_rows(self, flat: FlatSpans, arguments: dict[str, Any]) -> Rows:
+        call, rest = self._span_call(flat, **arguments)
+        channel = _fletch.make_channel()
+        poll = select.poll()
+        poll.register(channel.fileno(), select.POLLIN)
+        job = self._usable().submit(channel, None, 0, 0, *rest)
+        try:
+            while not (done := channel.take_done()):
+                poll.poll()
+        except BaseException:
+            job.cancel()
+            raise
+        if done[0][1] is not None:
+            raise done[0][1]
+        return self._finish_spans(call)
+
+    async def _aspan_rows(self, flat: FlatSpans, arguments: dict[str, Any]) -> Rows:
+        import asyncio
+
+        from . import _loop
+        call, rest = self._span_call(flat, **arguments)
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        # a thread: documents are tokenised before submit returns
+        sent = loop.run_in_executor(None, self._usable().submit, _loop.channel_of(loop), future, 0, 0, *rest)
+        try:
+            await asyncio.shield(sent)
+            await future
+        except asyncio.CancelledError:
+            sent.add_done_callback(lambda sent: sent.cancelled() or sent.exception() or sent.result().cancel())
+            raise
+        return self._finish_spans(call)
+
+    @staticmethod
+    def _finish_spans(call: _Call) -> Rows:
+        if _fletch.log_waits():
+            _say_log()
+        rows: Rows = call.finish(False, None, 3)
+        return rows
+
+    @overload
+    def embed_chunks(self, documents: str, *, by: ChunkBy = ..., size: int | None = ..., overlap: int = ...,
+                     late: bool = ..., prompt: str | None = ..., prompt_name: str | None = ..., dimensions: int | None = ...,
+                     dtype: DtypeLike = ..., normalize: bool | None = ..., max_length: int | None = ...,
+                     window_overlap: int | None = ...) -> ChunkVectors: ...
+    @overload
+    def embed_chunks(self, documents: Iterable[str], *, by: ChunkBy = ..., size: int | None = ..., overlap: int = ...,
+                     late: bool = ..., prompt: str | None = ..., prompt_name: str | None = ..., dimensions: int | None = ...,
+                     dtype: DtypeLike = ..., normalize: bool | None = ..., max_length: int | None = ...,
+                     window_overlap: int | None = ...) -> list[ChunkVectors]: ...
+
+    def embed_chunks(self, documents: Any, *, by: ChunkBy = "sentences", size: int | None = None, overlap: int = 0,
+                     late: bool = False, **arguments: Any) -> Any:
+        """The chunks of a document, or of each of several, as chunk makes them, and a row for each.
+
+        late: pooled from one pass over the document, as embed_spans does it; else each chunk is a text of its own. Chunks
+        without a token, of white space alone, are left out. The rest is as in embed and, with late, in embed_spans.
+        """
+        texts, found = self._cut(documents, by, size, overlap)
+        if late and any(found):
+            rows = self._span_rows(_flat_chunks(texts, found), arguments)
+        else:
+            rows = self.embed([chunk.text for chunks in found for chunk in chunks], **arguments)
+        return _chunk_vectors(documents, found, rows)
+
+    async def aembed_chunks(self, documents: Any, *, by: ChunkBy = "sentences", size: int | None = None, overlap: int = 0,
+                            late: bool = False, **arguments: Any) -> Any:
+        """As embed_chunks, without holding up the loop."""
+        import asyncio
+        texts, found = await asyncio.to_thread(self._cut, documents, by, size, overlap)
+        if late and any(found):
+            rows = await self._aspan_rows(_flat_chunks(texts, found), arguments)
+        else:
+            rows = await self.aembed([chunk.text for chunks in found for chunk in chunks], **arguments)
+        return _chunk_vectors(documents, found, rows)
+
+    def _cut(self, documents: Any, by: ChunkBy, size: int | None, overlap: int) -> tuple[list[str], list[list[Chunk]]]:
+        texts = listed(documents)
+        return texts, [[chunk for chunk in chunks if chunk.tokens > 0]
+                       for chunks in self.chunk(texts, by=by, size=size, overlap=overlap)]
 
     # ---- tokens and similarity ----------------------------------------------------------------------------------
 
