@@ -53,10 +53,11 @@ BODIES = {  # of every route that takes one: what makes its answer large, or Non
     "/zero-shot-classification": EMBED | {"parameters": {"candidate_labels": TEXTS}}, "/embed_sparse": EMBED, "/predict": EMBED, "/api/embed": {"model": "a", **OPENAI}, "/v2/embed": {"texts": TEXTS},
     "/similarity": {"inputs": {"source_sentence": "a", "sentences": TEXTS * 40}}, "/tokenize": {"inputs": "a " * 2000},
     "/decode": {"ids": [[2000] * 200] * 64}, "/rerank": RANK, "/v1/rerank": RANK, "/v2/rerank": RANK, "/score": RANK,
+    "/embed_chunks": EMBED | {"late_chunking": True}, "/v1/contextualizedembeddings": {"inputs": [TEXTS]},
     "/v1/score": RANK, "/add": {"texts": TEXTS * 20}, "/search": {"text": "a"}}
 LARGE = {"GET /metrics", "GET /openapi.json", "GET /items", "GET /items/{id}"} | {f"POST {path}" for path in (
     "/v1/embeddings", "/embeddings", "/embed", "/", "/embed_all", "/api/embed", "/v2/embed", "/similarity", "/tokenize",
-    "/decode", "/add", "/search")}
+    "/decode", "/add", "/search", "/embed_chunks", "/v1/contextualizedembeddings")}
 PAGES = {"GET /", "GET /docs"}  # bytes of the program: nothing is made for them
 
 

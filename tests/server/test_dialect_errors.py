@@ -38,6 +38,8 @@ def test_wrong_keys(start, tmp_path):
     assert replies["openai"].json()["error"]["code"] == "invalid_api_key"
     for name in ("openai", "ollama", "cohere"):
         assert message(name, replies[name])
+    voyage = post(server, "/v1/contextualizedembeddings", {"inputs": [["a"]]}, authorization="Bearer sk-bad")
+    assert voyage.status == 401 and set(voyage.json()) == {"detail"}
     assert server.ask("GET", "/health").status == 200
     assert server.ask("GET", "/openapi.json").json()["security"] == [{"key": []}]
 
