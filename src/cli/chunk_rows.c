@@ -18,9 +18,9 @@
 enum { PIECES_MAX = 4096 };
 
 typedef struct piece {
-    size_t         document; /* of those under way */
-    fl_chunk_place place;
-    uint32_t       tokens;
+    size_t       document; /* of those under way */
+    fl_row_place place;
+    uint32_t     tokens;
 } piece;
 
 /* ---- Flags ---------------------------------------------------------------------------------------- */

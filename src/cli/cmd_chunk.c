@@ -19,7 +19,7 @@ static void put_object(fl_run *run, const fl_row *row, const fletch_chunks *chun
     fl_output_put_u64(out, row->index);
     fl_buf_putc(out, ',');
     fl_output_put_place(
-        out, &(fl_chunk_place){i, {begin, end}, {chunks->chars[2 * i], chunks->chars[2 * i + 1]}});
+        out, &(fl_row_place){i, {begin, end}, {chunks->chars[2 * i], chunks->chars[2 * i + 1]}});
     fl_buf_puts(out, ",\"tokens\":");
     fl_output_put_u64(out, chunks->tokens[i]);
     fl_buf_puts(out, ",\"text\":");

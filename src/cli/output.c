@@ -204,7 +204,7 @@ static void put_pair(fl_buf *out, const char *name, const size_t *pair) {
     fl_buf_putc(out, ']');
 }
 
-void fl_output_put_place(fl_buf *out, const fl_chunk_place *place) {
+void fl_output_put_place(fl_buf *out, const fl_row_place *place) {
     fl_buf_puts(out, "\"chunk\":");
     fl_output_put_u64(out, place->number);
     put_pair(out, ",\"bytes\":[", place->bytes);
@@ -323,9 +323,9 @@ void fl_output_vector(fl_output *output, const fl_row *row) {
         output->crc = fl_zip_crc(output->crc, out->data + start, out->size - start);
     }
     if (output->format == FL_OUTPUT_NPZ && row->chunk != NULL) {
-        const fl_chunk_place *at                   = row->chunk;
-        const uint64_t        facts[PLACE_COLUMNS] = {row->index,   at->number,   at->bytes[0],
-                                                      at->bytes[1], at->chars[0], at->chars[1]};
+        const fl_row_place *at                   = row->chunk;
+        const uint64_t      facts[PLACE_COLUMNS] = {row->index,   at->number,   at->bytes[0],
+                                                    at->bytes[1], at->chars[0], at->chars[1]};
         fl_output_spool(&output->places, &output->places_crc, facts, sizeof facts);
     }
     output->rows++;

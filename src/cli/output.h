@@ -35,24 +35,24 @@ typedef struct fl_output {
 } fl_output;
 
 /* Where a chunk lies in its text, [begin, end). */
-typedef struct fl_chunk_place {
+typedef struct fl_row_place {
     size_t number; /* in the text, from 0 */
     size_t bytes[2], chars[2];
-} fl_chunk_place;
+} fl_row_place;
 
 /* One vector and what belongs to it; all borrowed. */
 typedef struct fl_row {
-    uint64_t              index;
-    const char           *text; /* the input, for a person */
-    size_t                text_size;
-    const void           *vector;
-    size_t                cols; /* dimensions, before bits are packed */
-    fletch_dtype          dtype;
-    uint32_t              tokens;
-    bool                  truncated;
-    const char           *fields; /* `,"id":3` */
-    size_t                fields_size;
-    const fl_chunk_place *chunk; /* the text is this part of input `index`; NULL: all of it */
+    uint64_t            index;
+    const char         *text; /* the input, for a person */
+    size_t              text_size;
+    const void         *vector;
+    size_t              cols; /* dimensions, before bits are packed */
+    fletch_dtype        dtype;
+    uint32_t            tokens;
+    bool                truncated;
+    const char         *fields; /* `,"id":3` */
+    size_t              fields_size;
+    const fl_row_place *chunk; /* the text is this part of input `index`; NULL: all of it */
 } fl_row;
 
 /* By --format, else --output's extension, else terminal: `on_terminal`, pipe: `in_pipe`. Opens --output.
@@ -82,7 +82,7 @@ void fl_output_end_object(fl_output *output, const fl_row *row);
 const char *fl_output_dtype_name(fletch_dtype dtype);
 
 /* `"chunk":0,"bytes":[0,14],"chars":[0,7]` */
-void fl_output_put_place(fl_buf *out, const fl_chunk_place *place);
+void fl_output_put_place(fl_buf *out, const fl_row_place *place);
 
 /* Append one embedding. */
 void fl_output_vector(fl_output *output, const fl_row *row);
