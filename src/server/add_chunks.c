@@ -187,7 +187,7 @@ static uint32_t room_of(fl_job *job, const template *context, size_t index) {
     options.stop_user = request;
     if (fletch_tokenize(job->served->model, text, before + around.size, &options, &tokens, &error) <
         0) {
-        fl_reply_fail(request, &error);
+        fl_seed_fail_stopped(request, &error);
         return 0;
     }
     size_t used = tokens->count + (context->count > 0 ? SLACK : 0);
@@ -234,10 +234,16 @@ static fletch_chunks *cut(fl_job *job, template *context, size_t index) {
     }
     options.by         = ask->chunk_by > 0 ? (fletch_chunk_by)(ask->chunk_by - 1) : options.by;
     options.max_tokens = fits ? (uint32_t)ask->chunk_size : room;
-    options.overlap    = ask->chunk_overlap < options.max_tokens ? (uint32_t)ask->chunk_overlap
-                                                                 : options.max_tokens - 1;
+    options.overlap    = (uint32_t)ask->chunk_overlap;
     options.stop       = is_over;
     options.stop_user  = job->request;
+    if (options.overlap >= options.max_tokens) {
+        (void)fl_seed_refuse(job->request,
+                             "chunk: overlap is to be less than size, which is %u tokens for text "
+                             "%zu",
+                             options.max_tokens, index);
+        return NULL;
+    }
     size_t bytes;
     if (fl_mul_overflow(chunks_max(&options, item->text_size), PLACE, &bytes) != 0 ||
         !fl_request_hold(job->request, bytes)) {
@@ -246,7 +252,7 @@ static fletch_chunks *cut(fl_job *job, template *context, size_t index) {
     }
     if (fletch_chunk(job->served->model, item->text, item->text_size, &options, &chunks, &error) <
         0) {
-        fl_reply_fail(job->request, &error);
+        fl_seed_fail_stopped(job->request, &error);
         return NULL;
     }
     return chunks;

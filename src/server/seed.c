@@ -214,6 +214,13 @@ void fl_seed_submit(fl_job *job, fl_done_fn done) {
     }
 }
 
+void fl_seed_fail_stopped(fl_http_request *request, fletch_error *error) {
+    if (error->code == FLETCH_ECANCELLED) {
+        (void)fl_request_over(request, error);
+    }
+    fl_reply_fail(request, error);
+}
+
 /* ---- /add ------------------------------------------------------------------------------------------ */
 
 static bool is_good_id(const char *id, size_t size) {

@@ -294,7 +294,8 @@ def test_the_passage_is_the_nearest_part_of_the_text(server):
 
 @pytest.mark.parametrize("path, body, says", [
     ("/add", {"text": "", "chunk": {}}, "empty"), ("/add", {"text": "a", "chunk": {"size": 0}}, "size"),
-    ("/add", {"text": "a", "chunk": {"size": 10, "overlap": 10}}, "overlap"), ("/add", {"text": "a", "chunk": {"by": "pages"}}, "unknown variant"),
+    ("/add", {"text": "a", "chunk": {"size": 10, "overlap": 10}}, "overlap"), ("/add", {"text": "a", "chunk": {"overlap": 254}}, "less than size, which is 254"),
+    ("/add", {"text": "a", "chunk": {"by": "pages"}}, "unknown variant"),
     ("/add", {"text": "a", "chunk": {"sice": 3}}, "unknown field `sice`"), ("/add", {"text": "a", "chunk": {"size": 255}}, "254"),
     ("/add", {"text": "a", "chunk": 5}, "chunk"), ("/add", {"text": "a", "context": "no place"}, "{chunk}"),
     ("/add", {"text": "a", "context": "{chunk"}, "name between"), ("/add", {"text": "a", "context": "{}{chunk}"}, "name between"),
@@ -343,6 +344,10 @@ def test_every_stage_keeps_its_deadline(server):
     for more in ({"hybrid": True}, {"rerank": True}, {"highlight": "passage"}, {"group_by": "document"}):
         reply = server.ask("POST", "/search", json.dumps({"text": "bread " * 2000, "k": 100, **more}).encode(), {"x-fletch-deadline-ms": "1"})
         assert reply.status == 504 and reply.json()["code"] == "deadline_exceeded", more
+    before = server.ask("GET", "/items").json()["count"]
+    body = json.dumps({"text": "Bread is baked here. " * 40000, "id": "late", "chunk": {"size": 20}}).encode()
+    reply = server.ask("POST", "/add", body, {"x-fletch-deadline-ms": "20"})
+    assert reply.status == 504 and server.ask("GET", "/items").json()["count"] == before
 
 
 # ---- The file --------------------------------------------------------------------------------------------
