@@ -167,13 +167,15 @@ def test_a_document_is_replaced_and_dropped_with_all_of_its_chunks(start, tmp_pa
     assert again.ask("DELETE", "/items").json() == {"deleted": twice["chunks"][1]} and not search(again, text="larks", hybrid=True)
 
 
-def test_context_is_embedded_and_not_kept(server):
+def test_context_is_embedded_and_told(server):
     template, title = "{title} ({n}): {{{chunk}}}", "Whales \"of\" \\ the sea"
     text = "They sing. They dive deep and far. " * 40
     reply = good(server, "/add", texts=[text, text, "short"], ids=["c1", "c2", "c3"], chunk={"size": 60}, context=template,
                  metadata={"title": title, "n": 7})
     item = server.ask("GET", "/items/c1").json()
     assert "".join(chunk["text"] for chunk in item["chunks"]) == text and reply["truncated"] == [False] * 3
+    assert item["context"] == template == server.ask("GET", "/items/c3").json()["context"]
+    assert "context" not in server.ask("GET", "/items/note").json()
     for got, chunk in [(item["chunks"][1]["embedding"], item["chunks"][1]["text"]),
                        (server.ask("GET", "/items/c3").json()["embedding"], "short")]:
         truth = server.ask(body=json.dumps({"inputs": [f"{title} (7): {{{chunk}}}"]}).encode()).json()[0]
