@@ -8,9 +8,9 @@
  *         Metadata is looked at a slice after the other: the lock is held while a slice is copied, and what
  *         passes is found without it. Who waits for the lock asks whether it is still waited for.
  *         Words are looked for by connections of their own, one for each worker; in memory a slice after the other.
- * Format  items(seq, id, text, metadata, vector, created, document, chunk, byte_begin …, context), vectors as little-endian
- *         float32 of length 1. A chunk's document is the id that it was added under, and its own id that with a
- *         number behind a control character, which no other id has. words is the index of their texts;
+ * Format  items(seq, id, text, metadata, vector, created, document, chunk, byte_begin …, context), vectors as
+ *         little-endian float32 of length 1. A chunk's document is the id that it was added under, and its own id
+ *         that with a number behind a control character, which no other id has. words is the index of their texts;
  *         about(name, value) says which model made them, and whether words is in step. application_id and
  *         user_version tell a file of fletch from others: 1 had no chunks and no words, and is brought up to date in
  *         one transaction. `sqlite3 FILE` may read it at any time.
@@ -66,13 +66,14 @@ static const char *const writer_sql[WRITER_COUNT] = {
     [BEGIN]     = "BEGIN IMMEDIATE",
     [COMMIT]    = "COMMIT",
     [ROLLBACK]  = "ROLLBACK",
-    [PUT]       = "INSERT INTO items(id, text, metadata, vector, context, created) VALUES (?1, ?2, ?3, ?4, "
-                  "?5, unixepoch()) ON CONFLICT(id) DO UPDATE SET text = excluded.text, metadata = "
-                  "excluded.metadata, vector = excluded.vector, context = excluded.context, created = "
-                  "excluded.created RETURNING seq",
-    [PUT_CHUNK] = "INSERT INTO items(id, text, metadata, vector, context, created, document, chunk, "
-                  "byte_begin, byte_end, char_begin, char_end) VALUES (" CHUNK_ID("?1", "?6") ", ?2, ?3, "
-                  "?4, ?5, unixepoch(), ?1, ?6, ?7, ?8, ?9, ?10) RETURNING seq",
+    [PUT]       = "INSERT INTO items(id, text, metadata, vector, context, created) VALUES (?1, "
+                  "?2, ?3, ?4, ?5, unixepoch()) ON CONFLICT(id) DO UPDATE SET text = "
+                  "excluded.text, metadata = excluded.metadata, vector = excluded.vector, "
+                  "context = excluded.context, created = excluded.created RETURNING seq",
+    [PUT_CHUNK] = "INSERT INTO items(id, text, metadata, vector, context, created, document, "
+                  "chunk, byte_begin, byte_end, char_begin, char_end) VALUES (" CHUNK_ID(
+                      "?1", "?6") ", ?2, ?3, ?4, ?5, unixepoch(), ?1, ?6, ?7, ?8, ?9, ?10) "
+                                  "RETURNING seq",
     [DROP]        = "DELETE FROM items WHERE " IS_OF("?1") " RETURNING seq",
     [DROP_CHUNKS] = "DELETE FROM items WHERE document = ?1 RETURNING seq",
     [CLEAR]       = "DELETE FROM items",
@@ -244,10 +245,10 @@ static int64_t ask_number(sqlite3 *db, const char *sql) {
 }
 
 static int write_tables(const fl_store *store, bool fresh, fletch_error *error) {
-    static const char *const places[] = {"document TEXT",      "chunk INTEGER",
-                                         "byte_begin INTEGER", "byte_end INTEGER",
-                                         "char_begin INTEGER", "char_end INTEGER", "context TEXT"};
-    fl_buf                   sql      = {0};
+    static const char *const places[] = {
+        "document TEXT",      "chunk INTEGER",    "byte_begin INTEGER", "byte_end INTEGER",
+        "char_begin INTEGER", "char_end INTEGER", "context TEXT"};
+    fl_buf sql = {0};
     fl_buf_puts(&sql, "BEGIN IMMEDIATE;");
     if (fresh) {
         fl_buf_puts(&sql, "CREATE TABLE items(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT "
@@ -764,7 +765,7 @@ static const char *damage_of(const fl_store *store, const fl_stored_item *item, 
            : !is_utf8(item->text, item->text_size) ? "its text is not UTF-8"
            : item->context != NULL && !is_utf8(item->context, item->context_size)
                ? "its context is not UTF-8"
-                                                   : NULL;
+               : NULL;
 }
 
 static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void *user,
@@ -773,7 +774,7 @@ static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void 
         .id       = (const char *)sqlite3_column_text(s, 0),
         .text     = (const char *)sqlite3_column_text(s, 1),
         .metadata = (const char *)sqlite3_column_text(s, 2),
-        .context      = (const char *)sqlite3_column_text(s, 11),
+        .context  = (const char *)sqlite3_column_text(s, 11),
         .row      = sqlite3_column_blob(s, 3),
         .created  = sqlite3_column_int64(s, 4),
         .key      = sqlite3_column_int64(s, 5),
@@ -784,7 +785,7 @@ static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void 
     item.id_size       = (size_t)sqlite3_column_bytes(s, 0);
     item.text_size     = (size_t)sqlite3_column_bytes(s, 1);
     item.metadata_size = (size_t)sqlite3_column_bytes(s, 2);
-    item.context_size = (size_t)sqlite3_column_bytes(s, 11);
+    item.context_size  = (size_t)sqlite3_column_bytes(s, 11);
     item.damage        = damage_of(store, &item, (size_t)sqlite3_column_bytes(s, 3));
     return found(user, &item, error);
 }
