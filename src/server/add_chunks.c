@@ -152,7 +152,7 @@ bool fl_split_check(fl_job *job) {
     if (wrong != NULL) {
         return fl_seed_refuse(job->request, "%s", wrong);
     }
-    if (ask->chunk_size > 0 && ask->chunk_overlap >= ask->chunk_size) {
+    if (ask->size > 0 && ask->overlap >= ask->size) {
         return fl_seed_refuse(job->request, "chunk: overlap is to be less than size");
     }
     return true;
@@ -187,7 +187,7 @@ static uint32_t room_of(fl_job *job, const template *context, size_t index) {
     options.stop_user = request;
     if (fletch_tokenize(job->served->model, text, before + around.size, &options, &tokens, &error) <
         0) {
-        fl_reply_fail(request, &error);
+        fl_seed_fail_stopped(request, &error);
         return 0;
     }
     size_t used = tokens->count + (context->count > 0 ? SLACK : 0);
@@ -224,20 +224,26 @@ static fletch_chunks *cut(fl_job *job, template *context, size_t index) {
     if (room == 0) {
         return NULL;
     }
-    bool fits = ask->chunk_size > 0 && ask->chunk_size <= room;
-    if (ask->chunk_size > room && context->count == 0) {
+    bool fits = ask->size > 0 && ask->size <= room;
+    if (ask->size > room && context->count == 0) {
         (void)fl_seed_refuse(job->request,
                              "chunk: a size of %" PRId64 " tokens is more than the model takes, "
                              "which is %u beside special tokens and prompt",
-                             ask->chunk_size, (unsigned)room);
+                             ask->size, (unsigned)room);
         return NULL;
     }
-    options.by         = ask->chunk_by > 0 ? (fletch_chunk_by)(ask->chunk_by - 1) : options.by;
-    options.max_tokens = fits ? (uint32_t)ask->chunk_size : room;
-    options.overlap    = ask->chunk_overlap < options.max_tokens ? (uint32_t)ask->chunk_overlap
-                                                                 : options.max_tokens - 1;
+    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - 1) : options.by;
+    options.max_tokens = fits ? (uint32_t)ask->size : room;
+    options.overlap    = (uint32_t)ask->overlap;
     options.stop       = is_over;
     options.stop_user  = job->request;
+    if (options.overlap >= options.max_tokens) {
+        (void)fl_seed_refuse(job->request,
+                             "chunk: overlap is to be less than size, which is %u tokens for text "
+                             "%zu",
+                             options.max_tokens, index);
+        return NULL;
+    }
     size_t bytes;
     if (fl_mul_overflow(chunks_max(&options, item->text_size), PLACE, &bytes) != 0 ||
         !fl_request_hold(job->request, bytes)) {
@@ -246,7 +252,7 @@ static fletch_chunks *cut(fl_job *job, template *context, size_t index) {
     }
     if (fletch_chunk(job->served->model, item->text, item->text_size, &options, &chunks, &error) <
         0) {
-        fl_reply_fail(job->request, &error);
+        fl_seed_fail_stopped(job->request, &error);
         return NULL;
     }
     return chunks;

@@ -53,14 +53,15 @@ typedef struct fl_ask {
     fl_body_input ids;                                     /* of what is kept: seed.c */
     fl_span       id, metadata, vector, filter;            /* likewise */
     int64_t       k[3];                                    /* how many are found, by three names */
-    fl_span       context;                                 /* of chunks: add_chunks.c */
-    int           chunk, chunk_by; /* likewise: 1 when it came; word of FL_WORDS_CHUNK_BY */
-    int64_t       chunk_size, chunk_overlap; /* likewise; 0: absent */
-    int           hybrid, rerank;            /* of a search, FL_FIELD_BOOL: search.c */
-    int           group_by, highlight;       /* likewise, words */
-    int64_t       group_size, candidates;    /* likewise; 0: absent */
-    int           late_chunking;             /* FL_FIELD_BOOL */
-    fl_span       spans;                     /* raw: tei_chunks.c */
+    int           by;                                      /* word of FL_WORDS_BY */
+    int64_t       size, overlap;                           /* of chunks; 0: absent */
+    int           chunk;                  /* 1 when they are asked for: add_chunks.c */
+    fl_span       context;                /* around each of them: likewise */
+    int           hybrid, rerank;         /* of a search, FL_FIELD_BOOL: search.c */
+    int           group_by, highlight;    /* likewise, words */
+    int64_t       group_size, candidates; /* likewise; 0: absent */
+    int           late_chunking;          /* FL_FIELD_BOOL */
+    fl_span       spans;                  /* raw: tei_chunks.c */
 } fl_ask;
 
 #define FL_ASK_NONE INT64_MIN
@@ -74,7 +75,7 @@ enum { FL_WORD_DTYPE = 1 /* and on: those of fletch_dtype */, FL_WORD_FLOAT32 = 
 #define FL_WORDS_CUT "NONE|START|END"
 enum { FL_WORD_CUT_NOTHING = 1, FL_WORD_CUT_START, FL_WORD_CUT_END };
 #define FL_WORDS_INPUT_TYPE "search_document|search_query|classification|clustering|image"
-#define FL_WORDS_CHUNK_BY   "sentences|tokens|paragraphs|markdown" /* 1 + fletch_chunk_by */
+#define FL_WORDS_BY         "sentences|tokens|paragraphs|markdown" /* as fletch_chunk_by has them */
 #define FL_WORDS_HIGHLIGHT  "passage|words"
 enum { FL_WORD_PASSAGE = 1, FL_WORD_WORDS };
 #define FL_WORDS_TYPES   "float|int8|uint8|binary|ubinary|base64"

@@ -160,8 +160,8 @@ const fl_schema fl_schemas[] = {
                                                              "\"object\"}")},
     {"item",
      OBJECT("\"id\",\"metadata\",\"created\"",
-            "\"id\":" STRING ",\"text\":" STRING "," METADATA ",\"created\":" INTEGER
-            ",\"embedding\":" REF("row") ",\"chunks\":" ARRAY(OBJECT(
+            "\"id\":" STRING ",\"text\":" STRING "," METADATA ",\"context\":" STRING
+            ",\"created\":" INTEGER ",\"embedding\":" REF("row") ",\"chunks\":" ARRAY(OBJECT(
                 "\"chunk\",\"bytes\",\"chars\",\"text\",\"embedding\"",
                 "\"chunk\":" INTEGER "," PLACE ",\"text\":" STRING ",\"embedding\":" REF("row"))))},
     {0}};

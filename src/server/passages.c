@@ -95,7 +95,7 @@ static bool cut_rows(fl_http_request *request, fletch_chunks **chunks, size_t *t
         }
         if (fletch_chunk(job->served->model, text.data, text.size, &options, &chunks[i], &error) <
             0) {
-            fl_reply_fail(request, &error);
+            fl_seed_fail_stopped(request, &error);
             return false;
         }
         *total += chunks[i]->count;

@@ -106,11 +106,11 @@ static bool has_store(fl_http_request *request) {
 #define AT(member) offsetof(fl_ask, member)
 #define PROMPT     FL_ASK_PROMPT_NAME, .text = "One of the model's prompts."
 static const fl_field chunk_fields[] = {
-    {"by", FL_FIELD_WORD, FL_FIELD_NULL, AT(chunk_by), .words = FL_WORDS_CHUNK_BY,
+    {"by", FL_FIELD_WORD, FL_FIELD_NULL, AT(by), .words = FL_WORDS_BY,
      .text = "What a chunk keeps whole where it fits: sentences by default."},
-    {"size", FL_FIELD_INT, FL_FIELD_NULL, AT(chunk_size), .min = 1, .max = INT32_MAX,
+    {"size", FL_FIELD_INT, FL_FIELD_NULL, AT(size), .min = 1, .max = INT32_MAX,
      .text = "Tokens of a chunk, special tokens not counted; as many as the model takes."},
-    {"overlap", FL_FIELD_INT, FL_FIELD_NULL, AT(chunk_overlap), .min = 0, .max = INT32_MAX,
+    {"overlap", FL_FIELD_INT, FL_FIELD_NULL, AT(overlap), .min = 0, .max = INT32_MAX,
      .text = "Tokens that a chunk may repeat of the one before it; 0."},
     {.flags = FL_FIELD_CLOSED}};
 
@@ -214,6 +214,13 @@ void fl_seed_submit(fl_job *job, fl_done_fn done) {
     }
 }
 
+void fl_seed_fail_stopped(fl_http_request *request, fletch_error *error) {
+    if (error->code == FLETCH_ECANCELLED) {
+        (void)fl_request_over(request, error);
+    }
+    fl_reply_fail(request, error);
+}
+
 /* ---- /add ------------------------------------------------------------------------------------------ */
 
 static bool is_good_id(const char *id, size_t size) {
@@ -306,7 +313,7 @@ static bool is_bounded(const fl_job *job) {
     const fl_stored_item *items = ((const fl_seed_added *)job->extra)->items;
     uint64_t              bytes = 0, limit = job->request->server->max_body;
     for (size_t i = 0; i < job->count; i++) {
-        bytes += items[i].text_size + items[i].metadata_size;
+        bytes += items[i].text_size + items[i].metadata_size + items[i].context_size;
     }
     if (bytes > limit) {
         fl_reply_header(job->request, "x-fletch-limit", "server.max_body=%llu",
@@ -479,6 +486,8 @@ static bool take_documents(fl_job *job) {
     for (size_t i = 0; i < input->count; i++) {
         added->documents[i].text      = input->texts[i];
         added->documents[i].text_size = input->lengths[i];
+        added->documents[i].context      = job->ask.context.data;
+        added->documents[i].context_size = job->ask.context.size;
     }
     added->items = added->documents;
     return take_ids(job) && take_metadata(job);
@@ -583,7 +592,7 @@ void fl_seed_put_id(fl_buf *body, const fl_stored_item *item) {
 }
 
 uint64_t fl_seed_size(const fl_stored_item *item) {
-    return item->id_size + item->text_size + item->metadata_size;
+    return item->id_size + item->text_size + item->metadata_size + item->context_size;
 }
 
 typedef struct listing {
@@ -640,6 +649,13 @@ static fl_span path_id(fl_http_request *request) {
     return id;
 }
 
+static void put_context(fl_buf *body, const fl_stored_item *item) {
+    if (item->context != NULL && item->damage == NULL) {
+        fl_buf_puts(body, ",\"context\":");
+        fl_json_quote(body, item->context, item->context_size);
+    }
+}
+
 typedef struct reading {
     fl_http_request *request;
     int64_t          chunk; /* which is read */
@@ -658,6 +674,7 @@ static int put_item(void *user, const fl_stored_item *item, fletch_error *error)
     }
     if (read->chunk == 0) {
         damage = fl_seed_put_metadata(body, item);
+        put_context(body, item);
         fl_buf_printf(body, ",\"created\":%" PRId64 ",\"chunks\":[", item->created);
     }
     if (read->chunk >= 0) {
@@ -666,6 +683,7 @@ static int put_item(void *user, const fl_stored_item *item, fletch_error *error)
         damage = damage == NULL ? fl_seed_put_text(body, item) : damage;
     } else {
         damage = put_content(body, item);
+        put_context(body, item);
         fl_buf_printf(body, ",\"created\":%" PRId64, item->created);
     }
     if (damage != NULL) {

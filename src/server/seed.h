@@ -44,6 +44,9 @@ bool         fl_seed_normalize(const fl_job *job); /* rows to length 1; false: a
 void         fl_seed_submit(fl_job *job, fl_done_fn done);
 void         fl_seed_fail_read(fl_http_request *request, const fletch_error *error);
 
+/* What a call said that asks fl_request_over whether to stop: that it was stopped, but not why. */
+void fl_seed_fail_stopped(fl_http_request *request, fletch_error *error);
+
 /* Parts of an answer. An item that somebody else has damaged says so in its place. */
 void fl_seed_put_store(fl_http_request *request);
 void fl_seed_put_id(fl_buf *body, const fl_stored_item *item);

@@ -8,9 +8,9 @@
  *         Metadata is looked at a slice after the other: the lock is held while a slice is copied, and what
  *         passes is found without it. Who waits for the lock asks whether it is still waited for.
  *         Words are looked for by connections of their own, one for each worker; in memory a slice after the other.
- * Format  items(seq, id, text, metadata, vector, created, document, chunk, byte_begin …), vectors as little-endian
- *         float32 of length 1. A chunk's document is the id that it was added under, and its own id that with a
- *         number behind a control character, which no other id has. words is the index of their texts;
+ * Format  items(seq, id, text, metadata, vector, created, document, chunk, byte_begin …, context), vectors as
+ *         little-endian float32 of length 1. A chunk's document is the id that it was added under, and its own id
+ *         that with a number behind a control character, which no other id has. words is the index of their texts;
  *         about(name, value) says which model made them, and whether words is in step. application_id and
  *         user_version tell a file of fletch from others: 1 had no chunks and no words, and is brought up to date in
  *         one transaction. `sqlite3 FILE` may read it at any time.
@@ -66,14 +66,14 @@ static const char *const writer_sql[WRITER_COUNT] = {
     [BEGIN]     = "BEGIN IMMEDIATE",
     [COMMIT]    = "COMMIT",
     [ROLLBACK]  = "ROLLBACK",
-    [PUT]       = "INSERT INTO items(id, text, metadata, vector, created) VALUES (?1, ?2, ?3, ?4, "
-                  "unixepoch()) ON CONFLICT(id) DO UPDATE SET text = excluded.text, metadata = "
-                  "excluded.metadata, vector = excluded.vector, created = excluded.created "
-                  "RETURNING seq",
-    [PUT_CHUNK] = "INSERT INTO items(id, text, metadata, vector, created, document, chunk, "
-                  "byte_begin, byte_end, char_begin, char_end) VALUES (" CHUNK_ID(
-                      "?1", "?5") ", ?2, ?3, ?4, "
-                                  "unixepoch(), ?1, ?5, ?6, ?7, ?8, ?9) RETURNING seq",
+    [PUT]       = "INSERT INTO items(id, text, metadata, vector, context, created) VALUES (?1, "
+                  "?2, ?3, ?4, ?5, unixepoch()) ON CONFLICT(id) DO UPDATE SET text = "
+                  "excluded.text, metadata = excluded.metadata, vector = excluded.vector, "
+                  "context = excluded.context, created = excluded.created RETURNING seq",
+    [PUT_CHUNK] = "INSERT INTO items(id, text, metadata, vector, context, created, document, "
+                  "chunk, byte_begin, byte_end, char_begin, char_end) VALUES (" CHUNK_ID(
+                      "?1", "?6") ", ?2, ?3, ?4, ?5, unixepoch(), ?1, ?6, ?7, ?8, ?9, ?10) "
+                                  "RETURNING seq",
     [DROP]        = "DELETE FROM items WHERE " IS_OF("?1") " RETURNING seq",
     [DROP_CHUNKS] = "DELETE FROM items WHERE document = ?1 RETURNING seq",
     [CLEAR]       = "DELETE FROM items",
@@ -91,7 +91,7 @@ static const char *const word_sql[WORD_SQL_COUNT] = {
 
 #define COLUMNS                                                                                    \
     "SELECT coalesce(document, id), text, metadata, vector, created, seq, chunk, byte_begin, "     \
-    "byte_end, char_begin, char_end FROM items WHERE "
+    "byte_end, char_begin, char_end, context FROM items WHERE "
 
 static const char *const reader_sql[READER_COUNT] = {
     [BY_ID]    = COLUMNS "id = ?1 AND document IS NULL",
@@ -245,10 +245,10 @@ static int64_t ask_number(sqlite3 *db, const char *sql) {
 }
 
 static int write_tables(const fl_store *store, bool fresh, fletch_error *error) {
-    static const char *const places[] = {"document TEXT",      "chunk INTEGER",
-                                         "byte_begin INTEGER", "byte_end INTEGER",
-                                         "char_begin INTEGER", "char_end INTEGER"};
-    fl_buf                   sql      = {0};
+    static const char *const places[] = {
+        "document TEXT",      "chunk INTEGER",    "byte_begin INTEGER", "byte_end INTEGER",
+        "char_begin INTEGER", "char_end INTEGER", "context TEXT"};
+    fl_buf sql = {0};
     fl_buf_puts(&sql, "BEGIN IMMEDIATE;");
     if (fresh) {
         fl_buf_puts(&sql, "CREATE TABLE items(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT "
@@ -559,11 +559,12 @@ static bool put(const fl_store *store, fl_write *write, fl_stored_item *item) {
     bool good =
         bind_text(s, 1, item->id, item->id_size) && bind_text(s, 2, item->text, item->text_size) &&
         bind_text(s, 3, item->metadata, item->metadata_size) &&
+        bind_text(s, 5, item->context, item->context_size) &&
         sqlite3_bind_blob64(s, 4, item->row, store->columns * sizeof(float), SQLITE_STATIC) == 0;
     const int64_t numbers[] = {place->chunk, place->bytes[0], place->bytes[1], place->chars[0],
                                place->chars[1]};
     for (int i = 0; good && place->part && i < 5; i++) {
-        good = sqlite3_bind_int64(s, 5 + i, numbers[i]) == SQLITE_OK;
+        good = sqlite3_bind_int64(s, 6 + i, numbers[i]) == SQLITE_OK;
     }
     good = good && step(s, &item->key);
     if (good && store->word_reader_count > 0) {
@@ -762,7 +763,9 @@ static const char *damage_of(const fl_store *store, const fl_stored_item *item, 
                ? "its vector is not of the model's size"
            : !is_utf8(item->id, item->id_size)     ? "its id is not UTF-8"
            : !is_utf8(item->text, item->text_size) ? "its text is not UTF-8"
-                                                   : NULL;
+           : item->context != NULL && !is_utf8(item->context, item->context_size)
+               ? "its context is not UTF-8"
+               : NULL;
 }
 
 static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void *user,
@@ -771,6 +774,7 @@ static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void 
         .id       = (const char *)sqlite3_column_text(s, 0),
         .text     = (const char *)sqlite3_column_text(s, 1),
         .metadata = (const char *)sqlite3_column_text(s, 2),
+        .context  = (const char *)sqlite3_column_text(s, 11),
         .row      = sqlite3_column_blob(s, 3),
         .created  = sqlite3_column_int64(s, 4),
         .key      = sqlite3_column_int64(s, 5),
@@ -781,6 +785,7 @@ static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void 
     item.id_size       = (size_t)sqlite3_column_bytes(s, 0);
     item.text_size     = (size_t)sqlite3_column_bytes(s, 1);
     item.metadata_size = (size_t)sqlite3_column_bytes(s, 2);
+    item.context_size  = (size_t)sqlite3_column_bytes(s, 11);
     item.damage        = damage_of(store, &item, (size_t)sqlite3_column_bytes(s, 3));
     return found(user, &item, error);
 }

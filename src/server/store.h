@@ -36,7 +36,8 @@ typedef struct fl_chunk_place {
 
 typedef struct fl_stored_item {
     const char    *id, *text, *metadata; /* metadata: a JSON object, or NULL */
-    size_t         id_size, text_size, metadata_size;
+    const char    *context; /* the template around the text that was embedded; NULL: the text alone */
+    size_t         id_size, text_size, metadata_size, context_size;
     const float   *row;     /* of length 1 */
     fl_chunk_place place;   /* chunks of a document follow each other in one write, from number 0 */
     int64_t        key;     /* out */

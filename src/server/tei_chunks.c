@@ -155,10 +155,9 @@ static bool split_one(fl_job *job, chunks *all, size_t d, const fletch_chunk_opt
 static bool split(fl_job *job, chunks *all) {
     fletch_chunk_options options = FLETCH_CHUNK_OPTIONS_INIT;
     const fl_ask        *ask     = &job->ask;
-    options.by =
-        ask->chunk_by > 0 ? (fletch_chunk_by)(ask->chunk_by - 1) : FLETCH_CHUNK_BY_SENTENCES;
-    options.max_tokens = (uint32_t)ask->chunk_size;
-    options.overlap    = (uint32_t)ask->chunk_overlap;
+    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - 1) : FLETCH_CHUNK_BY_SENTENCES;
+    options.max_tokens = (uint32_t)ask->size;
+    options.overlap    = (uint32_t)ask->overlap;
     options.stop       = unwanted;
     options.stop_user  = job->request;
     bool good          = hold_splitter(job, &options);
@@ -274,7 +273,7 @@ static bool take_spans(fl_job *job, chunks *all) {
     size_t        d    = 0;
     bool          good = true;
     all->given         = true;
-    if (ask->chunk_by != 0 || ask->chunk_size != 0 || ask->chunk_overlap != 0) {
+    if (ask->by != 0 || ask->size != 0 || ask->overlap != 0) {
         fl_tei_refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
                       "spans say where the chunks are; leave by, size and overlap out");
         return false;
@@ -343,11 +342,11 @@ static bool prepare_late(fl_job *job, const chunks *all) {
 const fl_field fl_fields_tei_chunks[] = {
     {"inputs", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
      .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS, .text = "A document, or a list of them."},
-    {"by", FL_FIELD_WORD, FL_FIELD_NULL, AT(chunk_by), .words = FL_WORDS_CHUNK_BY,
+    {"by", FL_FIELD_WORD, FL_FIELD_NULL, AT(by), .words = FL_WORDS_BY,
      .text = "What a chunk keeps whole where it fits; sentences where nothing is said."},
-    {"size", FL_FIELD_INT, FL_FIELD_NULL, AT(chunk_size), .min = 1, .max = INT32_MAX,
+    {"size", FL_FIELD_INT, FL_FIELD_NULL, AT(size), .min = 1, .max = INT32_MAX,
      .text = "Tokens of a chunk; as many as the model takes where nothing is said."},
-    {"overlap", FL_FIELD_INT, FL_FIELD_NULL, AT(chunk_overlap), .min = 0, .max = INT32_MAX,
+    {"overlap", FL_FIELD_INT, FL_FIELD_NULL, AT(overlap), .min = 0, .max = INT32_MAX,
      .text = "Tokens of whole sentences that a chunk may repeat of the one before it."},
     {"spans", FL_FIELD_RAW, 0, AT(spans),
      .words = "\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"array\","

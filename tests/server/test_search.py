@@ -167,13 +167,15 @@ def test_a_document_is_replaced_and_dropped_with_all_of_its_chunks(start, tmp_pa
     assert again.ask("DELETE", "/items").json() == {"deleted": twice["chunks"][1]} and not search(again, text="larks", hybrid=True)
 
 
-def test_context_is_embedded_and_not_kept(server):
+def test_context_is_embedded_and_told(server):
     template, title = "{title} ({n}): {{{chunk}}}", "Whales \"of\" \\ the sea"
     text = "They sing. They dive deep and far. " * 40
     reply = good(server, "/add", texts=[text, text, "short"], ids=["c1", "c2", "c3"], chunk={"size": 60}, context=template,
                  metadata={"title": title, "n": 7})
     item = server.ask("GET", "/items/c1").json()
     assert "".join(chunk["text"] for chunk in item["chunks"]) == text and reply["truncated"] == [False] * 3
+    assert item["context"] == template == server.ask("GET", "/items/c3").json()["context"]
+    assert "context" not in server.ask("GET", "/items/note").json()
     for got, chunk in [(item["chunks"][1]["embedding"], item["chunks"][1]["text"]),
                        (server.ask("GET", "/items/c3").json()["embedding"], "short")]:
         truth = server.ask(body=json.dumps({"inputs": [f"{title} (7): {{{chunk}}}"]}).encode()).json()[0]
@@ -294,7 +296,8 @@ def test_the_passage_is_the_nearest_part_of_the_text(server):
 
 @pytest.mark.parametrize("path, body, says", [
     ("/add", {"text": "", "chunk": {}}, "empty"), ("/add", {"text": "a", "chunk": {"size": 0}}, "size"),
-    ("/add", {"text": "a", "chunk": {"size": 10, "overlap": 10}}, "overlap"), ("/add", {"text": "a", "chunk": {"by": "pages"}}, "unknown variant"),
+    ("/add", {"text": "a", "chunk": {"size": 10, "overlap": 10}}, "overlap"), ("/add", {"text": "a", "chunk": {"overlap": 254}}, "less than size, which is 254"),
+    ("/add", {"text": "a", "chunk": {"by": "pages"}}, "unknown variant"),
     ("/add", {"text": "a", "chunk": {"sice": 3}}, "unknown field `sice`"), ("/add", {"text": "a", "chunk": {"size": 255}}, "254"),
     ("/add", {"text": "a", "chunk": 5}, "chunk"), ("/add", {"text": "a", "context": "no place"}, "{chunk}"),
     ("/add", {"text": "a", "context": "{chunk"}, "name between"), ("/add", {"text": "a", "context": "{}{chunk}"}, "name between"),
@@ -343,6 +346,10 @@ def test_every_stage_keeps_its_deadline(server):
     for more in ({"hybrid": True}, {"rerank": True}, {"highlight": "passage"}, {"group_by": "document"}):
         reply = server.ask("POST", "/search", json.dumps({"text": "bread " * 2000, "k": 100, **more}).encode(), {"x-fletch-deadline-ms": "1"})
         assert reply.status == 504 and reply.json()["code"] == "deadline_exceeded", more
+    before = server.ask("GET", "/items").json()["count"]
+    body = json.dumps({"text": "Bread is baked here. " * 40000, "id": "late", "chunk": {"size": 20}}).encode()
+    reply = server.ask("POST", "/add", body, {"x-fletch-deadline-ms": "20"})
+    assert reply.status == 504 and server.ask("GET", "/items").json()["count"] == before
 
 
 # ---- The file --------------------------------------------------------------------------------------------
