@@ -114,6 +114,7 @@ _fletch() {
     run:--delimiter) return ;;
     run:--output) compopt -o default 2>/dev/null; return ;;
     run:-o) compopt -o default 2>/dev/null; return ;;
+    run:--re-embed) compopt -o default 2>/dev/null; return ;;
     run:--shard) return ;;
     run:--split-bytes) return ;;
     run:--merge) compopt -o default 2>/dev/null; return ;;
@@ -448,7 +449,7 @@ _fletch() {
     embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --labels --hypothesis --multi-label --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
-    run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --re-embed --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --app-config --quiet --verbose --help $options" words="" ;;
     add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --app-config --quiet --verbose --help $options" words="" ;;

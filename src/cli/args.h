@@ -79,6 +79,7 @@ typedef enum fl_flag_id {
     FL_FLAG_SHARD,
     FL_FLAG_SPLIT_BYTES,
     FL_FLAG_MIXED_ISA,
+    FL_FLAG_RE_EMBED,
     FL_FLAG_CHECK,
     FL_FLAG_QUICK,
     FL_FLAG_FINISH,
