@@ -89,6 +89,8 @@ typedef struct fl_filejob_again {
 /* --re-embed: what OLD was made of becomes --input and the flags of this run, which may have another model, other
  * settings, --dtype and --format. Says what forbids it. `again` must outlive the run. */
 fl_exit fl_filejob_again_open(fl_filejob_again *again, fl_cli *cli, const char *old);
+/* The same without a look at what this run was given; with `rows` texts come from the rows wherever they are kept. */
+fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *old, bool rows);
 void    fl_filejob_again_close(fl_filejob_again *again);
 
 /* ---- job_check.c, job_merge.c ---- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* job_again.c - the texts of a job that is there, for another model or other settings.
  *
- * Role    `fletch run --re-embed OLD`: cmd_run.c goes on with what this sets as with any job.
+ * Role    `fletch run --re-embed OLD`: cmd_run.c goes on with what this sets as with any job. `fletch verify OLD` reads
+ *         the same texts.
  * Method  The old job.json names its inputs, and with which flags they were read: they become --input and the flags of
  *         this run, so that the new job has the same records in the same parts and order, with the same ids. It has a
  *         folder of its own and writes nothing into the old one, which is read by its users until they turn to
@@ -143,11 +144,9 @@ static fl_exit take_rows(fl_filejob_again *again, fl_cli *cli) {
     return again->names.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
 }
 
-fl_exit fl_filejob_again_open(fl_filejob_again *again, fl_cli *cli, const char *old) {
+fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *old, bool rows) {
     fletch_error error = {0};
     char         path[PATH_MAX];
-    FL_CLI_TRY(refuse_given(cli));
-    FL_CLI_TRY(refuse_same_folder(cli, old));
     FL_CLI_TRY(fl_filejob_read(&again->old, old));
     fl_filejob_path(&again->old, "job.json", "", path);
     if (fl_json_read(&again->text, path, FL_FILEJOB_TEXT_MAX, &error) < 0) {
@@ -156,15 +155,16 @@ fl_exit fl_filejob_again_open(fl_filejob_again *again, fl_cli *cli, const char *
     fl_json *options = fl_json_get(again->text, "options");
     if (fl_json_find(options, "column", NULL)) {
         return fl_cli_usage(cli,
-                            "%s was made by python -m fletch.job, which embeds it again: the same "
-                            "command with the new model and another folder",
+                            "%s was made by python -m fletch.job: the same command with another "
+                            "model and folder embeds it again, python -m fletch.verify checks it",
                             old);
     }
     take_flags(cli, options);
-    if (all_there(&again->old)) {
+    const bool kept = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    if (!(rows && kept) && all_there(&again->old)) {
         return take_inputs(again, cli);
     }
-    if (cli->args.value[FL_FLAG_KEEP_TEXT] == NULL) {
+    if (!kept) {
         fl_cli_message("inputs of %s are not where its job.json has them, and it kept no texts "
                        "(--keep-text)",
                        old);
@@ -174,6 +174,12 @@ fl_exit fl_filejob_again_open(fl_filejob_again *again, fl_cli *cli, const char *
     again->rows = true;
     take_flags_of_rows(cli);
     return take_rows(again, cli);
+}
+
+fl_exit fl_filejob_again_open(fl_filejob_again *again, fl_cli *cli, const char *old) {
+    FL_CLI_TRY(refuse_given(cli));
+    FL_CLI_TRY(refuse_same_folder(cli, old));
+    return fl_filejob_again_take(again, cli, old, false);
 }
 
 void fl_filejob_again_close(fl_filejob_again *again) {

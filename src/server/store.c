@@ -35,7 +35,6 @@
 #include "base/utf8.h"
 
 enum {
-    APPLICATION = 0x666c7463, /* "fltc" */
     FORMAT      = 1,
     BUSY_MS     = 5000,
     PAGE        = 4096,
@@ -207,15 +206,15 @@ static int make_tables(const fl_store *store, fletch_error *error) {
     sqlite3 *db          = store->writer;
     int64_t  application = ask_number(db, "PRAGMA application_id");
     int64_t  format      = ask_number(db, "PRAGMA user_version");
-    if (application == APPLICATION && format == FORMAT) {
+    if (application == FL_STORE_APPLICATION && format == FORMAT) {
         return FLETCH_OK;
     }
     if (application != 0 || format != 0 ||
         ask_number(db, "SELECT count(*) FROM sqlite_schema") != 0) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s is %s; name another file with server.store", store->path,
-                       application == APPLICATION ? "of another version of fletch"
-                                                  : "no store of fletch");
+                       application == FL_STORE_APPLICATION ? "of another version of fletch"
+                                                           : "no store of fletch");
     }
     char sql[1024];
     (void)snprintf(
@@ -224,7 +223,7 @@ static int make_tables(const fl_store *store, fletch_error *error) {
         "TEXT UNIQUE NOT NULL, text TEXT NOT NULL, metadata TEXT, vector BLOB NOT NULL, "
         "created INTEGER NOT NULL); CREATE TABLE about(name TEXT PRIMARY KEY, value TEXT "
         "NOT NULL) WITHOUT ROWID; PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
-        APPLICATION, FORMAT);
+        FL_STORE_APPLICATION, FORMAT);
     return run_sql(store, db, sql, error);
 }
 

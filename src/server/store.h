@@ -22,6 +22,9 @@
 /* Half of it for the texts, in SQLite's pages; vectors take at most as much again, since the pages hold them too. */
 #define FL_STORE_MEMORY (UINT64_C(256) << 20)
 
+/* By which a file is told from others of SQLite (PRAGMA application_id): "fltc". */
+enum { FL_STORE_APPLICATION = 0x666c7463 };
+
 typedef struct fl_store fl_store;
 
 typedef struct fl_stored_item {
@@ -53,8 +56,8 @@ typedef struct fl_write {
 int fl_store_open(fl_store **out, const char *path, fletch_error *error);
 /* Its vectors into memory; before this nothing but fl_store_close may be called. `model` names the model for
  * people, `fingerprint` tells it from others. */
-int  fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
-                   fletch_error *error);
+int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
+                  fletch_error *error);
 /* What the file has had under `name` since it was made, `value` where it has none. EIO. */
 int  fl_store_recall(const fl_store *store, const char *name, const char *value, char *out,
                      size_t size, fletch_error *error);
