@@ -124,7 +124,7 @@ complete -c fletch -n '__fish_seen_subcommand_from run' -l join -x -d 'What stan
 complete -c fletch -n '__fish_seen_subcommand_from run' -l delimiter -x -d 'Character between the columns of CSV (default: a comma, in TSV a tab).'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l no-header -d 'The first line of CSV, or of COPY, is a record; --field is a column\'s number (default: 1).'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l output -s o -r -F -d 'Folder of the job: its parts, their manifests and job.json.'
-complete -c fletch -n '__fish_seen_subcommand_from run' -l re-embed -r -F -d 'Embed the texts of the job in DIR again, for another model or other settings; DIR stays as it is.'
+complete -c fletch -n '__fish_seen_subcommand_from run' -l re-embed -r -F -d 'Embed the texts of the job in DIR again, or those of a server\'s STORE, for another model or other settings; the old one stays as it is.'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l shard -x -d 'Do every N-th part, beginning with part I, from 0 (default: 0/1, all of them).'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l split-bytes -x -d 'Bytes of a file of lines that make a part (default: 32MiB).'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l check -d 'Look whether every part is there, whole and as it was written; write nothing.'

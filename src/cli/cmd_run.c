@@ -340,6 +340,9 @@ static fl_exit begin(fl_cli *cli) {
     if (args->value[FL_FLAG_QUICK] != NULL) {
         return fl_cli_usage(cli, "--quick goes with --check");
     }
+    if (old != NULL && fl_file_exists(old)) {
+        return fl_move_store(cli, old);
+    }
     memset(&run, 0, sizeof run);
     memset(&parts, 0, sizeof parts);
     job                = (fl_filejob){.folder = folder};

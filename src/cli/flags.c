@@ -81,9 +81,9 @@ static const fl_flag flags[] = {
      "Compare at most N rows, the first ones and as many spread over the rest; 0: all (default: "
      "1000)."},
     {FL_FLAG_EXACT, 0, "--exact", NULL, NULL, ON(VERIFY), "Only the same bytes will do."},
-    {FL_FLAG_RE_EMBED, 0, "--re-embed", "DIR", NULL, ON(RUN),
-     "Embed the texts of the job in DIR again, for another model or other settings; DIR stays as "
-     "it is."},
+    {FL_FLAG_RE_EMBED, 0, "--re-embed", "DIR|STORE", NULL, ON(RUN),
+     "Embed the texts of the job in DIR again, or those of a server's STORE, for another model or "
+     "other settings; the old one stays as it is."},
     {FL_FLAG_SHARD, 0, "--shard", "I/N", NULL, ON(RUN),
      "Do every N-th part, beginning with part I, from 0 (default: 0/1, all of them)."},
     {FL_FLAG_SPLIT_BYTES, 0, "--split-bytes", "SIZE", NULL, ON(RUN),
@@ -284,6 +284,7 @@ static const fl_command commands[] = {
      "  fletch run -i 'docs/*.jsonl.gz' --field body --id-field id -o vectors/ --dtype int8\n"
      "  fletch run -i texts/ -o vectors/ --shard 3/16\n"
      "  fletch run --re-embed vectors/ -o vectors2/ -m ./new-model\n"
+     "  fletch run --re-embed store.db -o store2.db -m ./new-model\n"
      "  fletch run -o vectors/ --check --finish\n"
      "  fletch run -o vectors/ --merge vectors.npy\n",
      fl_cmd_run},

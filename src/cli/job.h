@@ -93,6 +93,11 @@ fl_exit fl_filejob_again_open(fl_filejob_again *again, fl_cli *cli, const char *
 fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *old, bool rows);
 void    fl_filejob_again_close(fl_filejob_again *again);
 
+/* ---- move_store.c ---- */
+
+/* --re-embed of a file: the server's store at `old` into the one that --output names. */
+fl_exit fl_move_store(fl_cli *cli, const char *old);
+
 /* ---- job_check.c, job_merge.c ---- */
 
 typedef struct fl_filejob_totals {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* no_server.c - what a build without the server (FLETCH_SERVER=OFF), and so without SQLite, says in place of
- * cmd_serve.c and stored_sqlite.c. */
+ * cmd_serve.c, stored_sqlite.c and move_store.c. */
+#include "cli/job.h"
 #include "cli/stored.h"
 
 fl_exit fl_cmd_serve(fl_cli *cli) {
@@ -12,4 +13,11 @@ fl_exit fl_stored_sqlite(fl_stored *stored, fl_cli *cli) {
     return fl_cli_usage(cli,
                         "%s is an SQLite file, which this build (FLETCH_SERVER=OFF) cannot read",
                         stored->path);
+}
+
+fl_exit fl_move_store(fl_cli *cli, const char *old) {
+    return fl_cli_usage(cli,
+                        "%s is a file, and this build (FLETCH_SERVER=OFF) has no stores; the "
+                        "folder of a job can be embedded again",
+                        old);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stored_sqlite.c - texts and vectors out of a file of SQLite: the server's store, sqlite-vec, any table.
  *
- * Role    stored.c calls it. SQLite belongs to the server's room, which reads (server/sqlite_rows.h); a build without it has
- *         no_server.c instead.
+ * Role    stored.c calls it. SQLite belongs to the server's room, which reads (server/sqlite_rows.h); a build without
+ *         it has no_server.c instead.
  * Memory  a row. Proof tests/cli/test_cli_verify_files.py. */
 #include <string.h>
 

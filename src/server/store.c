@@ -264,8 +264,9 @@ static int check_model(const fl_store *store, const char *model, const char *fin
         error, FLETCH_ECONFIG, FLETCH_NOWHERE,
         "%s holds vectors of another model: '%s' (%s numbers, fingerprint %.12s), and the "
         "first model of this server is '%s' (%s numbers, fingerprint %.12s); serve that "
-        "model, or name another file with server.store",
-        store->path, theirs[0], theirs[2], theirs[1], model, columns, fingerprint);
+        "model, name another file with server.store, or move the texts: fletch run --re-embed %s "
+        "-o NEW -m MODEL",
+        store->path, theirs[0], theirs[2], theirs[1], model, columns, fingerprint, store->path);
 }
 
 /* Every vector of the file into memory. */
@@ -309,10 +310,22 @@ static int prepare(const fl_store *store, sqlite3 *db, const char *const *sql, s
 
 static void *run(void *arg);
 
+int fl_store_begin(fl_store *store, const char *model, const char *fingerprint, size_t columns,
+                   fletch_error *error) {
+    store->columns = columns;
+    return check_model(store, model, fingerprint, error);
+}
+
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
                   fletch_error *error) {
-    store->columns = columns;
-    FL_TRY(check_model(store, model, fingerprint, error));
+    FL_TRY(fl_store_begin(store, model, fingerprint, columns, error));
+    if (ask_number(store->writer, "SELECT count(*) FROM about WHERE name = 'moving'") != 0) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "%s has not got all texts of the store that is moved into it: the same "
+                       "fletch run --re-embed goes on",
+                       store->path);
+    }
+    FL_TRY(run_sql(store, store->writer, "DELETE FROM about WHERE name = 'moved'", error));
     if (store->lasts) {
         FL_TRY(connect(store, &store->reader, error));
     } else {

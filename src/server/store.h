@@ -54,6 +54,9 @@ typedef struct fl_write {
 
 /* Lock the file, make it if it is not there, and see that it is a store. "" is memory. */
 int fl_store_open(fl_store **out, const char *path, fletch_error *error);
+/* Note which model its vectors are of, or refuse those of another. fl_store_load does it, too. */
+int fl_store_begin(fl_store *store, const char *model, const char *fingerprint, size_t columns,
+                   fletch_error *error);
 /* Its vectors into memory; before this nothing but fl_store_close may be called. `model` names the model for
  * people, `fingerprint` tells it from others. */
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,

@@ -28,6 +28,7 @@ LAW = {
     "server": {"base", "server"},
     "cli/cmd_serve.c": {"base", "cli", "server"},
     "cli/stored_sqlite.c": {"base", "cli", "server"},
+    "cli/move_store.c": {"base", "cli", "server"},
     "cli": {"base", "cli"},
     "examples": set(),
 }
