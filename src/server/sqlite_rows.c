@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "server/store.h"
 
 enum { VIRTUAL_MAX = 64 * 1024, COLUMN_MAX = 256, BUSY_MS = 5000 };
@@ -281,15 +281,42 @@ static int read_file(const fl_sqlite_ask *ask, sqlite3 *db, fl_sqlite_facts *fac
     return status;
 }
 
+void fl_sqlite_uri(fl_buf *out, const char *path, const char *query) {
+    fl_buf_puts(out, "file:");
+    for (const char *at = path; *at != '\0'; at++) {
+        if (isalnum((unsigned char)*at) != 0 || strchr("/._-", *at) != NULL) {
+            fl_buf_putc(out, *at);
+        } else {
+            fl_buf_printf(out, "%%%02X", (unsigned char)*at);
+        }
+    }
+    fl_buf_printf(out, "?%s", query);
+}
+
+/* A database in WAL mode gets two files beside it as soon as it is opened, even to be read. Where they are not there
+ * nobody has it open, and it is read as a file that does not change: from a folder that cannot be written, too. */
+static int open_file(const fl_sqlite_ask *ask, sqlite3 **db, fletch_error *error) {
+    const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
+    fl_buf    uri = {0}, beside = {0};
+    fl_buf_printf(&beside, "%s-wal", ask->path);
+    const bool open = !beside.failed && fl_file_exists(beside.data);
+    fl_sqlite_uri(&uri, ask->path, open ? "mode=ro" : "mode=ro&immutable=1");
+    int status = uri.failed || beside.failed ? fl_fail_nomem(error, uri.size, "a name") : 0;
+    if (status == 0 && sqlite3_open_v2(uri.data, db, flags, NULL) != SQLITE_OK) {
+        status = *db != NULL ? fail_sql(ask, *db, false, error)
+                             : fl_fail_nomem(error, sizeof *ask, "SQLite");
+    }
+    fl_buf_free(&uri);
+    fl_buf_free(&beside);
+    return status;
+}
+
 int fl_sqlite_read(const fl_sqlite_ask *ask, fl_sqlite_facts *facts, fl_sqlite_fn fn, void *user,
                    fletch_error *error) {
     sqlite3 *db = NULL;
     *facts      = (fl_sqlite_facts){.store = false};
-    int status  = sqlite3_open_v2(ask->path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX,
-                                  NULL) == SQLITE_OK
-                      ? read_file(ask, db, facts, fn, user, error)
-                  : db != NULL ? fail_sql(ask, db, false, error)
-                               : fl_fail_nomem(error, sizeof *ask, "SQLite");
+    int status  = open_file(ask, &db, error);
+    status      = status == 0 ? read_file(ask, db, facts, fn, user, error) : status;
     (void)sqlite3_close(db);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/buf.h"
 #include "fletch.h"
 
 typedef struct fl_sqlite_row {
@@ -38,5 +39,8 @@ typedef int (*fl_sqlite_fn)(void *user, const fl_sqlite_row *row, fletch_error *
 /* Every row to `fn`, whose failure ends it. ECONFIG: flags have to say what is read; EMODEL: it cannot be. */
 int fl_sqlite_read(const fl_sqlite_ask *ask, fl_sqlite_facts *facts, fl_sqlite_fn fn, void *user,
                    fletch_error *error);
+
+/* The name by which SQLite opens `path` with parameters: "file:/a%20b?mode=ro". */
+void fl_sqlite_uri(fl_buf *out, const char *path, const char *query);
 
 #endif

@@ -12,15 +12,14 @@
  * Memory  a batch of texts and vectors. Threads: none of its own. Proof tests/server/test_store_move.py. */
 #include "server/store_move.h"
 
-#include <ctype.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/buf.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "server/sqlite_rows.h"
 #include "server/store.h"
 
 enum { BATCH = 256, BATCH_BYTES = 4 << 20, BUSY_MS = 5000 };
@@ -84,23 +83,10 @@ static int ask_number(const mover *m, const char *sql, uint64_t *out, fletch_err
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* `from` as a name that SQLite opens to be read only: file:/a%20b?mode=ro. */
-static void put_uri(fl_buf *out, const char *path) {
-    fl_buf_puts(out, "file:");
-    for (const char *at = path; *at != '\0'; at++) {
-        if (isalnum((unsigned char)*at) != 0 || strchr("/._-", *at) != NULL) {
-            fl_buf_putc(out, *at);
-        } else {
-            fl_buf_printf(out, "%%%02X", (unsigned char)*at);
-        }
-    }
-    fl_buf_puts(out, "?mode=ro");
-}
-
 static int attach(const mover *m, fletch_error *error) {
     sqlite3_stmt *attach = NULL;
     fl_buf        uri    = {0};
-    put_uri(&uri, m->move->from);
+    fl_sqlite_uri(&uri, m->move->from, "mode=ro"); /* a server may have it open */
     bool good = !uri.failed &&
                 sqlite3_prepare_v2(m->db, "ATTACH ?1 AS old", -1, &attach, NULL) == SQLITE_OK &&
                 sqlite3_bind_text(attach, 1, uri.data, -1, SQLITE_STATIC) == SQLITE_OK &&

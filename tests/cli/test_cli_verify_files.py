@@ -3,6 +3,8 @@
 tests/golden/stored and of reference() are the reference implementation's."""
 import io
 import json
+import os
+import shutil
 import sqlite3
 import struct
 
@@ -189,6 +191,21 @@ def test_the_folder_of_a_job(fletch):
     next((fletch.tmp_path / "job1").glob("part-*00001.json")).unlink()
     assert verify(fletch, "job1")[0] == 3
     assert verify(fletch, fletch.tmp_path)[0] == 2  # a folder that holds no job
+
+
+def test_files_of_the_first_formats_are_read(fletch):
+    """A promise (docs/promises.md): what an earlier version wrote. From a folder that cannot be written, which stays as it is."""
+    own = fletch.tmp_path / "own"
+    shutil.copytree(STORED / "own-1", own)
+    names = sorted(os.listdir(own))
+    own.chmod(0o500)
+    for name, vectors in (("canary.json", 18), ("job", 11), ("store.db", 11)):
+        said = is_same_space(fletch, own / name, vectors=vectors)
+        assert [part["name"] for part in said["differs"]][:1] in (["cpu.isa"], ["vector_id"], [], ["fletch"]), said
+    assert sorted(os.listdir(own)) == names
+    own.chmod(0o700)
+    done = fletch("run", "-o", own / "job", "--check")
+    assert done.returncode == 0 and json.loads(done.stdout)["rows"] == 11
 
 
 # ---- Samples, ids, damage --------------------------------------------------------------------------

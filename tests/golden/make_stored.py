@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """make_stored.py - stored/: what other programs make of texts and vectors, for test_cli_verify_files.py.
 
-    python tests/golden/make_stored.py       (apsw, sqlite-vec, numpy; PostgreSQL's initdb, pg_ctl, psql and pg_dump)
+    python tests/golden/make_stored.py [own]    (apsw, sqlite-vec, numpy; PostgreSQL's initdb, pg_ctl, psql and pg_dump)
 
 The vectors are the reference's of folders/plain-bert (transformers; folders/manifest.json has the versions). vec.db: a
 table of sqlite-vec with texts in it, one without, in two chunks, with a hole, and a plain table. dump.sql: pg_dump of
 two tables, of which one has the texts, with vectors as pgvector writes them and as real[], and a row of nulls;
-items.copy: the same table by itself. stored.json says which versions wrote them.
+items.copy: the same table by itself. stored.json says which versions wrote them. With "own" only own-1/: the canaries, a
+job and a store as fletch writes them in the first format of each, which stay as they are; a new format has a folder of its
+own (docs/promises.md).
 """
 import json
 import os
 import pathlib
+import shutil
 import subprocess
+import sys
 import tempfile
+import time
 
 import apsw
 import numpy
@@ -75,7 +80,28 @@ def make_postgres() -> str:
     return version
 
 
+def make_own() -> None:
+    """With the program that FLETCH_BIN names, in the numbers of every machine (ref)."""
+    fletch, own, plain = os.environ["FLETCH_BIN"], OUT / "own-1", ["-m", str(HERE / "folders/plain-bert"), "--cpu-isa", "ref"]
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir()
+    (own / "texts.jsonl").write_text("".join(json.dumps({"id": f"t{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS) if text))
+    (own / "canary.json").write_bytes(subprocess.run([fletch, "canary", *plain], check=True, capture_output=True).stdout)
+    subprocess.run([fletch, "run", *plain, "-i", "texts.jsonl", "--id-field", "id", "--keep-text", "--split-bytes", "1KiB", "-o", "job"],
+                   check=True, cwd=own)
+    server = subprocess.Popen([fletch, "serve", *plain, "--host", "none", "--unix-socket", own / "s", "--server-store", own / "store.db"])
+    while subprocess.run([fletch, "health", "--host", "none", "--unix-socket", own / "s"], capture_output=True).returncode != 0:
+        time.sleep(0.1)
+    subprocess.run([fletch, "add", "--host", "none", "--unix-socket", own / "s", own / "texts.jsonl", "--id-field", "id"], check=True)
+    server.terminate()
+    server.wait()
+    for name in ("store.db.lock", "s"):
+        (own / name).unlink(missing_ok=True)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["own"]:
+        sys.exit(make_own())
     OUT.mkdir(exist_ok=True)
     versions = {"sqlite-vec": make_sqlite(), "postgresql": make_postgres(), "rows": ROWS}
     (OUT / "stored.json").write_text(json.dumps(versions) + "\n")
