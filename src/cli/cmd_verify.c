@@ -228,7 +228,7 @@ static void put_part(fl_json_w *w, bool json, const char *name, const char *ther
 
 /* What the file says of the model and its settings against what is so here. A job's options are more than parts of the
  * id, a canary's are not. */
-static int put_settings(const fl_stored *stored, fl_json *here, fl_json_w *w, bool json) {
+static void put_settings(const fl_stored *stored, fl_json *here, fl_json_w *w, bool json) {
     FL_JSON_EACH(here, name, value) {
         put_part(w, json, name, fl_json_text(fl_json_get(stored->settings, name)),
                  fl_json_text(value));
@@ -239,7 +239,6 @@ static int put_settings(const fl_stored *stored, fl_json *here, fl_json_w *w, bo
             put_part(w, json, gone, fl_json_text(was), NULL);
         }
     }
-    return 0;
 }
 
 /* The parts of this model's id that the file has otherwise; a file that says nothing differs in nothing. */
@@ -264,7 +263,9 @@ static int put_parts(fl_cli *cli, const fl_stored *stored, fl_json_w *w, bool js
             status = own.failed ? fl_fail_nomem(error, own.size, "the settings")
                                 : fl_json_take(&here, &own, OWN_MAX, 0, "the settings", error);
         }
-        status = status == 0 ? put_settings(stored, here, w, json) : status;
+        if (status == 0) {
+            put_settings(stored, here, w, json);
+        }
     } else if (stored->id[0] != '\0') {
         put_part(w, json, "vector_id", stored->id, id);
     }

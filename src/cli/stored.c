@@ -192,9 +192,8 @@ static int read_canary(fl_stored *s, fletch_error *error) {
     if (!fl_json_is_int(fl_json_get(root, "canary")) ||
         fl_json_int64(fl_json_get(root, "canary")) != FORMAT) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is of format %lld, this fletch "
-                       "reads %d",
-                       s->path, (long long)fl_json_int64(fl_json_get(root, "canary")), FORMAT);
+                       "%s is of format %lld, this fletch reads %d", s->path,
+                       (long long)fl_json_int64(fl_json_get(root, "canary")), FORMAT);
     }
     if (!fl_json_is(rows, FL_JSON_ARRAY) || fl_json_count(rows) == 0) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
