@@ -285,7 +285,8 @@ static fl_exit read_kind(fl_stored *s, fl_cli *cli) {
     if (read_head(s->path, head, &size, &error) < 0) {
         return fl_stored_fail(&error);
     }
-    if (begins(head, size, "\x93NUMPY") || begins(head, size, "PK\x03\x04")) {
+    if (begins(head, size, "\x93NUMPY") || begins(head, size, "PK\x03\x04") ||
+        fl_path_ends_with(s->path, ".npy") || fl_path_ends_with(s->path, ".npz")) {
         return fl_stored_npy(s, cli);
     }
     if (cli->args.input_count > 0) {

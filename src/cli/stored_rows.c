@@ -6,6 +6,7 @@
  *         rows or inputs (job_again.c). As many of one as of the other, or somebody has mixed two files up. Of an
  *         .npz file the array named --vector-field or like one of vectors is taken, else its first.
  * Memory  a window of texts; the mapping. Proof tests/cli/test_cli_verify_files.py. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,14 +63,26 @@ static const char *value_of(const char *header, const char *name) {
     return at != NULL ? at + 1 + strspn(at + 1, " ") : NULL;
 }
 
+/* "(18, 32)" as numpy writes it; a number too large for its type is the largest. */
+static bool read_shape(const char *shape, uint64_t *rows, uint64_t *columns) {
+    char *end = NULL;
+    if (shape[0] != '(' || isdigit((unsigned char)shape[1]) == 0) {
+        return false;
+    }
+    *rows = strtoull(shape + 1, &end, 10);
+    if (strncmp(end, ", ", 2) != 0 || isdigit((unsigned char)end[2]) == 0) {
+        return false;
+    }
+    *columns = strtoull(end + 2, &end, 10);
+    return *end == ')';
+}
+
 static int read_header(const fl_stored *s, const char *header, matrix *m, fletch_error *error) {
-    const char        *type  = value_of(header, "'descr'");
-    const char        *order = value_of(header, "'fortran_order'");
-    const char        *shape = value_of(header, "'shape'");
-    unsigned long long rows, columns;
-    char               end;
+    const char *type  = value_of(header, "'descr'");
+    const char *order = value_of(header, "'fortran_order'");
+    const char *shape = value_of(header, "'shape'");
     if (type == NULL || order == NULL || shape == NULL || strncmp(order, "False", 5) != 0 ||
-        sscanf(shape, "(%llu, %llu%c", &rows, &columns, &end) != 3 || end != ')') {
+        !read_shape(shape, &m->rows, &m->columns)) {
         return fail_npy(s, "no matrix of vectors, a row each, in C order", error);
     }
     m->wide = strncmp(type, "'<f8'", 5) == 0;
@@ -79,8 +92,6 @@ static int read_header(const fl_stored *s, const char *header, matrix *m, fletch
                        "can be compared",
                        s->path, (int)strcspn(type, ",}"), type);
     }
-    m->rows    = rows;
-    m->columns = columns;
     return 0;
 }
 
@@ -205,6 +216,9 @@ static int next_text(texts *t, fletch_error *error) {
 
 /* The rows of one matrix, each with the next text. */
 static int take_matrix(fl_stored *s, const matrix *m, texts *t, fletch_error *error) {
+    if (m->rows == 0) { /* and its columns may be any number */
+        return 0;
+    }
     const size_t columns = (size_t)m->columns;
     float       *row     = fl_alloc_array(columns, sizeof *row);
     int          status = row == NULL ? fl_fail_nomem(error, columns * sizeof *row, "a vector") : 0;
@@ -281,7 +295,7 @@ static int take_part(fl_stored *s, const fl_filejob *job, uint64_t number, texts
     }
     int status = state == FL_MANIFEST_DAMAGED ? FLETCH_EMODEL
                                               : open_matrix(s, t->cli, path, &map, &m, error);
-    status     = status == 0 && m.rows > 0 ? take_matrix(s, &m, t, error) : status;
+    status     = status == 0 ? take_matrix(s, &m, t, error) : status;
     fl_map_close(&map);
     return status;
 }
