@@ -369,11 +369,14 @@ FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
 
 /** What texts become. */
 typedef enum fletch_kind {
-    FLETCH_KIND_DENSE  = 0, /* a row of a matrix: fletch_embed */
-    FLETCH_KIND_TOKENS = 1, /* a vector for every token: fletch_embed_tokens */
-    FLETCH_KIND_SCORES = 2, /* a score for each label: fletch_rerank, fletch_classify */
-    FLETCH_KIND_SPARSE = 3, /* weights of vocabulary entries: fletch_embed_sparse */
-    FLETCH_KIND_SPANS  = 4  /* a row for each span of a document: fletch_embed_spans */
+    FLETCH_KIND_DENSE   = 0, /* a row of a matrix: fletch_embed */
+    FLETCH_KIND_TOKENS  = 1, /* a vector for every token: fletch_embed_tokens */
+    FLETCH_KIND_SCORES  = 2, /* a score for each label: fletch_rerank, fletch_classify */
+    FLETCH_KIND_SPARSE  = 3, /* weights of vocabulary entries: fletch_embed_sparse */
+    FLETCH_KIND_SPANS   = 4, /* a row for each span of a document: fletch_embed_spans */
+    FLETCH_KIND_COLBERT = 5, /* a vector a token for late interaction: a ColBERT's TOKENS, or of
+                                bge-m3's colbert_linear, at unit length. By fletch_embed_outputs */
+    FLETCH_KIND_SEVERAL = 6  /* several of these from one pass: fletch_embed_outputs */
 } fletch_kind;
 
 /** Bytes [begin, end) of a document. */
@@ -436,6 +439,38 @@ FLETCH_API int fletch_embed_spans(fletch_model *model, const fletch_texts *docum
                                   const fletch_embed_options *options, fletch_matrix *out,
                                   fletch_error *error);
 
+/** One of the outputs that texts become in one pass. */
+typedef struct fletch_output {
+    size_t        size;      /* set by FLETCH_OUTPUT_INIT; the same for all of an array */
+    fletch_kind   kind;      /* DENSE, TOKENS, SPARSE or COLBERT */
+    int           normalize; /* 0: as options.normalize says; 1, -1: in its place */
+    fletch_matrix out;   /* of kind DENSE: as for fletch_embed, cut to out.cols dimensions; else not
+                            looked at */
+    fletch_lists *lists; /* out, of the other kinds: yours, to be freed with fletch_lists_free; NULL
+                            until then and after a failure */
+} fletch_output;
+
+#define FLETCH_OUTPUT_INIT                                                                         \
+    { .size = sizeof(fletch_output) }
+
+/** Several outputs of each text from one pass through the model: rows of any dimensions and dtypes, sparse weights,
+ *  vectors of tokens, as far as the model gives them (fletch_model_info). The bytes of each are those of a call for it
+ *  alone: fletch_embed (options.dimensions = out.cols where that is not fletch_dimensions), fletch_embed_tokens,
+ *  fletch_embed_sparse; one output costs what that call costs. outputs [count]: at least one, and one each of kinds
+ *  other than DENSE. options.dimensions must be 0; options.list_bytes is of all lists together; top_k and threshold are
+ *  those of the sparse output. The cache of results is shared with the other calls. Threads: any.
+ *  FLETCH_EUNSUPPORTED: the model or its provider does not give one of the outputs. For the rest as fletch_embed.
+ *  Since 0.1. */
+FLETCH_API int fletch_embed_outputs(fletch_model *model, const fletch_texts *texts,
+                                    const fletch_embed_options *options, fletch_output *outputs,
+                                    size_t count, fletch_error *error);
+
+/** An output by its name, as the command line, the server and the Python package take it: "dense", "dense:256",
+ *  "dense:int8", "dense:256:int8", "sparse", "tokens", "colbert" (`size` bytes of `name`). Fills kind and, where the
+ *  name has them, out.cols and out.dtype; *output otherwise stays. FLETCH_EINVAL: no such output. Since 0.1. */
+FLETCH_API int fletch_output_parse(fletch_output *output, const char *name, size_t size,
+                                   fletch_error *error);
+
 /** Score `documents` against a query with a reranker, a cross-encoder with one label: scores[i], the
  *  higher the better, is of document i; scores [documents->count], caller-owned. Query and document are
  *  read as one sequence; what is too long is shortened, the longer of the two first. The query is
@@ -482,7 +517,7 @@ typedef struct fletch_request {
     uint32_t    spare_us; /* how long this thread may be kept, 0 = not at all: alone and
                                    likely to be over by then, the work is done on it, `done` is
                                    called before fletch_submit returns, and nobody is woken */
-    fletch_kind kind;     /* TOKENS: `out` is not looked at, outcome.lists has the result */
+    fletch_kind kind;     /* of lists (TOKENS …): outcome.lists has them, not `out` */
     const char *query;    /* of kind SCORES: the texts are documents to rerank; NULL: to classify */
     size_t      query_size;
     const fletch_texts *second; /* to classify pairs: the second text of each; borrowed, it
@@ -497,6 +532,8 @@ typedef struct fletch_request {
     void              *stop_user;
     const fletch_span *spans;       /* of kind SPANS: as for fletch_embed_spans; looked at before */
     const size_t      *span_counts; /* fletch_submit returns, and not later; else NULL */
+    fletch_output     *outputs;     /* of kind SEVERAL: as for fletch_embed_outputs, in place of */
+    size_t             output_count; /* `out`; their lists are there when `done` is called */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \
@@ -510,7 +547,7 @@ typedef struct fletch_outcome {
     uint64_t      queue_ns;    /* the longest wait of a text for a batch */
     uint64_t      forward_ns;  /* the longest time of a text in the engine and the output stage */
     uint64_t      total_ns;    /* from fletch_submit to now */
-    fletch_lists *lists; /* of a kind other than DENSE, error.code FLETCH_OK: from now on yours,
+    fletch_lists *lists; /* of a kind of lists (TOKENS …), error.code FLETCH_OK: from now on yours,
                              to be freed with fletch_lists_free. Else NULL */
 } fletch_outcome;
 
@@ -831,7 +868,8 @@ typedef struct fletch_model_info {
     const char *task;      /* whose adapter is in the weights; "" without adapters */
     uint32_t    positions; /* the longest that max_length may be */
     uint32_t    heads, key_heads, intermediate;
-    uint32_t    sparse; /* dimensions of a sparse vector, whatever `head` is; 0: it gives none */
+    uint32_t    sparse;  /* dimensions of a sparse vector, whatever `head` is; 0: it gives none */
+    uint32_t    colbert; /* of a token's vector for late interaction, likewise */
 } fletch_model_info;
 
 /** Fill *info (with its size set). Since 0.1. */

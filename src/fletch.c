@@ -177,7 +177,7 @@ static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *err
 /* The kind, and what it needs besides texts. */
 static int check_kind(const fletch_request *request, fletch_error *error) {
     bool pairs = request->query || request->second;
-    if ((unsigned)request->kind > FLETCH_KIND_SPANS)
+    if ((unsigned)request->kind > FLETCH_KIND_SEVERAL)
         return refuse(error, "the kind is %d; use FLETCH_KIND_…", (int)request->kind);
     if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids || request->are_ids))
         return refuse(error, "a query or second texts are for scores of texts");
@@ -206,6 +206,61 @@ static int count_rows(const fletch_request *request, size_t *rows, fletch_error 
     return FLETCH_OK;
 }
 
+static fletch_output *output_at(const fletch_request *request, size_t index) {
+    return (fletch_output *)(void *)((char *)request->outputs + index * request->outputs->size);
+}
+
+static int check_output(const fletch_request *request, size_t index, fletch_error *error) {
+    fletch_output one = FLETCH_OUTPUT_INIT;
+    FL_TRY(copy_options(&one, sizeof one, output_at(request, index), error));
+    bool known = one.kind == FLETCH_KIND_DENSE || one.kind == FLETCH_KIND_TOKENS ||
+                 one.kind == FLETCH_KIND_SPARSE || one.kind == FLETCH_KIND_COLBERT;
+    if (!known)
+        return refuse(error, "output %zu is of kind %d; use DENSE, TOKENS, SPARSE or COLBERT",
+                      index, (int)one.kind);
+    for (size_t k = 0; k < index && one.kind != FLETCH_KIND_DENSE; k++)
+        if (one.kind == output_at(request, k)->kind)
+            return refuse(error, "outputs %zu and %zu are the same; ask for it once", k, index);
+    return one.kind == FLETCH_KIND_DENSE ? check_matrix(&one.out, request->texts.count, error)
+                                         : FLETCH_OK;
+}
+
+/* The outputs of a request, whose lists are NULL from here on. */
+static int check_outputs(const fletch_request *request, fletch_error *error) {
+    const size_t count = request->output_count, size = count > 0 ? request->outputs->size : 0;
+    if (count == 0)
+        return refuse(error, "no output is asked for; name at least one");
+    if (size < sizeof *request->outputs || size > struct_bytes_max)
+        return refuse(error, "the outputs have no size; initialise each with FLETCH_OUTPUT_INIT");
+    for (size_t i = 0; i < count; i++) {
+        if (output_at(request, i)->size != size)
+            return refuse(error, "output %zu has another size than the first", i);
+        output_at(request, i)->lists = NULL;
+    }
+    if (request->options->dimensions != 0)
+        return refuse(error, "each of several outputs has its own dimensions (out.cols); leave "
+                             "options.dimensions 0");
+    for (size_t i = 0; i < count; i++)
+        FL_TRY(check_output(request, i, error));
+    return FLETCH_OK;
+}
+
+/* Where results go. */
+static int check_out(const fletch_request *request, fletch_error *error) {
+    size_t rows;
+    if ((request->outputs != NULL) != (request->kind == FLETCH_KIND_SEVERAL))
+        return refuse(error, "outputs are for the kind FLETCH_KIND_SEVERAL, which needs them");
+    switch (request->kind) {
+    case FLETCH_KIND_TOKENS:
+    case FLETCH_KIND_SPARSE:
+    case FLETCH_KIND_COLBERT: return FLETCH_OK;
+    case FLETCH_KIND_SEVERAL: return check_outputs(request, error);
+    default: break;
+    }
+    FL_TRY(count_rows(request, &rows, error));
+    return check_matrix(&request->out, rows, error);
+}
+
 /* The request's own copy; `options` are the defaults. */
 static int check_request(const fletch_model *model, fletch_request *request,
                          fletch_embed_options *options, fletch_error *error) {
@@ -224,11 +279,7 @@ static int check_request(const fletch_model *model, fletch_request *request,
                       "fletch_submit: are_ids needs texts with pointers and lengths, and no ids");
     if ((unsigned)request->lane > FLETCH_LANE_BULK)
         return refuse(error, "fletch_submit: lane is %d", (int)request->lane);
-    if (request->kind == FLETCH_KIND_TOKENS || request->kind == FLETCH_KIND_SPARSE)
-        return FLETCH_OK;
-    size_t rows;
-    FL_TRY(count_rows(request, &rows, error));
-    return check_matrix(&request->out, rows, error);
+    return check_out(request, error);
 }
 
 /* A request of one of the calls that wait. */
@@ -298,6 +349,20 @@ int fletch_embed_spans(fletch_model *model, const fletch_texts *documents, const
     request.span_counts = span_counts;
     request.options     = options;
     request.out         = *out;
+    return wait_for(model, &request, NULL, error);
+}
+
+int fletch_embed_outputs(fletch_model *model, const fletch_texts *texts,
+                         const fletch_embed_options *options, fletch_output *outputs, size_t count,
+                         fletch_error *error) {
+    fletch_request request = FLETCH_REQUEST_INIT;
+    if (!model || !texts || !outputs)
+        return refuse(error, "fletch_embed_outputs: model, texts or outputs is NULL");
+    request.kind         = FLETCH_KIND_SEVERAL;
+    request.texts        = *texts;
+    request.options      = options;
+    request.outputs      = outputs;
+    request.output_count = count;
     return wait_for(model, &request, NULL, error);
 }
 

@@ -12,7 +12,7 @@
  *         work       the arguments of one embedding, and what they borrow
  *         windows    embed(): the call that waits, in windows, that Ctrl-C ends
  *         channel    submit(): what an asyncio loop listens to
- *         scores_lists  rerank, classify, vectors of tokens, sparse vectors
+ *         scores_lists  rerank, classify, vectors of tokens, sparse vectors, several outputs
  *         about      tokens, chunks, properties, statistics; hub_door the hub cache; arrow_rows rows in Arrow
  *         failure    exceptions; log_lines what the library said; extension.c the tables of it all
  * A call  Python's arguments are taken with the GIL, the library is entered without it (fp_enter, then
@@ -67,6 +67,7 @@ PyObject *Handle_stats(PyObject *self, PyObject *none);
 PyObject *Handle_close(PyObject *self, PyObject *none);
 PyObject *Handle_scores(PyObject *self, PyObject *args);
 PyObject *Handle_lists(PyObject *self, PyObject *args);
+PyObject *Handle_outputs(PyObject *self, PyObject *args);
 PyObject *Handle_labels(PyObject *self, PyObject *none);
 PyObject *Handle_dimensions(PyObject *self, void *closure);
 PyObject *Handle_sparse(PyObject *self, void *closure);

@@ -169,6 +169,7 @@ static PyMethodDef Handle_methods[] = {
     {"close", Handle_close, METH_NOARGS, NULL},
     {"scores", Handle_scores, METH_VARARGS, NULL},
     {"lists", Handle_lists, METH_VARARGS, NULL},
+    {"outputs", Handle_outputs, METH_VARARGS, NULL},
     {"labels", Handle_labels, METH_NOARGS, NULL},
     {NULL}};
 static PyGetSetDef Handle_getset[] = {{"dimensions", Handle_dimensions, NULL, NULL, NULL},

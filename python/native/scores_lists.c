@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scores_lists.c - rerank, classify, vectors of tokens, sparse vectors: calls that wait, some texts at a time.
+/* scores_lists.c - rerank, classify, vectors of tokens, sparse vectors, several outputs of one pass: calls that wait,
+ * some texts at a time.
  *
  * Python asks for texts [first, first + count) of a column, so that an interrupt is heard between two calls. */
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "handle.h"
 #include "texts.h"
 
-enum { TEXTS_MAX = 256 }; /* of a call */
+enum { TEXTS_MAX = 256, OUTPUTS_MAX = 16 }; /* of a call */
 
 /* What all calls have: texts and where, prompt, prompt_name, max_length, truncate; which were cut. */
 typedef struct call {
@@ -89,6 +90,19 @@ static PyObject *pair_of(const fletch_list *list, size_t columns) {
                          count * (Py_ssize_t)(columns * sizeof(float)));
 }
 
+/* Those of every text. */
+static PyObject *pairs_of(const fletch_lists *lists) {
+    PyObject *all = PyList_New(0);
+    for (size_t i = 0; all != NULL && i < lists->count; i++) {
+        PyObject *pair = pair_of(&lists->list[i], lists->columns);
+        if (pair == NULL || PyList_Append(all, pair) < 0) {
+            Py_CLEAR(all);
+        }
+        Py_XDECREF(pair);
+    }
+    return all;
+}
+
 /* lists(kind, texts, first, count, prompt, prompt_name, max_length, truncate, normalize, top_k, threshold)
  * -> (columns, [(ids, values), …], which were cut, as above) */
 PyObject *Handle_lists(PyObject *self, PyObject *args) {
@@ -113,19 +127,131 @@ PyObject *Handle_lists(PyObject *self, PyObject *args) {
     if (status < 0) {
         return raise_at(&error, (size_t)first);
     }
-    PyObject *result = PyList_New(0);
-    for (size_t i = 0; result != NULL && i < lists->count; i++) {
-        PyObject *pair = pair_of(&lists->list[i], lists->columns);
-        if (pair == NULL || PyList_Append(result, pair) < 0) {
-            Py_CLEAR(result);
-        }
-        Py_XDECREF(pair);
-    }
-    size_t columns = lists->columns;
+    size_t    columns = lists->columns;
+    PyObject *result  = pairs_of(lists);
     fletch_lists_free(lists);
     return result != NULL ? Py_BuildValue("(nNy#)", (Py_ssize_t)columns, result,
                                           (const char *)c.truncated, count)
                           : NULL;
+}
+
+/* ---- Several outputs of one pass -------------------------------------------------------------------- */
+
+/* The outputs of a call; rows [count] of dense ones are bytes of Python's. */
+typedef struct outputs {
+    size_t        count;
+    fletch_output output[OUTPUTS_MAX];
+    PyObject     *rows[OUTPUTS_MAX]; /* owned, NULL for lists */
+} outputs;
+
+static void drop_outputs(outputs *o) {
+    for (size_t i = 0; i < o->count; i++) {
+        fletch_lists_free(o->output[i].lists);
+        Py_CLEAR(o->rows[i]);
+    }
+}
+
+/* Output i by its name, with memory for `texts` rows. */
+static bool add_output(outputs *o, PyObject *name, size_t dimensions, size_t texts) {
+    Py_ssize_t     size   = 0;
+    char          *text   = NULL;
+    fletch_output *output = &o->output[o->count];
+    fletch_matrix *out    = &output->out;
+    fletch_error   error  = {0};
+    *output               = (fletch_output)FLETCH_OUTPUT_INIT;
+    out->cols             = dimensions;
+    if (PyBytes_AsStringAndSize(name, &text, &size) < 0) {
+        return false;
+    }
+    if (fletch_output_parse(output, text, (size_t)size, &error) < 0) {
+        fp_raise_fletch(&error);
+        return false;
+    }
+    if (output->kind != FLETCH_KIND_DENSE) {
+        o->count++;
+        return true;
+    }
+    if (out->cols > dimensions) {
+        PyErr_Format(PyExc_ValueError, "the output %s has more than the model's %zu dimensions",
+                     text, dimensions);
+        return false;
+    }
+    out->stride       = fletch_row_bytes(out->cols, out->dtype);
+    out->rows         = texts;
+    o->rows[o->count] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(texts * out->stride));
+    out->data         = o->rows[o->count] != NULL ? PyBytes_AsString(o->rows[o->count]) : NULL;
+    return o->rows[o->count++] != NULL;
+}
+
+static bool add_outputs(outputs *o, PyObject *names, size_t dimensions, size_t texts) {
+    Py_ssize_t count = PyTuple_Size(names);
+    if (count < 1 || count > OUTPUTS_MAX) {
+        PyErr_Format(PyExc_ValueError, "outputs are 1 to %d names", OUTPUTS_MAX);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!add_output(o, PyTuple_GetItem(names, i), dimensions, texts)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* [(kind, columns, dtype, rows as bytes or [(ids, values), …]), …] */
+static PyObject *results_of(const outputs *o) {
+    PyObject *all = PyList_New(0);
+    for (size_t i = 0; all != NULL && i < o->count; i++) {
+        const fletch_output *output  = &o->output[i];
+        bool                 dense   = output->kind == FLETCH_KIND_DENSE;
+        size_t               columns = dense ? output->out.cols : output->lists->columns;
+        PyObject            *found   = dense ? o->rows[i] : pairs_of(output->lists);
+        if (dense) {
+            Py_INCREF(found);
+        }
+        PyObject *one = found != NULL
+                            ? Py_BuildValue("(iniN)", (int)output->kind, (Py_ssize_t)columns,
+                                            (int)output->out.dtype, found)
+                            : NULL;
+        if (one == NULL || PyList_Append(all, one) < 0) {
+            Py_CLEAR(all);
+        }
+        Py_XDECREF(one);
+    }
+    return all;
+}
+
+/* outputs(names, texts, first, count, prompt, prompt_name, max_length, truncate, normalize, top_k, threshold)
+ * -> (what results_of says, which texts were cut) */
+PyObject *Handle_outputs(PyObject *self, PyObject *args) {
+    call         c = {0};
+    outputs      o = {0};
+    PyObject    *names, *texts, *result = NULL;
+    Py_ssize_t   first, count;
+    int          truncate, status;
+    fletch_error error = {0};
+    if (!PyArg_ParseTuple(args, "O!OnnzzIiiIf", &PyTuple_Type, &names, &texts, &first, &count,
+                          &c.options.prompt, &c.options.prompt_name, &c.options.max_length,
+                          &truncate, &c.options.normalize, &c.options.top_k,
+                          &c.options.threshold) ||
+        !take(&c, texts, first, count, truncate) || !fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    fletch_model *model = ((Handle *)self)->model;
+    if (!add_outputs(&o, names, fletch_dimensions(model), (size_t)count)) {
+        fp_leave((Handle *)self);
+        drop_outputs(&o);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status =
+        fletch_embed_outputs(model, &c.texts, &c.options, o.output, o.count, &error);
+    Py_END_ALLOW_THREADS fp_leave((Handle *)self);
+    if (status < 0) {
+        raise_at(&error, (size_t)first);
+    } else {
+        result = results_of(&o);
+    }
+    drop_outputs(&o);
+    return result != NULL ? Py_BuildValue("(Ny#)", result, (const char *)c.truncated, count) : NULL;
 }
 
 /* labels() -> names of the labels, in order */

@@ -114,6 +114,45 @@ def test_sparse_besides_dense():
         assert found.shape == (len(texts), json.loads((GOLDEN / "token_heads/bge-m3/config.json").read_text())["vocab_size"])
 
 
+OUTPUTS = ("dense", "sparse", "colbert", "dense:8:int8", "dense:ubinary", "tokens")
+
+
+def test_several_outputs_of_one_pass():
+    want = np.load(GOLDEN / "token_heads/bge-m3/expected.npz")
+    texts = json.loads((GOLDEN / "token_heads/texts.json").read_text(encoding="utf-8"))
+    with fletch.Model(GOLDEN / "token_heads/bge-m3") as model:
+        found = model.embed_outputs(texts, OUTPUTS)
+        assert tuple(found) == OUTPUTS
+        assert close(found["dense"], want["rows"]) and close(found["sparse"].data, want["weights"])
+        assert close(np.concatenate(found["colbert"]), want["vectors"])
+        passed = model.stats()["texts"]
+        for name, alone in (("dense", model.embed(texts)), ("dense:8:int8", model.embed(texts, dimensions=8, dtype="int8")),
+                            ("dense:ubinary", model.embed(texts, dtype="ubinary")), ("sparse", model.embed_sparse(texts)),
+                            ("tokens", model.embed_tokens(texts))):
+            assert len(found[name]) == len(alone) and all(np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype
+                                                          for a, b in zip(found[name], alone)), name
+        assert model.stats()["texts"] == passed + 5 * len(texts)
+        one = model.embed_outputs(texts[1], OUTPUTS)
+        assert one["dense"].shape == (32,) and (one["dense"] == found["dense"][1]).all() and one["sparse"].shape[0] == 1
+        assert (one["tokens"] == found["tokens"][1]).all() and (one["colbert"] == found["colbert"][1]).all()
+        many = model.embed_outputs(texts * 70, ["dense:8:int8", "sparse"], top_k=2, truncate="right")
+        assert (many["dense:8:int8"] == np.tile(found["dense:8:int8"], (70, 1))).all() and np.diff(many["sparse"].indptr).max() == 2
+        none = model.embed_outputs([], OUTPUTS)
+        assert none["dense:8:int8"].shape == (0, 8) and none["dense:ubinary"].dtype == np.uint8 and none["tokens"] == []
+        assert (asyncio.run(model.aembed_outputs(texts, ["dense"]))["dense"] == found["dense"]).all()
+        for outputs, error, words in (((), ValueError, "1 to 16"), (["dense", "dense"], ValueError, "named twice"), ([3], TypeError, "names"),
+                                      (["dence"], fletch.InvalidArgument, "no output \"dence\""), (["dense:33"], ValueError, "32 dimensions"),
+                                      (["\ud800"], fletch.InvalidArgument, "no output")):
+            with pytest.raises(error, match=words):
+                model.embed_outputs(texts, outputs)
+        with pytest.raises(fletch.TooLong, match="text 7 "):
+            model.embed_outputs(texts, ["dense", "sparse"], truncate="error")
+        with pytest.raises(TypeError):
+            model.embed_outputs([None], ["dense"])
+    with fletch.Model(GOLDEN / "folders/plain-bert") as model, pytest.raises(fletch.Unsupported, match="no sparse vectors"):
+        model.embed_outputs(texts, ["dense", "sparse"])
+
+
 def test_sparse_queries_and_documents():
     want = np.load(GOLDEN / "folders/router-idf/router.npz")
     with fletch.Model(GOLDEN / "folders/router-idf") as model:

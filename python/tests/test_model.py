@@ -444,8 +444,8 @@ def test_canaries_of_the_program_and_of_the_package_are_one(tmp_path):
         kept.write_text(json.dumps(canary))
         same = model.verify(kept)
         assert (same.verdict, same.vectors, same.same_bytes, same.largest_difference, same.differs) == ("same bytes", 18, 18, 0, {})
-        near, apart = other.verify(canary), far.verify(canary)
-        assert near.verdict == "same space" and set(near.differs) == {"cpu.isa"} and 0 < near.largest_difference < 1e-5
+        elsewhere, apart = other.verify(canary), far.verify(canary)
+        assert elsewhere.verdict == "same bytes" and elsewhere.differs == {}, "whatever the instruction set"
         assert apart.verdict == "another space" and apart.differs == {"pooling": ("cls", "mean")} and apart.least_cosine < 0.999
         assert subprocess.run([PROGRAM, "verify", "--exact", "-m", path, kept], capture_output=True).stdout.startswith(b"same bytes")
 

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/elementary.h"
+
 static const char gap[] = FL_ENTAIL_GAP;
 
 bool fl_entail_is(const char *label) {
@@ -46,7 +48,7 @@ void fl_entail_settle(float *scores, size_t count, bool several) {
     float most = -INFINITY, sum = 0;
     if (several || count == 1) {
         for (size_t i = 0; i < count; i++) {
-            scores[i] = 1.0f / (1.0f + expf(scores[count + i] - scores[i]));
+            scores[i] = 1.0f / (1.0f + (float)fl_math_exp((double)(scores[count + i] - scores[i])));
         }
         return;
     }
@@ -54,7 +56,7 @@ void fl_entail_settle(float *scores, size_t count, bool several) {
         most = fmaxf(most, scores[i]);
     }
     for (size_t i = 0; i < count; i++) {
-        scores[i] = expf(scores[i] - most);
+        scores[i] = (float)fl_math_exp((double)(scores[i] - most));
         sum += scores[i];
     }
     for (size_t i = 0; i < count; i++) {

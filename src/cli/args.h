@@ -90,6 +90,7 @@ typedef enum fl_flag_id {
     FL_FLAG_OUTPUT,
     FL_FLAG_FORMAT,
     FL_FLAG_OUTPUT_KIND,
+    FL_FLAG_OUTPUTS,
     FL_FLAG_THRESHOLD,
     FL_FLAG_DTYPE,
     FL_FLAG_SIMILARITY,

@@ -29,6 +29,7 @@ typedef struct similarity {
 typedef struct embed_run {
     fl_embedder    embedder;
     fl_list_output list_output; /* other kinds than dense */
+    fl_several     several;     /* --outputs */
     bool           compare;     /* --similarity */
     similarity     table;
 } embed_run;
@@ -121,8 +122,10 @@ static fl_exit read_weights(const fl_cli *cli, fl_embedder *embedder) {
     const char *top = cli->args.value[FL_FLAG_TOP_K], *least = cli->args.value[FL_FLAG_THRESHOLD];
     double      number = 0;
     int64_t     count  = 0;
-    if ((top != NULL || least != NULL) && embedder->kind != FLETCH_KIND_SPARSE) {
-        return fl_cli_usage(cli, "--top-k and --threshold go with --output-kind sparse");
+    if ((top != NULL || least != NULL) && embedder->kind != FLETCH_KIND_SPARSE &&
+        !(embedder->several != NULL && fl_several_has_sparse(embedder->several))) {
+        return fl_cli_usage(cli, "--top-k and --threshold go with --output-kind sparse, or with "
+                                 "sparse among --outputs");
     }
     if (top != NULL && (!fl_parse_i64(top, &count) || count < 1 || count > UINT32_MAX)) {
         return fl_cli_usage(cli, "--top-k %s is not a number from 1 on", top);
@@ -135,9 +138,30 @@ static fl_exit read_weights(const fl_cli *cli, fl_embedder *embedder) {
     return FL_EXIT_DONE;
 }
 
+/* --outputs, and what it does not go with. */
+static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
+    const char *dtype = cli->args.value[FL_FLAG_DTYPE];
+    FL_CLI_TRY(fl_several_read(&embed->several, cli, embed->embedder.dtype));
+    if (embed->several.count == 0) {
+        return FL_EXIT_DONE;
+    }
+    if (cli->args.value[FL_FLAG_OUTPUT_KIND] != NULL || embed->compare) {
+        return fl_cli_usage(cli, "--outputs goes with neither --output-kind nor --similarity");
+    }
+    if (dtype != NULL && strcmp(dtype, "float16") == 0) {
+        return fl_cli_usage(cli, "--outputs gives no float16; leave --dtype out");
+    }
+    embed->embedder.kind    = FLETCH_KIND_SEVERAL;
+    embed->embedder.several = &embed->several;
+    return FL_EXIT_DONE;
+}
+
 /* Flags that contradict each other. */
 static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
     const char *dtype = cli->args.value[FL_FLAG_DTYPE];
+    if (embed->embedder.kind == FLETCH_KIND_SEVERAL) {
+        return FL_EXIT_DONE;
+    }
     if (embed->embedder.kind != FLETCH_KIND_DENSE && embed->compare) {
         return fl_cli_usage(cli, "--similarity compares dense vectors; leave --output-kind out");
     }
@@ -157,6 +181,11 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
     fl_output_format format = output->format;
     if (embed->compare && format != FL_OUTPUT_TEXT && format != FL_OUTPUT_JSON) {
         return fl_cli_usage(cli, "--similarity writes a table as text or json, no other format");
+    }
+    if (embed->embedder.kind == FLETCH_KIND_SEVERAL) {
+        return format == FL_OUTPUT_JSON || format == FL_OUTPUT_JSONL
+                   ? FL_EXIT_DONE
+                   : fl_cli_usage(cli, "--outputs needs --format json or jsonl");
     }
     if (embed->embedder.kind != FLETCH_KIND_DENSE && !fl_list_output_takes(format)) {
         return fl_cli_usage(cli, "--output-kind %s needs --format text, json, jsonl or npz",
@@ -194,7 +223,11 @@ static fl_exit put(fl_run *run, const fl_row *row, void *user) {
         fl_list_output_put(run->lists, row, embed->embedder.list);
         status = fl_list_output_flush(run->lists, &error);
     } else {
-        fl_output_vector(&run->output, row);
+        if (embed->several.count > 0) {
+            fl_several_put(&embed->several, &run->output, row, embed->embedder.at);
+        } else {
+            fl_output_vector(&run->output, row);
+        }
         status = fl_sink_flush(&run->output.sink, false, &error);
     }
     return status < 0 ? fl_output_fail(&run->output, &error) : FL_EXIT_DONE;
@@ -222,9 +255,10 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
 
 /* Members of a result in JSON. */
 static const char *own_names(fletch_kind kind) {
-    return kind == FLETCH_KIND_TOKENS   ? "index|tokens|ids|embeddings|truncated"
-           : kind == FLETCH_KIND_SPARSE ? "index|indices|values|tokens|truncated"
-                                        : "index|embedding|tokens|truncated";
+    return kind == FLETCH_KIND_TOKENS    ? "index|tokens|ids|embeddings|truncated"
+           : kind == FLETCH_KIND_SPARSE  ? "index|indices|values|tokens|truncated"
+           : kind == FLETCH_KIND_SEVERAL ? "index|embedding|outputs|tokens|truncated"
+                                         : "index|embedding|tokens|truncated";
 }
 
 /* The model is open: how wide results are, and who writes them. */
@@ -232,7 +266,7 @@ static fl_exit prepare(fl_run *run, embed_run *embed) {
     fletch_model_info info     = {.size = sizeof info};
     fletch_error      error    = {0};
     embed->embedder.dimensions = fletch_dimensions(run->cli->model);
-    if (embed->embedder.kind == FLETCH_KIND_DENSE) {
+    if (embed->embedder.kind == FLETCH_KIND_DENSE || embed->embedder.kind == FLETCH_KIND_SEVERAL) {
         return FL_EXIT_DONE;
     }
     int status = fletch_model_info_get(run->cli->model, &info, &error);
@@ -266,12 +300,16 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     embedder->put         = put;
     embedder->user        = &embed;
     embed.compare         = cli->args.value[FL_FLAG_SIMILARITY] != NULL;
+    FL_CLI_TRY(read_outputs(cli, &embed));
     FL_CLI_TRY(check_flags(cli, &embed));
     FL_CLI_TRY(read_weights(cli, embedder));
-    fl_exit code = fl_run_open(&run, cli, own_names(embedder->kind), FL_OUTPUT_TEXT,
+    bool    several = embedder->kind == FLETCH_KIND_SEVERAL;
+    fl_exit code    = fl_run_open(&run, cli, own_names(embedder->kind),
+                               several ? FL_OUTPUT_JSONL : FL_OUTPUT_TEXT,
                                embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
-    code         = code == FL_EXIT_DONE ? embed_all(&run, &embed) : code;
+    code            = code == FL_EXIT_DONE ? embed_all(&run, &embed) : code;
     fl_list_output_close(&embed.list_output);
+    fl_several_free(&embed.several);
     fl_run_close(&run);
     free_table(&embed.table);
     fl_embedder_free(embedder);

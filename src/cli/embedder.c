@@ -39,6 +39,17 @@ static bool reserve(fl_embedder *embedder, size_t count) {
     return embedder->vectors != NULL && embedder->tokens != NULL && embedder->truncated != NULL;
 }
 
+static fl_exit reserve_all(const fl_run *run, fl_embedder *embedder, size_t count) {
+    bool grows = count > embedder->capacity;
+    if (!reserve(embedder, count)) {
+        fl_cli_message("out of memory for the vectors of %zu texts", count);
+        return FL_EXIT_FAILED;
+    }
+    return grows && embedder->several != NULL
+               ? fl_several_reserve(embedder->several, run->cli, embedder->dimensions, count)
+               : FL_EXIT_DONE;
+}
+
 /* Texts [first, first + count) of the window to the first rows of embedder->vectors. */
 static int embed_span(fl_run *run, fl_embedder *embedder, size_t first, size_t count,
                       fletch_error *error) {
@@ -55,9 +66,12 @@ static int embed_span(fl_run *run, fl_embedder *embedder, size_t first, size_t c
     if (embedder->kind == FLETCH_KIND_TOKENS) {
         return fletch_embed_tokens(run->cli->model, &texts, &options, &embedder->lists, error);
     }
+    options.top_k     = embedder->top_k;
+    options.threshold = embedder->threshold;
+    if (embedder->kind == FLETCH_KIND_SEVERAL) {
+        return fl_several_embed(embedder->several, run->cli->model, &texts, &options, error);
+    }
     if (embedder->kind == FLETCH_KIND_SPARSE) {
-        options.top_k     = embedder->top_k;
-        options.threshold = embedder->threshold;
         return fletch_embed_sparse(run->cli->model, &texts, &options, &embedder->lists, error);
     }
     return fletch_embed(run->cli->model, &texts, &options, &matrix, error);
@@ -70,6 +84,7 @@ static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t
         row.vector = (const char *)embedder->vectors + i * bytes;
         row.cols   = embedder->dimensions;
         row.dtype  = embedder->dtype;
+        embedder->at   = i;
         embedder->list = embedder->lists != NULL ? &embedder->lists->list[i] : NULL;
         FL_CLI_TRY(embedder->put(run, &row, embedder->user));
     }
@@ -91,10 +106,7 @@ static size_t span_of(const fl_run *run, const fl_embedder *embedder, size_t fir
 fl_exit fl_embedder_window(fl_run *run, void *user) {
     fl_embedder *embedder = user;
     size_t       first = 0, total = run->window.count, span = total;
-    if (!reserve(embedder, total)) {
-        fl_cli_message("out of memory for the vectors of %zu texts", total);
-        return FL_EXIT_FAILED;
-    }
+    FL_CLI_TRY(reserve_all(run, embedder, total));
     while (first < total) {
         fletch_error error = {0};
         span       = span_of(run, embedder, first, span < total - first ? span : total - first);

@@ -4,6 +4,7 @@
 #define FL_CLI_EMBEDDER_H
 
 #include "cli/run.h"
+#include "cli/several.h"
 
 /* Takes one row, in input order; anything but FL_EXIT_DONE ends the run with it. */
 typedef fl_exit (*fl_row_fn)(fl_run *run, const fl_row *row, void *user);
@@ -18,7 +19,10 @@ typedef struct fl_embedder {
     fl_row_fn put;
     void     *user;
 
-    const fletch_list *list; /* of the row that is put; kinds other than dense */
+    fl_several *several; /* borrowed: of kind SEVERAL */
+
+    const fletch_list *list; /* of the row that is put; kinds of lists */
+    size_t             at;   /* where in its call it was */
 
     fletch_lists *lists;     /* owned: of the span under way */
     void         *vectors;   /* owned [capacity, dimensions] of dtype */

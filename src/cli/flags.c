@@ -97,7 +97,7 @@ static const fl_flag flags[] = {
     {FL_FLAG_MERGE, 0, "--merge", "FILE", NULL, ON(RUN),
      "Join the parts of a finished job to one FILE, in the order of the input."},
     {FL_FLAG_MIXED_ISA, 0, "--mixed-isa", NULL, NULL, ON(RUN),
-     "Go on with a job that was begun with another instruction set; the last bits differ then."},
+     "Go on with a job of int8 or bf16 that another instruction set began; the last bits differ."},
     {FL_FLAG_FORMAT, 0, "--format", "npy|raw|fvecs|jsonl", NULL, ON(RUN),
      "Format of the parts (default: npy)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|npz|raw|fvecs", NULL, ON(EMBED),
@@ -129,6 +129,9 @@ static const fl_flag flags[] = {
     {FL_FLAG_OUTPUT_KIND, 0, "--output-kind", "dense|tokens|sparse", NULL, ON(EMBED),
      "One vector a text (default), one for every token, or weights of vocabulary entries "
      "(SPLADE, bge-m3)."},
+    {FL_FLAG_OUTPUTS, 0, "--outputs", "NAME,...", NULL, ON(EMBED),
+     "Several outputs of one pass: dense, dense:256, dense:int8, dense:256:int8, sparse, tokens, "
+     "colbert (json and jsonl)."},
     {FL_FLAG_TOP_K, 0, "--top-k", "N", NULL, ON(EMBED),
      "Of sparse vectors the N heaviest weights."},
     {FL_FLAG_THRESHOLD, 0, "--threshold", "W", NULL, ON(EMBED),

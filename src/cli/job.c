@@ -175,7 +175,7 @@ static fl_exit compare(const fl_filejob *job, const char *what, fl_json *theirs,
                        bool mixed_isa) {
     FL_JSON_EACH(ours, key, value) {
         fl_json *other = fl_json_get(theirs, key);
-        bool     free  = mixed_isa && strcmp(key, "cpu.isa") == 0;
+        bool     free  = mixed_isa && strcmp(key, "cpu.numerics") == 0;
         if (!free && !fl_json_is(value, FL_JSON_OBJECT) && !fl_json_is(value, FL_JSON_ARRAY) &&
             !same(other, value)) {
             return refuse(job, what, key, other, value);

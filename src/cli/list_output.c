@@ -83,6 +83,24 @@ static void put_values(fl_buf *out, const float *values, size_t count) {
     }
 }
 
+void fl_list_put_vectors(fl_buf *out, const fletch_list *list, size_t columns) {
+    fl_buf_putc(out, '[');
+    for (size_t i = 0; i < list->count; i++) {
+        fl_buf_puts(out, i > 0 ? ",[" : "[");
+        put_values(out, list->values + i * columns, columns);
+        fl_buf_putc(out, ']');
+    }
+    fl_buf_putc(out, ']');
+}
+
+void fl_list_put_weights(fl_buf *out, const fletch_list *list) {
+    fl_buf_puts(out, "\"indices\":[");
+    put_ids(out, list);
+    fl_buf_puts(out, "],\"values\":[");
+    put_values(out, list->values, list->count);
+    fl_buf_putc(out, ']');
+}
+
 static void put_tokens(fl_list_output *lists, const fletch_list *list) {
     fl_buf *out = &lists->output->sink.buf;
     fl_buf_puts(out, ",\"tokens\":[");
@@ -92,23 +110,8 @@ static void put_tokens(fl_list_output *lists, const fletch_list *list) {
     }
     fl_buf_puts(out, "],\"ids\":[");
     put_ids(out, list);
-    fl_buf_puts(out, "],\"embeddings\":[");
-    for (size_t i = 0; i < list->count; i++) {
-        fl_buf_puts(out, i > 0 ? ",[" : "[");
-        put_values(out, list->values + i * lists->columns, lists->columns);
-        fl_buf_putc(out, ']');
-    }
-    fl_buf_putc(out, ']');
-}
-
-static void put_weights(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
-    fl_buf *out = &lists->output->sink.buf;
-    fl_buf_puts(out, ",\"indices\":[");
-    put_ids(out, list);
-    fl_buf_puts(out, "],\"values\":[");
-    put_values(out, list->values, list->count);
-    fl_buf_puts(out, "],\"tokens\":");
-    fl_output_put_u64(out, row->tokens);
+    fl_buf_puts(out, "],\"embeddings\":");
+    fl_list_put_vectors(out, list, lists->columns);
 }
 
 static void put_object(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
@@ -118,7 +121,10 @@ static void put_object(fl_list_output *lists, const fl_row *row, const fletch_li
     fl_buf_puts(out, "{\"index\":");
     fl_output_put_u64(out, row->index);
     if (lists->kind == FLETCH_KIND_SPARSE) {
-        put_weights(lists, row, list);
+        fl_buf_putc(out, ',');
+        fl_list_put_weights(out, list);
+        fl_buf_puts(out, ",\"tokens\":");
+        fl_output_put_u64(out, row->tokens);
     } else {
         put_tokens(lists, list);
     }

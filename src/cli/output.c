@@ -214,9 +214,20 @@ static size_t values_of(size_t cols, fletch_dtype dtype) {
     return dtype == FLETCH_FLOAT32 ? bytes / sizeof(float) : bytes;
 }
 
+void fl_output_put_values(fl_buf *out, const fl_row *row, bool half) {
+    size_t count = values_of(row->cols, row->dtype);
+    fl_buf_putc(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) {
+            fl_buf_putc(out, ',');
+        }
+        put_value(out, row, i, half);
+    }
+    fl_buf_putc(out, ']');
+}
+
 static void put_object(fl_output *output, const fl_row *row) {
-    fl_buf *out   = &output->sink.buf;
-    size_t  count = values_of(row->cols, row->dtype);
+    fl_buf *out = &output->sink.buf;
     fl_output_next(output);
     fl_buf_putc(out, '{');
     if (!output->no_index) {
@@ -224,14 +235,9 @@ static void put_object(fl_output *output, const fl_row *row) {
         fl_output_put_u64(out, row->index);
         fl_buf_putc(out, ',');
     }
-    fl_buf_puts(out, "\"embedding\":[");
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0) {
-            fl_buf_putc(out, ',');
-        }
-        put_value(out, row, i, output->half);
-    }
-    fl_buf_puts(out, "],\"tokens\":");
+    fl_buf_puts(out, "\"embedding\":");
+    fl_output_put_values(out, row, output->half);
+    fl_buf_puts(out, ",\"tokens\":");
     fl_output_put_u64(out, row->tokens);
     fl_output_end_object(output, row);
 }

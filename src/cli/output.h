@@ -77,7 +77,8 @@ void fl_output_npy_header(char out[FL_NPY_HEADER], const char *type, const char 
 void fl_output_rows_header(char out[FL_NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype,
                            bool half);
 
-/* For list_output.c: numbers and a person's first line of a result. */
+/* For list_output.c and several.c: a row as a list of numbers, numbers, and a person's first line of a result. */
+void fl_output_put_values(fl_buf *out, const fl_row *row, bool half);
 void fl_output_put_u64(fl_buf *out, uint64_t value);
 void fl_output_put_f32(fl_buf *out, float value);
 void fl_output_put_preview(fl_output *output, const fl_row *row);

@@ -90,6 +90,11 @@
       FL_ONE_OF("auto|fast|fp32|fp16|bf16|int16|int8|fp8"),                                        \
       "Number format of the arithmetic; auto: what keeps quality on the device; fast: on the cpu " \
       "int16 where it gains, fp32 elsewhere.")                                                     \
+    X(PROVIDER_NUMERICS, "provider.numerics", "--provider-numerics", ENUM, "native",               \
+      FL_ONE_OF("native|portable"),                                                                \
+      "Bits of vectors; native: on the cpu the same on every machine, but that int8 and bf16 "     \
+      "use instructions that round in their own way; portable: without these, and on the cpu "     \
+      "alone.")                                                                                    \
     X(PROVIDER_WARM_UP, "provider.warm_up", "--provider-warm-up", BOOL, "false", FL_ANY,           \
       "Let each engine compile and touch what it needs when it is opened.")                        \
     X(PROVIDER_DETERMINISTIC, "provider.deterministic", "--provider-deterministic", BOOL, "false", \

@@ -90,6 +90,7 @@ typedef struct fl_engine_options {
     uint32_t        l2_bytes;  /* cpu: cache of a core that blocks are sized for; 0: this one's */
     const char     *precision; /* "auto", "fast", "fp32" …; info says what the engine took */
     const char     *weights;   /* "auto", "float", "q8" or "q4"; NULL: auto */
+    bool            portable;  /* cpu: the same bits on every instruction set in every precision */
     bool            deterministic;
     uint64_t        memory_limit;       /* bytes it may take on its device; 0: no limit */
     const fl_config      *config;       /* keys of its own: onnxruntime.*, cuda.* */
@@ -132,6 +133,7 @@ typedef struct fl_engine_ops {
     uint32_t    abi;     /* FL_ENGINE_ABI */
     const char *name;    /* "cpu" */
     bool rounds_weights; /* it knows options.weights q8 and q4; others are never given them */
+    bool portable;       /* and options.portable, likewise */
     /* required */
     void (*probe)(const fl_engine_options *options, fl_probe *out); /* which is zeroed */
     /* devices of options->provider on this machine; 0 when probe says no */

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/elementary.h"
+
 /* How much of a channel's excess the weights take over. Of 0.35, 0.5, 0.65 and 0.8 the one with the
  * best mean and worst cosine on all-MiniLM-L6-v2. */
 static const double share = 0.65;
@@ -35,7 +37,7 @@ void fl_calibration_gains(const double *squares, size_t n, double *sorted, float
     for (size_t i = 0; i < n; i++) {
         /* also false when something is not a number */
         gain[i] = squares[i] > median && median > 0.0 && squares[i] < INFINITY
-                      ? (float)pow(median / squares[i], share / 2.0)
+                      ? (float)fl_math_pow(median / squares[i], share / 2.0)
                       : 1.0f;
     }
 }

@@ -11,6 +11,7 @@
  * Proof   tests/unit/test_model_rules.c; tests/golden/test_folders.py. */
 #include <math.h>
 
+#include "base/elementary.h"
 #include "model/encoder.h"
 
 static uint32_t t5_bucket(ptrdiff_t distance, uint32_t buckets, uint32_t max_distance) {
@@ -18,14 +19,14 @@ static uint32_t t5_bucket(ptrdiff_t distance, uint32_t buckets, uint32_t max_dis
     uint32_t n = (uint32_t)(distance < 0 ? -distance : distance);
     if (n < exact)
         return base + n;
-    float ratio = logf((float)n / (float)exact) / (float)log((double)max_distance / (double)exact);
+    float ratio = (float)fl_math_log((double)((float)n / (float)exact)) /
+                  (float)fl_math_log((double)max_distance / (double)exact);
     uint32_t steps = (uint32_t)(ratio * (float)(half - exact));
     return base + (exact + steps < half - 1 ? exact + steps : half - 1);
 }
 
 static double slope_of_power(uint32_t heads, uint32_t head) {
-    double start = pow(2.0, -pow(2.0, -(log2((double)heads) - 3.0)));
-    return start * pow(start, (double)head);
+    return fl_math_pow(2.0, -8.0 * (head + 1) / heads);
 }
 
 static float alibi_slope(uint32_t heads, uint32_t head) {
@@ -44,8 +45,9 @@ uint32_t fl_distance_row(const fl_encoder_desc *desc, ptrdiff_t distance) {
     ptrdiff_t          step = distance < 0 ? -distance : distance;
     if (rule->buckets > 0 && step > mid) {
         const double most  = (double)(rule->max_distance - 1) / (double)mid;
-        const float  ratio = logf((float)step / (float)mid) / logf((float)most);
-        step               = (ptrdiff_t)ceilf(ratio * (float)(mid - 1)) + mid;
+        const float  ratio = (float)fl_math_log((double)((float)step / (float)mid)) /
+                            (float)fl_math_log((double)(float)most);
+        step = (ptrdiff_t)ceilf(ratio * (float)(mid - 1)) + mid;
     }
     if (distance <= 0) /* a query after its key */
         return (uint32_t)(step < span ? span + step : 2 * span - 1);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/elementary.h"
 #include "base/error.h"
 #include "base/mem.h"
 
@@ -285,7 +286,7 @@ static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
     value = fl_json_double(config, key, field->fallback);
     if (!(value >= field->min && value < field->max))
         damage(config, key, value, "is out of bounds");
-    float real = (float)(field->kind == FL_FIELD_REAL ? value : pow(value, -0.5));
+    float real = (float)(field->kind == FL_FIELD_REAL ? value : fl_math_pow(value, -0.5));
     memcpy(at, &real, sizeof real);
 }
 
@@ -339,12 +340,13 @@ static void read_padding(const fl_family *family, fl_encoder_desc *desc, fl_json
 
 /* What yarn adds to the size of scores, by how far it stretches. */
 static double yarn_size(double factor, double weight) {
-    return factor <= 1 ? 1.0 : 0.1 * weight * log(factor) + 1.0;
+    return factor <= 1 ? 1.0 : 0.1 * weight * fl_math_log(factor) + 1.0;
 }
 
 /* Where a pair stands that turns so often in the trained positions. */
 static double yarn_place(const fl_rope *rope, double turns) {
-    return rope->dims * log(rope->trained / (turns * 2 * M_PI)) / (2 * log(rope->theta));
+    return rope->dims * fl_math_log(rope->trained / (turns * 2 * M_PI)) /
+           (2 * fl_math_log(rope->theta));
 }
 
 static void read_yarn(const fl_encoder_desc *desc, fl_rope *rope, fl_json_reader *scaling) {
@@ -391,7 +393,7 @@ static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, f
     } else if (strcmp(type, "ntk") == 0 && family->rope.ntk && !fl_json_has(scaling, "mixed_b")) {
         rope->scaling = FL_ROPE_LINEAR;
         rope->theta *= rope->factor;
-        rope->factor = pow(rope->factor, 2.0 / rope->dims);
+        rope->factor = fl_math_pow(rope->factor, 2.0 / rope->dims);
     } else if (strcmp(type, "yarn") == 0) {
         rope->trained = trained_positions(desc, scaling);
         read_yarn(desc, rope, scaling);

@@ -273,6 +273,7 @@ void fl_model_close(fl_model *model) {
     for (uint32_t i = 0; i < model->stage_count; i++)
         fl_stage_free(&model->stages[i]);
     fl_stage_free(&model->weigher);
+    fl_stage_free(&model->colbert);
     fl_free(model->late.skipped);
     fl_free(model->lookup.weight);
     fl_free(model->chat);

@@ -143,9 +143,11 @@ struct fl_model {
     bool            log_twice; /* sparse: a weight is log(1 + log(1 + x)), not log(1 + x) */
     fl_lookup       lookup;
     fl_late         late;
-    /* Besides its rows an embedding model may have sparse vectors: relu of this layer is a token's weight. */
-    fl_stage    weigher;         /* weight NULL: it has not */
-    const char *weigher_refused; /* its file is there and cannot be read: why; or NULL */
+    /* Besides its rows an embedding model may have sparse vectors (relu of this layer is a token's weight) and
+     * vectors for late interaction (this layer, then unit length). */
+    fl_stage    weigher, colbert; /* weight NULL: it has not */
+    const char *weigher_refused,
+        *colbert_refused; /* its file is there and cannot be read: why; or NULL */
     /* of scores */
     const char        **labels; /* owned [label_count]; dimensions = label_count */
     uint32_t            label_count;

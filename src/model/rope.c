@@ -10,6 +10,7 @@
  * Proof   tests/unit/test_model_rules.c, values of torch 2.15; tests/golden/test_folders.py. */
 #include <math.h>
 
+#include "base/elementary.h"
 #include "model/encoder.h"
 
 /* yarn: pairs that turn often in the trained positions are left, those that turn less than once are stretched by
@@ -26,7 +27,7 @@ static float yarn(const fl_rope *rope, uint32_t i, float power) {
 /* Of pair i: how far one position turns it. */
 static float frequency(const fl_rope *rope, uint32_t i) {
     const float exponent = (float)(2 * i) / (float)rope->dims;
-    const float power    = (float)pow((double)(float)rope->theta, (double)exponent);
+    const float power    = (float)fl_math_pow((double)(float)rope->theta, (double)exponent);
     const float plain    = 1.0f / power;
     const float factor   = (float)rope->factor;
     if (rope->scaling == FL_ROPE_YARN)
@@ -55,8 +56,8 @@ void fl_rope_table(const fl_rope *rope, uint32_t first, uint32_t count, float *c
         const float turn = frequency(rope, i);
         for (uint32_t p = 0; p < count; p++) {
             const float angle             = (float)(first + p) * turn;
-            cosines[(size_t)p * half + i] = (float)cos((double)angle) * size;
-            sines[(size_t)p * half + i]   = (float)sin((double)angle) * size;
+            cosines[(size_t)p * half + i] = (float)fl_math_cos((double)angle) * size;
+            sines[(size_t)p * half + i]   = (float)fl_math_sin((double)angle) * size;
         }
     }
 }

@@ -4,12 +4,12 @@
  * Role    model.c calls it when everything else of a folder is read.
  * In/Out  sparse_linear and colbert_linear, a matrix and a bias each: among the model's tensors
  *         ("sparse_linear.weight"), in a file NAME.safetensors, or in NAME.pt as the hub has them.
- *         -> model->weigher, which any such folder then offers besides its rows; and, where model.pooling
- *         is colbert, a model of late interaction: that layer and unit length in place of the modules, the
- *         first token's row left out, a score divided by the query's rows.
- * Method  As FlagEmbedding's BGEM3FlagModel computes them. A sparse_linear that cannot be read is told to
- *         who asks for sparse vectors: the folder's rows do not depend on it.
- * Memory  weigher and stages, owned by the model. Threads: during opening only.
+ *         -> model->weigher and model->colbert, which any such folder then offers besides its rows; or, where
+ *         model.pooling is colbert, a model of late interaction: that layer and unit length in place of the
+ *         modules, the first token's row left out, a score divided by the query's rows.
+ * Method  As FlagEmbedding's BGEM3FlagModel computes them. A file that cannot be read is told to who asks for
+ *         its vectors: the folder's rows do not depend on it.
+ * Memory  weigher, colbert and stages, owned by the model. Threads: during opening only.
  * Proof   tests/golden/test_token_heads.py. */
 #include <stdio.h>
 #include <string.h>
@@ -76,15 +76,17 @@ static int read_linear(const fl_model *model, const char *name, uint32_t rows, f
     return status != 0 ? status : 1;
 }
 
-static int read_weigher(fl_model *model, fletch_error *error) {
+/* A layer that the folder's rows do not depend on: one that cannot be read is told to who asks for it. */
+static int read_beside(fl_model *model, const char *name, uint32_t rows, fl_stage *stage,
+                       const char **refused, fletch_error *error) {
     fletch_error why   = {0};
-    int          there = read_linear(model, "sparse_linear", 1, &model->weigher, &why);
+    int          there = read_linear(model, name, rows, stage, &why);
     if (there >= 0)
         return 0;
-    fl_stage_free(&model->weigher);
+    fl_stage_free(stage);
     if (there == FLETCH_ENOMEM)
         return fl_fail(error, there, FLETCH_NOWHERE, "%s", why.message);
-    return fl_model_keep(model, &model->weigher_refused, "a message", error, "%s", why.message);
+    return fl_model_keep(model, refused, "a message", error, "%s", why.message);
 }
 
 /* The modules' stages make way for the layer and unit length. */
@@ -128,5 +130,8 @@ int fl_token_heads_read(fl_model *model, const char *pooling, fletch_error *erro
                                   "%s: model.pooling colbert is for an embedding model with a "
                                   "colbert_linear, as bge-m3.",
                                   model->folder);
-    return colbert ? make_late(model, error) : read_weigher(model, error);
+    if (colbert)
+        return make_late(model, error);
+    FL_TRY(read_beside(model, "sparse_linear", 1, &model->weigher, &model->weigher_refused, error));
+    return read_beside(model, "colbert_linear", 0, &model->colbert, &model->colbert_refused, error);
 }

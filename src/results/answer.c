@@ -81,17 +81,37 @@ void fl_answer_drop(fl_answer *answer) {
     fl_lists_free(answer->lists);
     fl_lists_free(answer->query);
     fl_spans_free(answer->spans);
+    for (size_t i = 0; i < answer->parts; i++)
+        fl_answer_drop(&answer->part[i]);
+    fl_free(answer->part);
     answer->lists = answer->query = NULL;
     answer->spans                 = NULL;
+    answer->part                  = NULL;
+    answer->parts                 = 0;
+}
+
+/* The lists of one part. */
+static fletch_lists *give_part(fl_answer *part) {
+    if (!part->ops->lists)
+        return NULL;
+    assert(part->lists);
+    fletch_lists *shown = &part->lists->shown;
+    part->lists         = NULL;
+    return shown;
 }
 
 fletch_lists *fl_answer_give(fl_answer *answer) {
-    if (!answer->ops->lists)
-        return NULL;
-    assert(answer->lists);
-    fletch_lists *shown = &answer->lists->shown;
-    answer->lists       = NULL;
-    return shown;
+    size_t     parts;
+    fl_answer *part = fl_answer_parts(answer, &parts);
+    if (!answer->outputs)
+        return give_part(answer);
+    assert(parts == answer->output_count);
+    for (size_t i = 0; i < parts; i++) {
+        fletch_output *output =
+            (fletch_output *)(void *)(answer->outputs + i * answer->output_size);
+        output->lists = give_part(&part[i]);
+    }
+    return NULL;
 }
 
 const void *fl_answer_bytes(const fl_answer *answer, size_t text, size_t *size) {
@@ -115,6 +135,8 @@ int fl_answer_take(fl_answer *answer, size_t text, const void *bytes, size_t siz
 void fl_answer_fail(fl_answer *answer, size_t text) {
     if (answer->lists)
         fl_lists_drop(answer->lists, text);
+    for (size_t i = 0; i < answer->parts; i++)
+        fl_answer_fail(&answer->part[i], text);
 }
 
 int fl_place_in_list(fl_answer *answer, size_t text, const int32_t *ids, size_t count,

@@ -48,29 +48,37 @@ static const fl_result_ops refuse_vectors = {.resolve = only_scores};
 static const fl_result_ops refuse_dense   = {.resolve = only_sparse};
 static const fl_result_ops refuse_pooled  = {.resolve = only_late};
 
-enum { HEADS = FL_HEAD_LATE + 1, KINDS = FLETCH_KIND_SPANS + 1 };
+enum { HEADS = FL_HEAD_LATE + 1, KINDS = FLETCH_KIND_SEVERAL + 1 };
 
 static const fl_result_ops *const kinds[HEADS][KINDS] = {
-    [FL_HEAD_EMBEDDING] = {[FLETCH_KIND_DENSE]  = &fl_result_rows,
-                           [FLETCH_KIND_TOKENS] = &fl_result_tokens,
-                           [FLETCH_KIND_SCORES] = &refuse_scores,
-                           [FLETCH_KIND_SPARSE] = &fl_result_token_weights,
-                           [FLETCH_KIND_SPANS]  = &fl_result_spans},
-    [FL_HEAD_SCORES]    = {[FLETCH_KIND_DENSE]  = &refuse_vectors,
-                           [FLETCH_KIND_TOKENS] = &refuse_vectors,
-                           [FLETCH_KIND_SCORES] = &fl_result_scores,
-                           [FLETCH_KIND_SPARSE] = &refuse_vectors,
-                           [FLETCH_KIND_SPANS]  = &refuse_vectors},
-    [FL_HEAD_SPARSE]    = {[FLETCH_KIND_DENSE]  = &refuse_dense,
-                           [FLETCH_KIND_TOKENS] = &refuse_dense,
-                           [FLETCH_KIND_SCORES] = &refuse_scores,
-                           [FLETCH_KIND_SPARSE] = &fl_result_terms,
-                           [FLETCH_KIND_SPANS]  = &refuse_dense},
-    [FL_HEAD_LATE]      = {[FLETCH_KIND_DENSE]  = &refuse_pooled,
-                           [FLETCH_KIND_TOKENS] = &fl_result_late_vectors,
-                           [FLETCH_KIND_SCORES] = &fl_result_late_scores,
-                           [FLETCH_KIND_SPARSE] = &refuse_pooled,
-                           [FLETCH_KIND_SPANS]  = &refuse_pooled}};
+    [FL_HEAD_EMBEDDING] = {[FLETCH_KIND_DENSE]   = &fl_result_rows,
+                           [FLETCH_KIND_TOKENS]  = &fl_result_tokens,
+                           [FLETCH_KIND_SCORES]  = &refuse_scores,
+                           [FLETCH_KIND_SPARSE]  = &fl_result_token_weights,
+                           [FLETCH_KIND_SPANS]   = &fl_result_spans,
+                           [FLETCH_KIND_COLBERT] = &fl_result_colbert,
+                           [FLETCH_KIND_SEVERAL] = &fl_result_several},
+    [FL_HEAD_SCORES]    = {[FLETCH_KIND_DENSE]   = &refuse_vectors,
+                           [FLETCH_KIND_TOKENS]  = &refuse_vectors,
+                           [FLETCH_KIND_SCORES]  = &fl_result_scores,
+                           [FLETCH_KIND_SPARSE]  = &refuse_vectors,
+                           [FLETCH_KIND_SPANS]   = &refuse_vectors,
+                           [FLETCH_KIND_COLBERT] = &refuse_vectors,
+                           [FLETCH_KIND_SEVERAL] = &fl_result_several},
+    [FL_HEAD_SPARSE]    = {[FLETCH_KIND_DENSE]   = &refuse_dense,
+                           [FLETCH_KIND_TOKENS]  = &refuse_dense,
+                           [FLETCH_KIND_SCORES]  = &refuse_scores,
+                           [FLETCH_KIND_SPARSE]  = &fl_result_terms,
+                           [FLETCH_KIND_SPANS]   = &refuse_dense,
+                           [FLETCH_KIND_COLBERT] = &refuse_dense,
+                           [FLETCH_KIND_SEVERAL] = &fl_result_several},
+    [FL_HEAD_LATE]      = {[FLETCH_KIND_DENSE]   = &refuse_pooled,
+                           [FLETCH_KIND_TOKENS]  = &fl_result_late_vectors,
+                           [FLETCH_KIND_SCORES]  = &fl_result_late_scores,
+                           [FLETCH_KIND_SPARSE]  = &refuse_pooled,
+                           [FLETCH_KIND_SPANS]   = &refuse_pooled,
+                           [FLETCH_KIND_COLBERT] = &fl_result_late_vectors,
+                           [FLETCH_KIND_SEVERAL] = &fl_result_several}};
 
 const fl_result_ops *fl_result_of(const fl_model *model, fletch_kind kind) {
     return kinds[model->head][kind];

@@ -12,6 +12,8 @@ extern const fl_result_ops fl_result_terms;         /* weights of words, by an e
 extern const fl_result_ops fl_result_token_weights; /* the same, by a layer over the tokens' rows */
 extern const fl_result_ops fl_result_lookup;        /* the same, from a table */
 extern const fl_result_ops fl_result_spans;         /* a vector a span of a document */
+extern const fl_result_ops fl_result_colbert;       /* a vector a token, by a layer over its row */
+extern const fl_result_ops fl_result_several;       /* several of these from one pass */
 extern const fl_result_ops fl_result_late_vectors;  /* late interaction: a vector a token … */
 extern const fl_result_ops fl_result_late_scores;   /* … and scores of those */
 

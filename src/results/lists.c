@@ -22,6 +22,7 @@ fl_lists *fl_lists_new(size_t count, size_t columns, uint64_t bytes_max, bool dr
         fl_fail_nomem(error, count * sizeof *lists->list, "the lists of a call");
         return NULL;
     }
+    lists->bytes         = &lists->own;
     lists->bytes_max     = bytes_max;
     lists->shown.count   = count;
     lists->shown.columns = columns;
@@ -39,8 +40,8 @@ void fl_lists_drop(fl_lists *lists, size_t index) {
     fletch_list *list  = &lists->list[index];
     bool         draft = lists->draft && lists->draft[index];
     assert(index < lists->shown.count);
-    assert(draft || atomic_load(&lists->bytes) >= fl_list_bytes(list));
-    atomic_fetch_sub(&lists->bytes, draft ? 0 : fl_list_bytes(list));
+    assert(draft || atomic_load(lists->bytes) >= fl_list_bytes(list));
+    atomic_fetch_sub(lists->bytes, draft ? 0 : fl_list_bytes(list));
     fl_free((void *)(uintptr_t)list->values);
     *list = (fletch_list){0};
     if (draft)
@@ -67,12 +68,12 @@ int fl_lists_make(fl_lists *lists, fletch_list *list, size_t count, size_t colum
     *ids    = NULL;
     if (count == 0)
         return FLETCH_OK;
-    if (atomic_fetch_add(&lists->bytes, bytes) + bytes > lists->bytes_max && lists->bytes_max > 0)
+    if (atomic_fetch_add(lists->bytes, bytes) + bytes > lists->bytes_max && lists->bytes_max > 0)
         status = FLETCH_ENOSPC;
     else
         status = make_block(list, count, columns, ids, values);
     if (status < 0)
-        atomic_fetch_sub(&lists->bytes, bytes);
+        atomic_fetch_sub(lists->bytes, bytes);
     return status;
 }
 

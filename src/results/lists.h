@@ -21,8 +21,10 @@ typedef struct fl_lists {
     fletch_list *list;  /* owned [count], shown.list */
     bool *draft; /* owned [count]: what fl_lists_take lays down is a draft of list i, which is
                                    not counted; NULL: it is final */
-    atomic_uint_fast64_t bytes;
-    uint64_t             bytes_max; /* 0: no limit */
+    atomic_uint_fast64_t own;
+    atomic_uint_fast64_t
+            *bytes;     /* own, or that of other lists of the call, with which they count */
+    uint64_t bytes_max; /* of all that count with them; 0: no limit */
 } fl_lists;
 
 /* Lists of `count` texts without an entry; NULL: out of memory. */

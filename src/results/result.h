@@ -68,6 +68,7 @@ typedef struct fl_made {
     float        *row;    /* pooled; or [tokens], one for each, where the kind has `place` */
     int32_t      *ids;    /* [tokens] for a kind `from_ids`, which may sort them */
     size_t        tokens; /* of the text */
+    uint32_t      skip;   /* of these, how many at the head are left out of pooling */
     fl_terms     *terms;  /* of the engine, or empty: scratch all the same */
     float *const *line;   /* two scratch rows of fl_results.row_width */
 } fl_made;
@@ -95,11 +96,15 @@ struct fl_answer {
     const fl_results    *of;
     fl_plan              plan;
     fletch_matrix        out; /* of a kind without lists */
-    fl_lists        *lists;   /* owned until they are the caller's; drafts where nobody gets them */
-    struct fl_spans *spans;   /* owned: of a kind with windows */
-    fl_lists        *query;   /* owned: of a kind with query_first, once they are there */
-    bool             in_place;   /* an engine may write into the caller's rows */
-    bool             no_special; /* ids are a text's own, without what a template adds */
+    fl_lists         *lists;  /* owned until they are the caller's; drafts where nobody gets them */
+    struct fl_spans  *spans;  /* owned: of a kind with windows */
+    fl_lists         *query;  /* owned: of a kind with query_first, once they are there */
+    struct fl_answer *part;   /* owned [parts]: of several outputs, an answer each */
+    size_t            parts;  /* 0: the answer is one */
+    char             *outputs; /* borrowed: the caller's, where lists go in the end; or NULL */
+    size_t            output_count, output_size; /* bytes of each */
+    bool              in_place;                  /* an engine may write into the caller's rows */
+    bool              no_special; /* ids are a text's own, without what a template adds */
     bool     may_be_empty; /* a text without tokens has a result: one token that is left out */
     bool     unpadded;     /* padding at a text's end is left off: of->model->padding */
     uint32_t filled_to;    /* tokens that a text is filled up to with of->filler; 0: it is not */
@@ -118,14 +123,20 @@ fletch_kind fl_result_native(const fl_model *model);
 int  fl_answer_resolve(fl_answer *answer, const fl_results *of, const fletch_request *asked,
                        fletch_error *error);
 void fl_answer_drop(fl_answer *answer); /* what it owns; all zero is a no-op */
-/* The lists, which are the caller's now; NULL: this kind has none. */
+/* The lists, which are the caller's now; NULL: this kind has none, or they went to the outputs of the call. */
 fletch_lists *fl_answer_give(fl_answer *answer);
+
+/* The answers that an answer is made of, each with a kind and a plan of its own: itself, or those of its outputs. */
+static inline fl_answer *fl_answer_parts(fl_answer *answer, size_t *count) {
+    *count = answer->parts > 0 ? answer->parts : 1;
+    return answer->parts > 0 ? answer->part : answer;
+}
 
 /* Where the row of a text goes. */
 static inline void *fl_answer_row(const fl_answer *answer, size_t text) {
     return (char *)answer->out.data + text * answer->out.stride;
 }
-/* A finished result as bytes, and a text's result from such. ENOMEM, ENOSPC. */
+/* Of one part: a finished result as bytes, and a text's result from such. ENOMEM, ENOSPC. */
 const void *fl_answer_bytes(const fl_answer *answer, size_t text, size_t *size);
 int         fl_answer_take(fl_answer *answer, size_t text, const void *bytes, size_t size);
 /* The text has no result: what was made of it is not to be seen. */

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/elementary.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "results/kinds.h"
@@ -112,8 +113,9 @@ static int resolve_terms(fl_answer *answer, const fletch_request *asked, fletch_
 static int finish_terms(fl_answer *answer, size_t text, const fl_made *made, fletch_error *error) {
     fl_terms *terms = made->terms;
     for (uint32_t i = 0; i < terms->count; i++) {
-        float weight     = log1pf(terms->values[i]);
-        terms->values[i] = answer->of->model->log_twice ? log1pf(weight) : weight;
+        float weight = (float)fl_math_log1p((double)terms->values[i]);
+        terms->values[i] =
+            answer->of->model->log_twice ? (float)fl_math_log1p((double)weight) : weight;
     }
     int status = fl_terms_finish(answer, text, terms);
     return status == FLETCH_OK ? status : fl_result_fail(status, error);

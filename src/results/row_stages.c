@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/elementary.h"
 #include "base/number.h"
 #include "results/row_stages.h"
 
@@ -45,10 +46,11 @@ static void normalize_row(const float *from, uint32_t columns, float *to) {
 
 static float activate(float x, fl_dense_activation activation) {
     switch (activation) {
-    case FL_DENSE_TANH: return tanhf(x);
-    case FL_DENSE_GELU: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case FL_DENSE_TANH: return (float)fl_math_tanh((double)x);
+    case FL_DENSE_GELU:
+        return 0.5f * x * (1.0f + (float)fl_math_erf((double)x * 0.70710678118654752));
     case FL_DENSE_RELU: return x > 0.0f ? x : 0.0f;
-    case FL_DENSE_SIGMOID: return 1.0f / (1.0f + expf(-x));
+    case FL_DENSE_SIGMOID: return 1.0f / (1.0f + (float)fl_math_exp(-(double)x));
     case FL_DENSE_IDENTITY: break;
     }
     return x;
@@ -60,9 +62,9 @@ static void softmax(const float *from, uint32_t columns, float *to) {
     for (uint32_t i = 1; i < columns; i++)
         top = (double)from[i] > top ? (double)from[i] : top;
     for (uint32_t i = 0; i < columns; i++)
-        sum += exp((double)from[i] - top);
+        sum += fl_math_exp((double)from[i] - top);
     for (uint32_t i = 0; i < columns; i++)
-        to[i] = (float)(exp((double)from[i] - top) / sum);
+        to[i] = (float)(fl_math_exp((double)from[i] - top) / sum);
 }
 
 float fl_row_dot(const float *a, const float *b, size_t n) {
@@ -89,6 +91,11 @@ static void dense(const fl_stage *stage, const float *in, float *out) {
     }
 }
 
+bool fl_row_layer(const fl_stage *stage, const float *row, float *out) {
+    dense(stage, row, out);
+    return fl_all_finite(out, stage->out);
+}
+
 static void layer_norm(const fl_stage *stage, const float *in, float *out) {
     double mean = 0.0, variance = 0.0;
     for (uint32_t i = 0; i < stage->in; i++)
@@ -106,7 +113,7 @@ static void layer_norm(const fl_stage *stage, const float *in, float *out) {
 /* rintf rounds ties to even, as torch does. */
 static void whole(const fl_stage *stage, const float *in, float *out) {
     for (uint32_t i = 0; i < stage->in; i++)
-        out[i] = rintf(127.0f * tanhf(in[i]));
+        out[i] = rintf(127.0f * (float)fl_math_tanh((double)in[i]));
 }
 
 static int8_t to_int8(float x) {

@@ -93,6 +93,11 @@ static void tell_pooling(teller *t, const fletch_model *m) {
         tell(t, "sparse", "sparse_linear", "too, by the weights of tokens");
     else if (m->model->weigher_refused)
         tell(t, "sparse", "sparse_linear", "cannot be read: %s", m->model->weigher_refused);
+    if (m->model->colbert.weight)
+        tell(t, "colbert", "colbert_linear", "too, %" PRIu32 " dimensions a token",
+             m->model->colbert.out);
+    else if (m->model->colbert_refused)
+        tell(t, "colbert", "colbert_linear", "cannot be read: %s", m->model->colbert_refused);
     if (m->model->lookup.there)
         tell(t, "queries", m->model->lookup.idf ? m->model->lookup.idf : "router_config.json",
              "looked up in a table of %" PRIu32 " weights%s", m->results.lookup_count,
@@ -227,6 +232,7 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
     out->prompt_count   = model->prompt_count;
     out->labels         = model->label_count;
     out->sparse         = model->head == FL_HEAD_SPARSE || model->weigher.weight ? desc->vocab : 0;
+    out->colbert        = model->head == FL_HEAD_LATE ? model->dimensions : model->colbert.out;
     if (model->label_count > 0)
         out->activation = fl_dense_activation_name(model->activation);
     fl_model_lock(m);

@@ -69,11 +69,12 @@ FL_LOCKED static void wait_for(fl_request *request) {
 /* Of a request that is over: nobody writes to it any more. Its lists, if it has any; else why it ended. */
 FL_UNCHECKED static int outcome_of(fl_request *request, fletch_lists **lists, fletch_error *error) {
     fl_repeats_copy(request);
-    int status = request->error.code;
+    int           status = request->error.code;
+    fletch_lists *given  = status == FLETCH_OK ? fl_answer_give(&request->answer) : NULL;
     if (status < 0 && error)
         *error = request->error;
-    if (status == FLETCH_OK && lists)
-        *lists = fl_answer_give(&request->answer);
+    if (given) /* of one kind; those of several are where the caller wants them */
+        *lists = given;
     fl_answer_drop(&request->answer); /* many blocks, so without the lock */
     return status;
 }

@@ -447,24 +447,29 @@ static int copy_ids(filling *f, size_t index, int32_t *ids, size_t *tokens, bool
     return FLETCH_OK;
 }
 
-/* Where a result of the cache goes: to text `index` of the request. */
+/* Where a result of the cache goes: to text `index` of a part of the answer. */
 typedef struct taking {
-    fl_request *request;
-    size_t      index;
+    fl_answer *part;
+    size_t     index;
 } taking;
 
 static bool take_cached(void *arg, const void *value, size_t size) {
     const taking *t = arg;
-    return fl_answer_take(&t->request->answer, t->index, value, size) == FLETCH_OK;
+    return fl_answer_take(t->part, t->index, value, size) == FLETCH_OK;
 }
 
-/* Whether the text that was laid down last has its result already. */
+/* Whether the text that was laid down last has its results already, all of them. */
 static bool is_cached(const filling *f, uint32_t k, size_t index) {
-    fl_request  *r   = f->request;
-    taking       t   = {.request = r, .index = index};
-    fl_cache_key key = fl_chunk_key(f->chunk, k);
-    return r->model->cache && fl_request_may_cache(r) &&
-           fl_cache_find(r->model->cache, &key, take_cached, &t);
+    fl_request *r = f->request;
+    size_t      parts;
+    fl_answer  *part   = fl_answer_parts(&r->answer, &parts);
+    bool        cached = r->model->cache && fl_request_may_cache(r);
+    for (size_t i = 0; i < parts && cached; i++) {
+        taking       t   = {.part = &part[i], .index = index};
+        fl_cache_key key = fl_chunk_key(f->chunk, k, &part[i]);
+        cached           = fl_cache_find(r->model->cache, &key, take_cached, &t);
+    }
+    return cached;
 }
 
 /* How many tokens at the end of a text are padding that nothing reads; its first token is read always. */

@@ -471,6 +471,9 @@ static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_
     if (m->model->weigher_refused)
         fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "there are no sparse vectors: %s",
                      m->model->weigher_refused);
+    if (m->model->colbert_refused)
+        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING,
+                     "there are no vectors for late interaction: %s", m->model->colbert_refused);
     m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
     if (m->batch_tokens < m->length_limit) /* a text longer than the budget goes alone */
         m->batch_tokens = m->length_limit;

@@ -79,6 +79,10 @@ static const provider *find_provider(const char *name) {
     return NULL;
 }
 
+static bool is(const char *a, const char *b) {
+    return strcmp(a, b) == 0;
+}
+
 static void engine_options(fletch_model *m, const fl_config *config, const char *kind,
                            fl_engine_options *out) {
     int64_t threads = fl_config_int(config, FL_KEY_CPU_INTRA_OP_THREADS);
@@ -88,6 +92,7 @@ static void engine_options(fletch_model *m, const fl_config *config, const char 
     out->isa           = fl_config_text(config, FL_KEY_CPU_ISA);
     out->precision     = fl_config_text(config, FL_KEY_PROVIDER_PRECISION);
     out->weights       = fl_config_text(config, FL_KEY_MODEL_WEIGHTS);
+    out->portable      = is(fl_config_text(config, FL_KEY_PROVIDER_NUMERICS), "portable");
     out->deterministic = fl_config_bool(config, FL_KEY_PROVIDER_DETERMINISTIC);
     out->memory_limit  = (uint64_t)fl_config_int(config, FL_KEY_CUDA_MEMORY_LIMIT);
     out->config        = config;
@@ -102,10 +107,6 @@ static void engine_options(fletch_model *m, const fl_config *config, const char 
     out->usual_length = m->max_length;
     out->trace        = m->trace;
     out->fp32_retries = &m->stats.counter[FLETCH_COUNT_FP32_RETRIES];
-}
-
-static bool is(const char *a, const char *b) {
-    return strcmp(a, b) == 0;
 }
 
 static bool has_hardware(const provider *p, const fl_config *config) {

@@ -106,11 +106,15 @@ void fl_repeats_find(fl_request *r) {
     fl_memory_release(model->memory, reserved);
 }
 
-/* The row or list of text `index`, which repeats text `first`. */
+/* The rows or lists of text `index`, which repeats text `first`. */
 static int copy_result(fl_request *r, size_t index, size_t first) {
-    size_t      size;
-    const void *bytes = fl_answer_bytes(&r->answer, first, &size);
-    return fl_answer_take(&r->answer, index, bytes, size);
+    size_t     parts, size;
+    fl_answer *part = fl_answer_parts(&r->answer, &parts);
+    for (size_t i = 0; i < parts; i++) {
+        const void *bytes = fl_answer_bytes(&part[i], first, &size);
+        FL_TRY(fl_answer_take(&part[i], index, bytes, size));
+    }
+    return FLETCH_OK;
 }
 
 void fl_repeats_copy(fl_request *r) {

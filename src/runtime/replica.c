@@ -46,6 +46,11 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
                        "model.weights %s: only the cpu engine keeps weights so; use auto or float "
                        "with the provider %s",
                        own.weights, own.provider);
+    if (!replica->ops->portable && own.portable)
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "provider.numerics portable: only the cpu engine has the same bits on every "
+                       "machine, and not %s; use native",
+                       replica->ops->name);
     int status = replica->ops->open(&replica->engine, &model->model->encoder, &own, error);
     if (status < 0) {
         replica->engine = NULL;

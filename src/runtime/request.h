@@ -112,9 +112,11 @@ static inline bool fl_request_may_cache(const fl_request *request) {
     return request->answer.ops->cached && !request->options.no_cache;
 }
 
-static inline fl_cache_key fl_chunk_key(const fl_chunk *chunk, uint32_t k) {
-    return (fl_cache_key){.plan    = &chunk->request->answer.plan,
-                          .skip    = chunk->skip[k],
+/* Of a part of its request's answer: the key of a call for that alone, which leaves a prompt out of pooling only. */
+static inline fl_cache_key fl_chunk_key(const fl_chunk *chunk, uint32_t k, const fl_answer *part) {
+    bool all = part != &chunk->request->answer && !part->ops->pooled;
+    return (fl_cache_key){.plan    = &part->plan,
+                          .skip    = all ? 0 : chunk->skip[k],
                           .segment = chunk->segment[k],
                           .keys    = chunk->keys[k],
                           .count   = fl_chunk_length(chunk, k),

@@ -349,6 +349,7 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
     fl_answer      *answer = &chunk->request->answer;
     fl_made         made   = {.row    = slot->rows[n],
                               .tokens = fl_chunk_length(chunk, item->k),
+                              .skip   = chunk->skip[item->k],
                               .terms  = &slot->terms[n],
                               .line   = slot->line};
     assert(answer->ops && made.tokens > 0);
@@ -357,27 +358,31 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
     return answer->ops->finish(answer, fl_chunk_text(chunk, item->k), &made, error);
 }
 
-/* An item's result into the model's cache. */
+/* An item's results into the model's cache. */
 static void remember(const fl_runner *slot, const fl_item *item) {
-    const fl_request *request = item->chunk->request;
-    fl_cache         *cache   = slot->replica->set->model->cache;
-    fl_cache_key      key     = fl_chunk_key(item->chunk, item->k);
-    size_t            size;
+    fl_request *request = item->chunk->request;
+    fl_cache   *cache   = slot->replica->set->model->cache;
+    size_t      parts, size;
+    fl_answer  *part = fl_answer_parts(&request->answer, &parts);
     if (!fl_request_may_cache(request))
         return;
-    const void *bytes =
-        fl_answer_bytes(&request->answer, fl_chunk_text(item->chunk, item->k), &size);
-    fl_cache_put(cache, &key, bytes, size);
+    for (size_t i = 0; i < parts; i++) {
+        fl_cache_key key   = fl_chunk_key(item->chunk, item->k, &part[i]);
+        const void  *bytes = fl_answer_bytes(&part[i], fl_chunk_text(item->chunk, item->k), &size);
+        fl_cache_put(cache, &key, bytes, size);
+    }
 }
 
 /* Texts by what became of them. */
 static void count_kinds(const fl_runner *slot, uint32_t lo, uint32_t hi) {
     fl_stats *stats = &slot->replica->set->model->stats;
     for (uint32_t n, i = lo; i < hi; i += n) {
-        int counter = slot->items[i].chunk->request->answer.ops->counter;
-        n           = run_of(slot, i, hi);
-        if (counter >= 0)
-            fl_count(stats, (fletch_counter)counter, n);
+        size_t           parts;
+        const fl_answer *part = fl_answer_parts(&slot->items[i].chunk->request->answer, &parts);
+        n                     = run_of(slot, i, hi);
+        for (size_t p = 0; p < parts; p++)
+            if (part[p].ops->counter >= 0)
+                fl_count(stats, (fletch_counter)part[p].ops->counter, n);
     }
 }
 

@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "results/row_stages.h"
 #include "runtime/describe.h"
 #include "runtime/runtime.h"
 
@@ -39,14 +40,12 @@ static const char *const names[] = {
     "provider",
     "precision",
     "cpu.precision",
-    "cpu.isa",
+    "cpu.numerics",
     "onnxruntime.version",
     "onnxruntime.provider",
     "onnxruntime.model",
 };
 enum { PARTS = sizeof names / sizeof names[0] };
-
-static const char *const dtypes[] = {"float32", "int8", "uint8", "binary", "ubinary"};
 
 /* ---- The model's -------------------------------------------------------------------------------- */
 
@@ -70,7 +69,7 @@ static int read_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
     FL_TRY(fl_model_fingerprint(m->model->folder, m->model->base, fingerprint, error));
     snprintf(number, sizeof number, "%d", FL_NUMERICS);
     bool failed = keep_property(value, "model", fingerprint, "") != 0 ||
-                  keep_property(value, "dtype", dtypes[FLETCH_FLOAT32], "") != 0 ||
+                  keep_property(value, "dtype", fl_dtype_names[FLETCH_FLOAT32], "") != 0 ||
                   keep_property(value, "numerics", number, "") != 0 ||
                   fl_runtime_describe(m, keep_property, value) != 0;
     for (size_t i = 0; i < PARTS; i++) {
@@ -183,7 +182,7 @@ int fl_vector_id(fletch_model *m, const fletch_embed_options *options, fletch_dt
     while (status == 0 && next_part(&at, &name, &value)) {
         fl_buf_printf(&text, "%s ", name);
         if (strcmp(name, "dtype") == 0)
-            fl_buf_puts(&text, dtypes[dtype]);
+            fl_buf_puts(&text, fl_dtype_names[dtype]);
         else if (!put_asked(m, options, prompt, name, &text))
             fl_buf_puts(&text, value);
         fl_buf_putc(&text, '\n');

@@ -6,9 +6,9 @@
 #include "fletch.h"
 #include "runtime/locked.h"
 
-/* Raised by every change after which some vector has other bytes than before on the same instruction set: of a kernel,
+/* Raised by every change after which some vector has other bytes than before: of a kernel,
  * of the order of a sum, of a tokenizer that was wrong. tests/golden/test_numerics.py holds bytes to it. */
-enum { FL_NUMERICS = 1 };
+enum { FL_NUMERICS = 2 };
 
 /* Kept by a model once it was asked; `epoch` counts its providers. */
 typedef struct fl_vector_parts {

@@ -24,6 +24,7 @@
 #include "base/utf8.h"
 
 enum { FLOAT_TEXT_BYTES = 12, WEIGHT_TEXT = 40, RANKED_TEXT = 80 };
+enum { WEIGHT = sizeof(int32_t) + sizeof(float) };
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -322,6 +323,12 @@ bool fl_job_fill(fl_job *job) {
     return true;
 }
 
+static fletch_dtype dtype_of(const fl_ask *ask) {
+    return ask->dtype == 0 || ask->dtype == FL_WORD_FLOAT32
+               ? FLETCH_FLOAT32
+               : (fletch_dtype)(ask->dtype - FL_WORD_DTYPE);
+}
+
 bool fl_job_prepare(fl_job *job) {
     fl_ask *ask = &job->ask;
     job->count  = ask->input.count;
@@ -334,9 +341,7 @@ bool fl_job_prepare(fl_job *job) {
     job->details       = ask->details == 1;
     job->base64        = ask->encoding == FL_WORD_BASE64;
     job->encode        = fl_base64_best();
-    job->dtype         = ask->dtype == 0 || ask->dtype == FL_WORD_FLOAT32
-                             ? FLETCH_FLOAT32
-                             : (fletch_dtype)(ask->dtype - FL_WORD_DTYPE);
+    job->dtype         = dtype_of(ask);
     if (ask->types != 0 && !job->octets) { /* an answer of several types is made of float32 */
         job->dtype = FLETCH_FLOAT32;
     }
@@ -380,37 +385,170 @@ static bool prepare_lists(fl_job *job, fletch_kind kind) {
     return true;
 }
 
-bool fl_job_prepare_tokens(fl_job *job) {
+/* Tokens of all texts at most. */
+static uint64_t tokens_max(const fl_job *job) {
     enum { ADDED = 32, FILLED = 256 }; /* tokens beside a text's bytes: of templates, of queries */
-    if (!prepare_lists(job, FLETCH_KIND_TOKENS)) {
-        return false;
-    }
     const fletch_model_info *info   = &job->served->info;
     const char              *prompt = job->options.prompt ? job->options.prompt : info->prompt;
-    uint64_t                 tokens = 0, columns = info->hidden, added = ADDED;
-    if (fl_served_is_late(job->served)) { /* the library makes ids of queries and documents */
-        job->options.normalize = 0;
-        columns                = info->dimensions;
-        added                  = FILLED;
-    }
+    const uint64_t           added  = fl_served_is_late(job->served) ? FILLED : ADDED;
+    uint64_t                 tokens = 0;
     for (size_t i = 0; i < job->count; i++) {
         uint64_t length = item_size(job, i) + strlen(prompt) + added;
         tokens += length < info->max_length ? length : info->max_length;
     }
-    return hold_lists(job, tokens * (columns + 1) * sizeof(float),
+    return tokens;
+}
+
+/* Numbers of a token's vector. */
+static uint64_t token_columns(const fl_job *job) {
+    const fletch_model_info *info = &job->served->info;
+    return fl_served_is_late(job->served) ? info->dimensions : info->hidden;
+}
+
+bool fl_job_prepare_tokens(fl_job *job) {
+    if (!prepare_lists(job, FLETCH_KIND_TOKENS)) {
+        return false;
+    }
+    const uint64_t columns = token_columns(job);
+    if (fl_served_is_late(job->served)) { /* the library makes ids of queries and documents */
+        job->options.normalize = 0;
+    }
+    return hold_lists(job, tokens_max(job) * (columns + 1) * sizeof(float),
                       FL_ANSWER_MAX / FLOAT_TEXT_BYTES / columns * (columns + 1) * sizeof(float));
 }
 
-bool fl_job_prepare_sparse(fl_job *job) {
-    enum { WEIGHT = sizeof(int32_t) + sizeof(float) };
-    const uint64_t most = FL_ANSWER_MAX / WEIGHT_TEXT * WEIGHT;
-    if (!prepare_lists(job, FLETCH_KIND_SPARSE)) {
-        return false;
-    }
+/* Bytes of the weights of all texts at most, or what an answer has room for. */
+static uint64_t weights_max(const fl_job *job) {
     const fletch_model_info *info = &job->served->info;
+    const uint64_t           most = FL_ANSWER_MAX / WEIGHT_TEXT * WEIGHT;
     uint64_t                 each =
         (uint64_t)(fl_served_is_sparse(job->served) ? info->sparse : info->max_length) * WEIGHT;
-    return hold_lists(job, job->count > most / each ? most : job->count * each, most);
+    return job->count > most / each ? most : job->count * each;
+}
+
+bool fl_job_prepare_sparse(fl_job *job) {
+    return prepare_lists(job, FLETCH_KIND_SPARSE) &&
+           hold_lists(job, weights_max(job), FL_ANSWER_MAX / WEIGHT_TEXT * WEIGHT);
+}
+
+/* ---- Several outputs of one pass -------------------------------------------------------------------- */
+
+static bool refuse_outputs(fl_job *job, const char *message) {
+    fl_reply_error(job->request, FL_HTTP_BAD_REQUEST, "outputs: %s", message);
+    return false;
+}
+
+/* Whether name `index` stands before, too. */
+static bool is_named_twice(const fl_body_input *names, size_t index) {
+    for (size_t k = 0; k < index; k++) {
+        if (names->lengths[k] == names->lengths[index] &&
+            memcmp(names->texts[k], names->texts[index], names->lengths[k]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* job->work.outputs from their names, without memory for rows. */
+static bool read_outputs(fl_job *job) {
+    const fl_body_input *names = &job->ask.outputs;
+    fletch_error         error = {0};
+    if (names->count == 0 || names->count > FL_OUTPUTS_MAX) {
+        return refuse_outputs(job, "name 1 to 16 outputs");
+    }
+    fletch_output *outputs = fl_request_alloc(job->request, names->count * sizeof *outputs);
+    if (outputs == NULL) {
+        fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
+        return false;
+    }
+    for (size_t i = 0; i < names->count; i++) {
+        outputs[i]           = (fletch_output)FLETCH_OUTPUT_INIT;
+        outputs[i].out.cols  = job->columns; /* where a name has none */
+        outputs[i].out.dtype = job->dtype;
+        if (fletch_output_parse(&outputs[i], names->texts[i], names->lengths[i], &error) < 0) {
+            return refuse_outputs(job, error.message);
+        }
+        if (is_named_twice(names, i)) {
+            return refuse_outputs(job, "one is named twice; ask for it once");
+        }
+        if (outputs[i].out.cols > job->served->info.dimensions) {
+            return refuse_outputs(job, "one has more dimensions than the model");
+        }
+    }
+    job->work.outputs      = outputs;
+    job->work.output_count = names->count;
+    return true;
+}
+
+/* Memory for the rows of dense outputs; *text: how long they are in the answer. */
+static bool take_output_rows(fl_job *job, uint64_t *text) {
+    for (size_t i = 0; i < job->work.output_count; i++) {
+        fletch_output *output = &job->work.outputs[i];
+        fletch_matrix *out    = &output->out;
+        if (output->kind != FLETCH_KIND_DENSE) {
+            continue;
+        }
+        out->rows   = job->count;
+        out->stride = fletch_row_bytes(out->cols, out->dtype);
+        *text += (uint64_t)job->count * out->cols * FLOAT_TEXT_BYTES;
+        if (*text > FL_ANSWER_MAX) {
+            return refuse_answer(job);
+        }
+        out->data = fl_request_alloc(job->request, job->count * out->stride);
+        if (out->data == NULL) {
+            fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What the lists may have at most, of which an answer has room for `text` bytes. */
+static bool hold_outputs(fl_job *job, uint64_t text) {
+    const uint64_t weights = weights_max(job), tokens = tokens_max(job);
+    uint64_t       bytes = 0;
+    bool           lists = false;
+    for (size_t i = 0; i < job->work.output_count; i++) {
+        fletch_output *output = &job->work.outputs[i];
+        uint64_t       columns =
+            output->kind == FLETCH_KIND_COLBERT ? job->served->info.colbert : token_columns(job);
+        if (output->kind == FLETCH_KIND_DENSE) {
+            continue;
+        }
+        lists = true;
+        bytes +=
+            output->kind == FLETCH_KIND_SPARSE ? weights : tokens * (columns + 1) * sizeof(float);
+    }
+    const uint64_t most = text / WEIGHT_TEXT * WEIGHT; /* a byte of a weight has the longest text */
+    if (lists && most == 0) {                          /* which would be no limit */
+        return refuse_answer(job);
+    }
+    return !lists || hold_lists(job, bytes, most);
+}
+
+bool fl_job_prepare_outputs(fl_job *job) {
+    const char *accept = fl_request_header(job->request, "accept");
+    uint64_t    text   = 0;
+    if (!prepare_lists(job, FLETCH_KIND_SEVERAL) || !choose_columns(job)) {
+        return false;
+    }
+    if (accept != NULL && strcasestr(accept, "application/octet-stream") != NULL) {
+        return refuse_outputs(job, "they come as JSON; leave Accept: application/octet-stream out");
+    }
+    bool late              = fl_served_is_late(job->served);
+    job->dtype             = dtype_of(&job->ask);
+    job->options.normalize = late ? 0 : job->ask.normalize == -1 ? -1 : 1;
+    job->details           = job->ask.details == 1;
+    job->base64            = job->ask.encoding == FL_WORD_BASE64;
+    job->encode            = fl_base64_best();
+    if (!read_outputs(job) || !take_output_rows(job, &text)) {
+        return false;
+    }
+    for (size_t i = 0; i < job->work.output_count; i++) { /* as /embed_all gives them */
+        fletch_output *output = &job->work.outputs[i];
+        output->normalize     = output->kind == FLETCH_KIND_TOKENS && !late ? -1 : 0;
+    }
+    return hold_outputs(job, FL_ANSWER_MAX - text);
 }
 
 /* ---- Scores --------------------------------------------------------------------------------------- */
@@ -559,6 +697,15 @@ void fl_served_vector_id(const fl_served *served, char out[65]) {
     (void)fletch_vector_id(served->model, &options, FLETCH_FLOAT32, out, NULL);
 }
 
+const fletch_output *fl_job_dense(const fl_job *job) {
+    for (size_t i = 0; i < job->work.output_count; i++) {
+        if (job->work.outputs[i].kind == FLETCH_KIND_DENSE) {
+            return &job->work.outputs[i];
+        }
+    }
+    return NULL;
+}
+
 static void common_headers(fl_job *job) {
     size_t cut = 0;
     for (size_t i = 0; i < job->count; i++) {
@@ -570,9 +717,17 @@ static void common_headers(fl_job *job) {
     if (job->served->fingerprint[0] != '\0') {
         fl_reply_header(job->request, "x-fletch-fingerprint", "%s", job->served->fingerprint);
     }
-    char id[65];
-    if (job->work.kind == FLETCH_KIND_DENSE &&
-        fletch_vector_id(job->served->model, &job->options, job->dtype, id, NULL) == FLETCH_OK) {
+    char                 id[65];
+    fletch_embed_options options = job->options;
+    fletch_dtype         dtype   = job->dtype;
+    const fletch_output *dense   = fl_job_dense(job); /* of several the id is that of this one */
+    if (dense != NULL) {
+        options.dimensions =
+            dense->out.cols < job->served->info.dimensions ? (uint32_t)dense->out.cols : 0;
+        dtype = dense->out.dtype;
+    }
+    if ((job->work.kind == FLETCH_KIND_DENSE || dense != NULL) &&
+        fletch_vector_id(job->served->model, &options, dtype, id, NULL) == FLETCH_OK) {
         fl_reply_header(job->request, "x-fletch-vector-id", "%s", id);
     }
 }
@@ -599,6 +754,8 @@ static void fail(fl_job *job, const fletch_error *error) {
         (void)refuse_answer(job);
     } else if (error->code == FLETCH_EINVAL && error->where != FLETCH_NOWHERE) {
         job->style->refuse(job, FL_REFUSE_INPUT, error->where, error->message);
+    } else if (error->code == FLETCH_EINVAL && job->work.output_count > 0) {
+        (void)refuse_outputs(job, error->message);
     } else {
         fl_reply_fail(job->request, error);
     }
@@ -638,6 +795,57 @@ void fl_job_submit(fl_job *job) {
     }
 }
 
+static void put_bytes(fl_job *job, const void *row, size_t bytes, fletch_dtype dtype, bool base64) {
+    fl_buf *body = &job->request->reply.body;
+    if (base64) {
+        fl_json_out_base64(body, job->encode, row, bytes);
+    } else {
+        fl_json_out_bytes(body, row, bytes, dtype == FLETCH_INT8 || dtype == FLETCH_BINARY);
+    }
+}
+
+/* [[0.1,…],…] */
+static bool put_vectors(fl_buf *body, const fletch_list *list, size_t columns) {
+    bool finite = true;
+    fl_buf_puts(body, "[");
+    for (size_t k = 0; k < list->count && finite; k++) {
+        fl_buf_puts(body, k > 0 ? "," : "");
+        finite = fl_json_out_floats(body, list->values + k * columns, columns);
+    }
+    fl_buf_puts(body, "]");
+    return finite;
+}
+
+/* {"indices":[7,…],"values":[0.1,…]} */
+static bool put_weights(fl_buf *body, const fletch_list *list) {
+    fl_buf_puts(body, "{\"indices\":[");
+    for (size_t k = 0; k < list->count; k++) {
+        fl_buf_puts(body, k > 0 ? "," : "");
+        fl_json_out_u64(body, (uint64_t)list->ids[k]);
+    }
+    fl_buf_puts(body, "],\"values\":");
+    bool finite = fl_json_out_floats(body, list->values, list->count);
+    fl_buf_puts(body, "}");
+    return finite;
+}
+
+bool fl_job_put_output(fl_job *job, const fletch_output *output, size_t index) {
+    fl_buf              *body = &job->request->reply.body;
+    const fletch_matrix *out  = &output->out;
+    if (output->kind == FLETCH_KIND_SPARSE) {
+        return put_weights(body, &output->lists->list[index]);
+    }
+    if (output->kind != FLETCH_KIND_DENSE) {
+        return put_vectors(body, &output->lists->list[index], output->lists->columns);
+    }
+    const void *row = (const char *)out->data + index * out->stride;
+    if (out->dtype == FLETCH_FLOAT32 && !job->base64) {
+        return fl_json_out_floats(body, row, out->cols);
+    }
+    put_bytes(job, row, out->stride, out->dtype, job->base64);
+    return true;
+}
+
 bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64) {
     fl_buf     *body = &job->request->reply.body;
     const void *row  = (const char *)job->rows + index * job->work.out.stride;
@@ -650,12 +858,7 @@ bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64
         }
         row = job->packed;
     }
-    size_t bytes = fletch_row_bytes(job->columns, dtype);
-    if (base64) {
-        fl_json_out_base64(body, job->encode, row, bytes);
-    } else {
-        fl_json_out_bytes(body, row, bytes, dtype == FLETCH_INT8 || dtype == FLETCH_BINARY);
-    }
+    put_bytes(job, row, fletch_row_bytes(job->columns, dtype), dtype, base64);
     return true;
 }
 

@@ -49,6 +49,7 @@ typedef struct fl_ask {
     fl_body_input labels;                                  /* of one's own: tei_zero_shot.c */
     fl_span       hypothesis;                              /* likewise */
     int           multi_label;                             /* likewise, FL_FIELD_BOOL */
+    fl_body_input outputs;                                 /* names; form 0: absent */
     fl_body_input ids;                                     /* of what is kept: seed.c */
     fl_span       id, metadata, vector, filter;            /* likewise */
     int64_t       k[3];                                    /* how many are found, by three names */
@@ -150,6 +151,8 @@ bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */
  * outcome->lists. The first one tokenises. */
 bool fl_job_prepare_tokens(fl_job *job);
 bool fl_job_prepare_sparse(fl_job *job);
+/* The same for the outputs that ask.outputs names, which are then in job->work.outputs. */
+bool fl_job_prepare_outputs(fl_job *job);
 /* The same for scores: of each text against ask.source where that is there, which takes a reranker, else of
  * texts or pairs. A row has a score for each label. */
 bool fl_job_prepare_scores(fl_job *job, fletch_activation activation);
@@ -170,7 +173,11 @@ void fl_ask_take_pairs(fl_ask *ask);
 
 /* Row `index` as the job's type says: a list of numbers or a base64 string. False: not finite. */
 bool fl_job_put_row(fl_job *job, size_t index);
-bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64);
+/* What an output has of text `index`: a row, {"indices":[7],"values":[0.1]}, or a list of vectors. False: as above. */
+bool fl_job_put_output(fl_job *job, const fletch_output *output, size_t index);
+/* Of several outputs the first that is a row; NULL: none is, or no outputs were named. */
+const fletch_output *fl_job_dense(const fl_job *job);
+bool                 fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64);
 
 /* "tokens":[5,7],"truncated":[false,true] */
 void fl_job_put_details(fl_job *job);

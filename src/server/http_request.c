@@ -404,11 +404,33 @@ bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cos
     return false;
 }
 
-/* The lists of an outcome are ours; the request may be gone when `done` has returned. */
+/* The lists of an outcome, which are ours, in one or several outputs; how many. */
+static size_t lists_of(const fl_request_full *full, const fletch_outcome *outcome,
+                       fletch_lists *lists[FL_OUTPUTS_MAX]) {
+    size_t count = 0;
+    if (outcome->lists != NULL) {
+        lists[count++] = outcome->lists;
+    }
+    for (size_t i = 0; i < full->output_count; i++) {
+        if (full->outputs[i].lists != NULL) {
+            lists[count++] = full->outputs[i].lists;
+        }
+    }
+    return count;
+}
+
+static void free_lists(fletch_lists *const *lists, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        fletch_lists_free(lists[i]);
+    }
+}
+
+/* The request may be gone when `done` has returned. */
 static void call_done(fl_request_full *full, const fletch_outcome *outcome) {
-    fletch_lists *lists = outcome->lists;
+    fletch_lists *lists[FL_OUTPUTS_MAX];
+    size_t        count = lists_of(full, outcome, lists);
     full->done(&full->shared, outcome);
-    fletch_lists_free(lists);
+    free_lists(lists, count);
 }
 
 static void run_done(void *arg) {
@@ -421,7 +443,7 @@ static void run_done(void *arg) {
 static uint64_t cells_of(const fletch_lists *lists) {
     enum { NAMED = 3 };
     uint64_t cells = 0;
-    for (size_t i = 0; lists != NULL && i < lists->count; i++) {
+    for (size_t i = 0; i < lists->count; i++) {
         cells += lists->list[i].count * (lists->columns == 1 ? NAMED : lists->columns);
     }
     return cells;
@@ -460,13 +482,17 @@ static void on_done(void *user, const fletch_outcome *outcome) {
     } else if (outcome->error.code == FLETCH_EMODEL) {
         atomic_store(&full->served->doubtful, true);
     }
-    full->work_cells += cells_of(outcome->lists);
+    fletch_lists *lists[FL_OUTPUTS_MAX];
+    size_t        count = lists_of(full, outcome, lists);
+    for (size_t i = 0; i < count; i++) {
+        full->work_cells += cells_of(lists[i]);
+    }
     /* Writing many numbers as text takes longer than the engine should wait for. */
     if (full->work_cells >= LARGE_RESULT) {
         full->outcome = *outcome;
         if (outcome->error.code == FLETCH_OK && !hold_reply(full, full->work_cells * CELL_TEXT)) {
             fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", "");
-            fletch_lists_free(outcome->lists);
+            free_lists(lists, count);
             return;
         }
         if (fl_workers_add(request->server->workers, run_done, full, full->work_cells * CELL_NS,
@@ -505,11 +531,16 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     if (atomic_load(&served->spoiled)) {
         return refuse_spoiled(served, error);
     }
-    full->done       = done;
-    full->served     = served;
-    full->work_texts = work->texts.count;
-    bool rows        = work->kind == FLETCH_KIND_DENSE || work->kind == FLETCH_KIND_SCORES;
-    full->work_cells = rows ? work->texts.count * work->out.cols : 0;
+    full->done         = done;
+    full->served       = served;
+    full->work_texts   = work->texts.count;
+    full->outputs      = work->outputs;
+    full->output_count = work->output_count;
+    bool rows          = work->kind == FLETCH_KIND_DENSE || work->kind == FLETCH_KIND_SCORES;
+    full->work_cells   = rows ? work->texts.count * work->out.cols : 0;
+    for (size_t i = 0; i < work->output_count; i++) {
+        full->work_cells += work->texts.count * work->outputs[i].out.cols;
+    }
     if (request->reply_most / CELL_TEXT > full->work_cells) {
         full->work_cells = request->reply_most / CELL_TEXT;
     }

@@ -3,7 +3,7 @@
  *
  * Role    what openai-python, LangChain and every "OpenAI compatible" client speak.
  * In/Out  {"input", "model", "encoding_format", "dimensions", "user"} and fletch's additions
- *         (prompt_name, normalize, truncate, truncation_direction, output_dtype, details); errors are
+ *         (prompt_name, normalize, truncate, truncation_direction, output_dtype, details, outputs); errors are
  *         {"error": {"message", "type", "param", "code"}}.
  * Rules   "" and [] are 400 as at OpenAI; a list of any length passes; token ids are used as they are and
  *         refused outside of the vocabulary (ids of another tokenizer would give vectors of nonsense); lists
@@ -122,6 +122,31 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
 
 /* ---- /v1/embeddings ---------------------------------------------------------------------------- */
 
+/* "embedding" is the first output that is a row, as clients of one output expect; the others have their names. */
+static bool put_outputs(fl_job *job, size_t index) {
+    fl_buf              *body  = &job->request->reply.body;
+    const fletch_output *dense = fl_job_dense(job);
+    bool                 good = true, first = true;
+    if (dense == NULL) {
+        fl_buf_puts(body, "[]");
+    } else {
+        good = fl_job_put_output(job, dense, index);
+    }
+    fl_buf_puts(body, ",\"outputs\":{");
+    for (size_t i = 0; i < job->work.output_count && good; i++) {
+        if (&job->work.outputs[i] == dense) {
+            continue;
+        }
+        fl_buf_puts(body, first ? "" : ",");
+        fl_json_quote(body, job->ask.outputs.texts[i], job->ask.outputs.lengths[i]);
+        fl_buf_puts(body, ":");
+        good  = fl_job_put_output(job, &job->work.outputs[i], index);
+        first = false;
+    }
+    fl_buf_puts(body, "}");
+    return good;
+}
+
 static bool write_list(fl_job *job, const fletch_outcome *outcome) {
     fl_buf *body = &job->request->reply.body;
     fl_buf_puts(body, "{\"object\":\"list\",\"data\":[");
@@ -130,7 +155,7 @@ static bool write_list(fl_job *job, const fletch_outcome *outcome) {
                                 : "{\"object\":\"embedding\",\"index\":");
         fl_json_out_u64(body, i);
         fl_buf_puts(body, ",\"embedding\":");
-        if (!fl_job_put_row(job, i)) {
+        if (!(job->work.output_count > 0 ? put_outputs(job, i) : fl_job_put_row(job, i))) {
             return false;
         }
         if (job->details) {
@@ -166,6 +191,10 @@ const fl_field fl_fields_openai[] = {
      .words = FL_WORDS_DIRECTION},
     {FL_ASK_DTYPE},
     {FL_ASK_DETAILS},
+    {"outputs", FL_FIELD_INPUT, FL_FIELD_NULL, AT(outputs), .forms = FL_INPUT_TEXTS,
+     .text = "Several outputs of one pass: dense, dense:256, dense:int8, dense:256:int8, sparse, "
+             "tokens, "
+             "colbert. The first dense one is `embedding`, the others are in `outputs` by name."},
     {0}};
 
 /* ---- Ids of another tokenizer -------------------------------------------------------------------- */
@@ -237,7 +266,7 @@ static void embeddings(fl_http_request *request) {
     }
     if (job->ask.input.empty) {
         refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, bad_input);
-    } else if (fl_job_prepare(job)) {
+    } else if (job->ask.outputs.form != 0 ? fl_job_prepare_outputs(job) : fl_job_prepare(job)) {
         warn_of_ids(job);
         fl_job_submit(job);
     }

@@ -24,8 +24,9 @@ typedef struct facts {
     const fl_server *server;
     fl_buf          *out;
     size_t           models, dimensions, vocabulary;
-    fl_buf           names;   /* "a","b" */
-    fl_buf           prompts; /* "query","passage" */
+    bool             dense, sparse, colbert; /* some model gives it */
+    fl_buf           names;                  /* "a","b" */
+    fl_buf           prompts;                /* "query","passage" */
 } facts;
 
 /* ---- Facts of the loaded models ---------------------------------------------------------------- */
@@ -46,6 +47,9 @@ static void gather(facts *f) {
         size_t size = served->info.dimensions, ids = served->info.vocabulary;
         f->dimensions = size > f->dimensions ? size : f->dimensions;
         f->vocabulary = ids > f->vocabulary ? ids : f->vocabulary;
+        f->dense      = f->dense || strcmp(served->info.head, "embedding") == 0;
+        f->sparse     = f->sparse || served->info.sparse > 0;
+        f->colbert    = f->colbert || served->info.colbert > 0;
         gather_prompts(f, served);
     }
 }
@@ -142,6 +146,39 @@ static void put_pairs(facts *f) {
     fl_buf_puts(f->out, "]");
 }
 
+/* A regular expression of the numbers from 1 to `most`, digit for digit: 1 to 384 are [1-9][0-9]{0,1}, [1-2][0-9]{2},
+ * 3[0-7][0-9]{1}, 38[0-3] and 384. */
+static void put_numbers(fl_buf *out, size_t most) {
+    char digits[24];
+    int  size = snprintf(digits, sizeof digits, "%zu", most);
+    if (size > 1) {
+        fl_buf_printf(out, "[1-9][0-9]{0,%d}|", size - 2);
+    }
+    for (int i = 0; i < size; i++) {
+        if (digits[i] > (i == 0 ? '1' : '0')) {
+            fl_buf_printf(out, "%.*s[%d-%c][0-9]{%d}|", i, digits, i == 0, digits[i] - 1,
+                          size - 1 - i);
+        }
+    }
+    fl_buf_append(out, digits, (size_t)size);
+}
+
+/* Names of outputs (fletch_output_parse) that the loaded models give. */
+static void put_outputs(facts *f, bool null) {
+    fl_buf_puts(f->out, null ? "\"type\":[\"array\",\"null\"]" : "\"type\":\"array\"");
+    fl_buf_printf(f->out,
+                  ",\"minItems\":1,\"maxItems\":%d,\"uniqueItems\":true,\"items\":{\"type\":"
+                  "\"string\",\"pattern\":\"^(tokens",
+                  FL_OUTPUTS_MAX);
+    if (f->dense) {
+        fl_buf_puts(f->out, "|dense(:(");
+        put_numbers(f->out, f->dimensions);
+        fl_buf_puts(f->out, "))?(:(float32|int8|uint8|binary|ubinary))?");
+    }
+    fl_buf_puts(f->out, f->sparse ? "|sparse" : "");
+    fl_buf_puts(f->out, f->colbert ? "|colbert)$\"}" : ")$\"}");
+}
+
 static void put_object(facts *f, const fl_field *fields, bool null);
 
 static void put_field(facts *f, const fl_field *field) {
@@ -172,6 +209,10 @@ static void put_field(facts *f, const fl_field *field) {
         fl_buf_puts(f->out, "]}");
         break;
     case FL_FIELD_INPUT:
+        if (strcmp(field->name, "outputs") == 0) {
+            put_outputs(f, null);
+            break;
+        }
         put_input(f, field->forms);
         if (null) { /* absent and null are the same: one more branch */
             f->out->size--;

@@ -32,6 +32,8 @@ const fl_schema fl_schemas[] = {
     {"plain_error", OBJECT("\"error\",\"code\"", "\"error\":" STRING ",\"code\":" STRING)},
     {"row", "{\"description\":\"numbers, or base64 of their bytes\",\"oneOf\":[" ARRAY(
                 NUMBER) "," STRING "]}"},
+    {"weights", OBJECT("\"indices\",\"values\"", "\"indices\":" ARRAY(
+                           INTEGER) ",\"values\":" ARRAY(NUMBER))},
     {"details_tokens", ARRAY(INTEGER)},
     {"openai_list",
      OBJECT("\"object\",\"data\",\"model\",\"usage\"",
@@ -39,7 +41,10 @@ const fl_schema fl_schemas[] = {
                 "\"object\",\"index\",\"embedding\"",
                 "\"object\":{\"const\":\"embedding\"},\"index\":" INTEGER ",\"embedding\":" REF(
                     "row") ",\"tokens\":" INTEGER
-                           ",\"truncated\":" BOOLEAN)) ",\"model\":" STRING
+                           ",\"truncated\":" BOOLEAN
+                           ",\"outputs\":{\"type\":\"object\",\"additionalProperties\":"
+                           "{\"oneOf\":[" ARRAY(NUMBER) "," STRING
+                           "," ARRAY(ARRAY(NUMBER)) "," REF("weights") "]}}")) ",\"model\":" STRING
                                                        ",\"usage\":" OBJECT(
                                                            "\"prompt_tokens\",\"total_tokens\"",
                                                            "\"prompt_tokens\":" INTEGER

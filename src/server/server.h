@@ -234,6 +234,9 @@ void *fl_request_alloc(fl_http_request *request, size_t size);
 /* Count `bytes` that work on the request takes elsewhere as its memory, to its end; false as above. */
 bool fl_request_hold(fl_http_request *request, size_t bytes);
 
+/* Outputs of one submission at most. */
+enum { FL_OUTPUTS_MAX = 16 };
+
 /* fletch_submit with the request's lane and deadline (where work->lane and work->deadline_ms are 0), tied
  * to the client: when it leaves, the work is cancelled. On success `done` is called exactly once, maybe
  * before this returns, and borrows the outcome's lists; inside the handler the request stays valid all

@@ -159,6 +159,8 @@ struct fl_request_full {
     fl_done_fn       done; /* of the submission under way */
     fl_served       *served;
     uint64_t         work_texts, work_cells;
+    fletch_output   *outputs; /* of a submission for several, borrowed; their lists are ours */
+    size_t           output_count;
     _Atomic uint64_t ticket;
     _Atomic int      pending;    /* 2: handler runs and no reply yet; 0: the connection may go on */
     atomic_bool      sent;       /* a reply was given; a second one is a fault of the route */

@@ -464,13 +464,18 @@ def test_a_job_with_other_options(calm, flags, words):
 
 
 def test_another_version_and_instruction_set(tmp_path):
-    job = Job(tmp_path, write(tmp_path / "in.txt", "a cat\n" * 400), split="1KiB")  # few: "ref" is slow
+    job = Job(tmp_path, write(tmp_path / "in.txt", "a cat\n" * 400), split="1KiB")
     job.run("--shard", "0/2")
     text = (job.out / "job.json").read_text()
-    job.environment["FLETCH_CPU_ISA"] = "ref"
-    assert "cpu.isa" in job.run("--shard", "1/2", code=2)["stderr"]
-    job.run("--shard", "1/2", "--mixed-isa")
+    job.environment["FLETCH_CPU_ISA"] = "ref"  # in fp32 the same bytes
+    job.run("--shard", "1/2")
     job.ask("--check")
+    rounded = Job(tmp_path, tmp_path / "in.txt", "rounded", split="1KiB")
+    rounded.environment |= {"FLETCH_CPU_ISA": "ref", "FLETCH_PROVIDER_PRECISION": "int8", "FLETCH_PROVIDER_NUMERICS": "portable"}
+    rounded.run("--shard", "0/2")
+    rounded.environment["FLETCH_PROVIDER_NUMERICS"] = "native"
+    assert "cpu.numerics" in rounded.run("--shard", "1/2", code=2)["stderr"]
+    rounded.run("--shard", "1/2", "--mixed-isa")
     del job.environment["FLETCH_CPU_ISA"]
     for damage, words in [(text.replace('"fletch":"', '"fletch":"9.'), "fletch is"), (text[:50], "damaged"),
                           (text.replace('"job":1', '"job":2'), "job is 2"), ("", "damaged"), ("[]", "another job")]:

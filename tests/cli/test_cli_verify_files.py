@@ -201,7 +201,7 @@ def test_files_of_the_first_formats_are_read(fletch):
     own.chmod(0o500)
     for name, vectors in (("canary.json", 18), ("job", 11), ("store.db", 11)):
         said = is_same_space(fletch, own / name, vectors=vectors)
-        assert [part["name"] for part in said["differs"]][:1] in (["cpu.isa"], ["vector_id"], [], ["fletch"]), said
+        assert "model" not in [part["name"] for part in said["differs"]], said
     assert sorted(os.listdir(own)) == names
     own.chmod(0o700)
     done = fletch("run", "-o", own / "job", "--check")

@@ -30,7 +30,7 @@ def test_the_parts_and_their_hash(fletch):
 
 
 @pytest.mark.parametrize("flags", [("--cpu-intra-op-threads", "1"), ("--batch-max-tokens", "512"), ("--cache-max-bytes", "0"), ("--memory-limit", "100MiB"),
-                                   ("--model-weights", "float")], ids=lambda flags: flags[0])
+                                   ("--model-weights", "float"), ("--cpu-isa", "ref"), ("--provider-numerics", "portable")], ids=lambda flags: flags[0])
 def test_what_leaves_the_bytes_leaves_it(fletch, flags):
     assert identify(fletch, *flags) == identify(fletch)
 
@@ -38,7 +38,7 @@ def test_what_leaves_the_bytes_leaves_it(fletch, flags):
 @pytest.mark.parametrize("flags, part", [
     (("--model-pooling", "mean"), "pooling"), (("--model-normalize", "false"), "normalize"), (("--model-dimensions", "8"), "dimensions"),
     (("--model-max-length", "12"), "max_length"), (("--model-truncate", "left"), "truncate"), (("--model-prompt", "query: "), "prompt"),
-    (("--provider-precision", "int8"), "precision"), (("--cpu-isa", "ref"), "cpu.isa"), (("--model-weights", "q4"), "cpu.precision")],
+    (("--provider-precision", "int8"), "precision"), (("--model-weights", "q4"), "cpu.precision")],
     ids=lambda value: value if isinstance(value, str) else value[0])
 def test_what_changes_them_changes_it(fletch, flags, part):
     (before, there), (after, here) = identify(fletch), identify(fletch, *flags)

@@ -39,6 +39,7 @@ static fl_served served = {.name            = "m\xC3\xB6"
                            .info.dimensions = DIMENSIONS,
                            .info.hidden     = DIMENSIONS,
                            .info.sparse     = DIMENSIONS,
+                           .info.colbert    = DIMENSIONS,
                            .info.prompt     = "",
                            .info.max_length = MAX_LENGTH,
                            .fingerprint     = "00"};
@@ -330,6 +331,24 @@ int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dt
     return FLETCH_OK;
 }
 
+/* The first letter says which; a colon and digits behind it are dimensions, of which there may be too many. */
+int fletch_output_parse(fletch_output *output, const char *name, size_t size, fletch_error *error) {
+    must(output->size == sizeof *output && fl_utf8_valid_prefix(name, size) == size);
+    if (size == 0 || memchr("dstc", name[0], 4) == NULL) {
+        snprintf(error->message, sizeof error->message, "no \"output\"");
+        return error->code = FLETCH_EINVAL;
+    }
+    output->kind = name[0] == 'd'   ? FLETCH_KIND_DENSE
+                   : name[0] == 's' ? FLETCH_KIND_SPARSE
+                   : name[0] == 't' ? FLETCH_KIND_TOKENS
+                                    : FLETCH_KIND_COLBERT;
+    if (size > 2 && name[1] == ':') {
+        output->out.cols  = 1 + (unsigned char)name[2] % 8;
+        output->out.dtype = (fletch_dtype)((unsigned char)name[size - 1] % 5);
+    }
+    return FLETCH_OK;
+}
+
 const fletch_prompt *fletch_prompt_at(const fletch_model *model, size_t index) {
     static const fletch_prompt query = {"query", "query: \n\xC3\xA9"};
     (void)model;
@@ -443,22 +462,49 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
 
 /* As many vectors a text as it has tokens, all of them the same, or a weight of every dimension; what they
  * take was foreseen. */
-static fletch_lists *make_lists(const fletch_request *work, size_t texts) {
+static fletch_lists *make_lists(const fletch_request *work, fletch_kind kind, uint64_t *bytes) {
     static const float   values[MAX_LENGTH * DIMENSIONS];
     static const int32_t ids[DIMENSIONS];
-    bool                 sparse  = work->kind == FLETCH_KIND_SPARSE;
-    size_t               columns = sparse ? 1 : DIMENSIONS;
-    fletch_list         *list    = calloc(texts + 1, sizeof *list);
-    fletch_lists        *lists   = calloc(1, sizeof *lists);
-    uint64_t             bytes   = 0;
+    bool                 sparse  = kind == FLETCH_KIND_SPARSE;
+    size_t               columns = sparse ? 1 : DIMENSIONS, texts = work->texts.count;
+    fletch_list         *list  = calloc(texts + 1, sizeof *list);
+    fletch_lists        *lists = calloc(1, sizeof *lists);
     for (size_t i = 0; i < texts; i++) {
         size_t count = sparse ? DIMENSIONS : work->options->tokens[i];
         list[i]      = (fletch_list){.count = count, .ids = ids, .values = values};
-        bytes += count * (columns + 1) * sizeof(float);
+        *bytes += count * (columns + 1) * sizeof(float);
     }
-    must(bytes <= work->options->list_bytes);
+    must(*bytes <= work->options->list_bytes);
     *lists = (fletch_lists){.count = texts, .columns = columns, .list = list};
     return lists;
+}
+
+static void free_lists(fletch_lists *lists) {
+    if (lists != NULL) {
+        free((void *)(uintptr_t)lists->list);
+        free(lists);
+    }
+}
+
+static void must_fit(const fletch_matrix *out, size_t texts) {
+    must(out->cols >= 1 && out->cols <= DIMENSIONS && out->rows == texts);
+}
+
+/* The lists of one kind, or several outputs. */
+static void make_results(fletch_request *work, fletch_outcome *outcome) {
+    uint64_t bytes = 0;
+    if (work->kind == FLETCH_KIND_TOKENS || work->kind == FLETCH_KIND_SPARSE) {
+        outcome->lists = make_lists(work, work->kind, &bytes);
+    }
+    for (size_t i = 0; i < work->output_count; i++) {
+        fletch_output *output = &work->outputs[i];
+        if (output->kind != FLETCH_KIND_DENSE) {
+            output->lists = make_lists(work, output->kind, &bytes);
+        } else {
+            must_fit(&output->out, work->texts.count);
+            memset(output->out.data, 0, work->texts.count * output->out.stride);
+        }
+    }
 }
 
 /* Half of the bodies find a sparse model. */
@@ -479,19 +525,18 @@ bool fl_served_is_sparse(const fl_served *model) {
 int fl_request_submit(fl_http_request *request, fl_served *model, fletch_request *work,
                       fl_done_fn done, fletch_error *error) {
     (void)error;
-    must(model == &served && work->size == sizeof *work && work->out.cols >= 1);
-    must(work->out.cols <= DIMENSIONS && work->out.rows == work->texts.count);
+    must(model == &served && work->size == sizeof *work);
+    must_fit(&work->out, work->texts.count);
     fletch_outcome outcome = {0};
     for (size_t i = 0; i < work->texts.count && take_text(work, i, &outcome) == 0; i++) {
     }
-    if ((work->kind == FLETCH_KIND_TOKENS || work->kind == FLETCH_KIND_SPARSE) &&
-        outcome.error.code == FLETCH_OK) {
-        outcome.lists = make_lists(work, work->texts.count);
+    if (outcome.error.code == FLETCH_OK) {
+        make_results(work, &outcome);
     }
     done(request, &outcome);
-    if (outcome.lists != NULL) {
-        free((void *)(uintptr_t)outcome.lists->list);
-        free(outcome.lists);
+    free_lists(outcome.lists);
+    for (size_t i = 0; i < work->output_count; i++) {
+        free_lists(work->outputs[i].lists);
     }
     return 0;
 }

@@ -43,11 +43,11 @@ def options(**fields) -> Options:
 
 
 class Model:
-    def __init__(self, folder):
+    def __init__(self, folder, config=None):
         self.library = ctypes.CDLL(str(golden.BUILD / "libfletch.so"))
         self.library.fletch_dimensions.restype = ctypes.c_size_t
         self.handle, self.error = ctypes.c_void_p(), Error()
-        status = self.library.fletch_open(ctypes.byref(self.handle), os.fsencode(folder), None, ctypes.byref(self.error))
+        status = self.library.fletch_open(ctypes.byref(self.handle), os.fsencode(folder), config, ctypes.byref(self.error))
         assert status == 0, self.error.message
         self.columns = self.library.fletch_dimensions(self.handle)
 

@@ -3,7 +3,7 @@
  * timed.
  *
  *     fl-kernels test [-o gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|
- *                      gemm_q8|quantize_q16|gemm_q16|round_bf16|gemm_bf16|attention_bf16|widen] [-i avx2]
+ *                      gemm_q8|quantize_q16|gemm_q16|round_bf16|gemm_bf16|attention_bf16|widen|bits] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
  *     fl-kernels list
  *
@@ -27,7 +27,7 @@
 #include "base/mem.h"
 #include "engines/cpu/kernels.h"
 #include "engines/cpu/kernels/narrow.h"
-#include "kernels_narrow.h"
+#include "judge.h"
 
 enum { GUARD = 32 }; /* floats behind every row range that must stay as they are */
 
@@ -243,7 +243,7 @@ static void attention_case(size_t n, size_t d, int with_bias) {
     at.bias_row     = -1;
     attend(&at);
     at.out = want;
-    fl_cpu_kernels_ref.attention(&at);
+    judge.attention(&at);
     double most = attention_tolerance * (d > 128 ? 2.0 : 1.0);
     check(distance(ours, want, n * out_stride + GUARD) <= most, attention_name,
           with_bias ? "value with bias" : "value", n, d, 0);
@@ -284,7 +284,7 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
                          .after      = after};
     attend(&at);
     at.out = want;
-    fl_cpu_kernels_ref.attention(&at);
+    judge.attention(&at);
     check(distance(ours, want, count + GUARD) <= attention_tolerance, attention_name,
           "value of what is seen", n, before, after);
     at.out = part;
@@ -328,7 +328,7 @@ static void attention_extremes(size_t n, size_t d) {
         at.out = out;
         attend(&at);
         at.out = want;
-        fl_cpu_kernels_ref.attention(&at);
+        judge.attention(&at);
         /* scores of several thousand have a spacing of 2e-4 and more */
         check(distance(out, want, count) <= attention_tolerance + (double)size * 1e-3,
               attention_name, "extreme scores", n, d, (size_t)size);
@@ -469,10 +469,10 @@ static void test_norm(norm_fn ours, norm_fn want, const char *op) {
 }
 
 static void test_layer_norm(void) {
-    test_norm(kernels->layer_norm, fl_cpu_kernels_ref.layer_norm, "layer_norm");
+    test_norm(kernels->layer_norm, judge.layer_norm, "layer_norm");
 }
 static void test_rms_norm(void) {
-    test_norm(kernels->rms_norm, fl_cpu_kernels_ref.rms_norm, "rms_norm");
+    test_norm(kernels->rms_norm, judge.rms_norm, "rms_norm");
 }
 
 /* ---- widen ----------------------------------------------------------------------------------- */
@@ -500,7 +500,7 @@ static void widen_case(const fl_groups *g, size_t steps) {
         }
     }
     kernels->widen(&(fl_widen){g, panel, steps, 0.0883883461f /* 1/√128 */, ours});
-    fl_cpu_kernels_ref.widen(&(fl_widen){g, panel, steps, 0.0883883461f, want});
+    judge.widen(&(fl_widen){g, panel, steps, 0.0883883461f, want});
     check(same_or_nan(ours, want, count + GUARD), "widen", "bits or guard", steps,
           g->bits * 100U + g->run, g->rounded * 4U + (g->least || g->zero) * 2U + g->coded);
     fl_free(panel), fl_free(ours), fl_free(want);
@@ -544,7 +544,7 @@ static void rotate_case(size_t rows, size_t dims, size_t stride) {
                         .dims   = dims};
     kernels->rotate(&at);
     at.x = want;
-    fl_cpu_kernels_ref.rotate(&at);
+    judge.rotate(&at);
     at.rows = 1;
     for (size_t r = 0; r < rows; r++) {
         at.x      = alone + r * stride;
@@ -589,7 +589,7 @@ static void activation_case(int act, size_t rows, size_t cols) {
     x[0]        = 0.0f;
     float *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
     kernels->activation[act](ours, stride, rows, cols);
-    fl_cpu_kernels_ref.activation[act](want, stride, rows, cols);
+    judge.activation[act](want, stride, rows, cols);
     for (size_t r = 0; r < rows; r++) {
         kernels->activation[act](alone + r * stride, stride, 1, cols);
     }
@@ -610,7 +610,7 @@ static void activation_extremes(int act) {
     memcpy(ours, edge, sizeof ours);
     memcpy(want, edge, sizeof want);
     kernels->activation[act](ours, 16, 1, 16);
-    fl_cpu_kernels_ref.activation[act](want, 16, 1, 16);
+    judge.activation[act](want, 16, 1, 16);
     for (size_t i = 0; i < 16; i++) {
         double error = fabs((double)ours[i] - (double)want[i]);
         check(error <= 5e-7 + 4e-7 * fabs((double)want[i]), "activation", act_name[act], i, 0, 1);
@@ -632,7 +632,7 @@ static void gating_case(int act, size_t rows, size_t cols) {
     fl_gating at = {ours, ours + cols, stride, ours, stride, rows, cols};
     kernels->gating[act](&at);
     fl_gating ref = {x, x + cols, stride, want, cols, rows, cols};
-    fl_cpu_kernels_ref.gating[act](&ref);
+    judge.gating[act](&ref);
     bool near = true, bits = true;
     for (size_t r = 0; r < rows; r++) {
         fl_gating row = {
@@ -871,6 +871,10 @@ NARROW(q16, FL_CPU_INT16)
 NARROW(bf16, FL_CPU_BF16)
 #undef NARROW
 
+static void test_bits(void) {
+    bits_test(kernels, check);
+}
+
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static const struct {
@@ -891,7 +895,8 @@ static const struct {
            {"round_bf16", FL_CPU_BF16, test_quantize_bf16, perf_quantize_bf16},
            {"gemm_bf16", FL_CPU_BF16, test_gemm_bf16, perf_gemm_bf16},
            {"attention_bf16", FL_CPU_BF16, test_attention_bf16, perf_attention_bf16},
-           {"widen", FL_CPU_FP32, test_widen, perf_widen}};
+           {"widen", FL_CPU_FP32, test_widen, perf_widen},
+           {"bits", FL_CPU_FP32, test_bits, NULL}};
 
 /* Entries that a table may lack are named as skipped. */
 static bool offers(size_t op) {
@@ -926,7 +931,7 @@ static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only, const fl
         if (*only && strcmp(only, ops[i].name) != 0) {
             continue;
         }
-        if (!offers(i)) {
+        if (!offers(i) || (perf && ops[i].perf == NULL)) {
             printf("skipped: %s %s (not offered)\n", isa->name, ops[i].name);
             continue;
         }
@@ -965,12 +970,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
-        fputs("usage: fl-kernels list|test|perf [-o "
-              "gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|gemm_q8|"
-              "quantize_q16|gemm_q16|"
-              "round_bf16|gemm_bf16|attention_bf16|widen] "
-              "[-i ISA]\n",
-              stderr);
+        fputs("usage: fl-kernels list|test|perf [-o OPERATION] [-i ISA]\n", stderr);
         return 2;
     }
     for (int i = 2; i + 1 < argc; i += 2) {

@@ -29,6 +29,15 @@ def openai(url, texts):
             "tokens": quiet.usage.prompt_tokens, "models": [m.id for m in client.models.list()], "many": many}
 
 
+def openai_outputs(url, texts):
+    import openai as package
+    client = package.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    quiet, plain = (client.embeddings.create(model="m", input=texts, extra_body={"outputs": ["tokens", "dense", "dense:64"]}, **form)
+                    for form in ({}, {"encoding_format": "float"}))
+    return {"rows": [item.embedding for item in quiet.data], "cut": [item.outputs["dense:64"] for item in plain.data],
+            "packed": [item.outputs["dense:64"] for item in quiet.data], "counts": [len(item.outputs["tokens"]) for item in plain.data]}
+
+
 def huggingface_hub(url, texts):
     from huggingface_hub import InferenceClient
     client = InferenceClient(model=url, timeout=60)

@@ -39,6 +39,12 @@ def test_openai_python(client):
     assert got["refused"][2] == "invalid_request_error"
 
 
+def test_several_outputs_by_openai_python(client):
+    got = client("openai_outputs")
+    assert [f32(row) for row in got["rows"]] == vectors(TEXTS) and got["counts"] == tokens(TEXTS)
+    assert [f32(row) for row in got["cut"]] == [unbase64(row) for row in got["packed"]] == vectors(TEXTS, "--dimensions", "64")
+
+
 def test_huggingface_hub(client):
     got = client("huggingface_hub")
     assert [f32(row) for row in got["rows"]] == vectors(TEXTS)

@@ -15,6 +15,7 @@ FOLDER = serving.ROOT / "tests" / "golden" / "folders" / "pooling-cls"
 FLAGS = ("--model", FOLDER, "--server-store", "s.db", "--provider-order", "cpu", "--threads", "1", "--server-io-threads", "1",
          "--server-max-connections", "50")
 REQUESTS = [("POST", "/embed", {"inputs": ["hello", "a longer text"]}), ("POST", "/v1/embeddings", {"input": "hello"}),
+            ("POST", "/embeddings", {"input": ["hello", "more"], "outputs": ["tokens", "dense", "dense:8"]}),
             ("POST", "/tokenize", {"inputs": "hello there"}), ("POST", "/add", {"text": "a text", "metadata": {"n": 1}}),
             ("POST", "/search", {"text": "a text"}), ("GET", "/metrics", None),
             ("GET", "/stats", None)]

@@ -130,7 +130,7 @@ def test_what_it_refuses(start, tmp_path):
     assert not (tmp_path / "new.db").exists(), "nothing is made by what is refused"
     move(tmp_path)
     assert "another model" in move(tmp_path, model=FOLDERS / "pooling-max", code=2)
-    assert "begun under vector id" in move(tmp_path, "--cpu-isa", "ref", code=2)
+    assert "begun under vector id" in move(tmp_path, "--max-length", "8", code=2)
     assert old.end() == 0
     told = start("--server-store", tmp_path / "old.db", "-m", NEW, model=False, ready=False)
     assert told.process.wait(serving.WAIT) == 2 and "fletch run --re-embed" in told.log()

@@ -30,7 +30,9 @@ FORBIDDEN_LIBRARY = {
     "signal": "nothing: signals are the caller's", "strerror": "strerror_r: strerror is not thread-safe",
     "localtime": "localtime_r", "gmtime": "gmtime_r", "getenv": None, "setenv": "nothing",
     "strtod": "base/number.h: it follows the locale", "strtof": "base/number.h",
-}
+} | {name + kind: "base/elementary.h: the C library's last digits differ from system to system" for kind in ("", "f", "l") for name in (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "erfc", "cbrt",
+    "hypot", "lgamma", "tgamma")} | {"fmaf": "vec_fma or ref_fma", "fma": "vec_fma"}
 HEAP = {word: "base/mem.h" for word in (
     "malloc", "calloc", "realloc", "reallocarray", "free", "strdup", "strndup", "asprintf", "vasprintf",
     "posix_memalign", "aligned_alloc")}

@@ -46,14 +46,21 @@ static bool equal(fl_plan a, fl_plan b) {
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
+static fletch_output two[2] = {
+    {.size = sizeof(fletch_output), .out = {.data = row, .rows = 1, .cols = 8, .stride = 32}},
+    {.size = sizeof(fletch_output), .kind = FLETCH_KIND_TOKENS}};
+
 Test(results, every_head_and_kind_resolves_or_says_why_not) {
-    static const bool given[FL_HEAD_LATE + 1][FLETCH_KIND_SPARSE + 1] = {
-        [FL_HEAD_EMBEDDING] = {[FLETCH_KIND_DENSE] = true, [FLETCH_KIND_TOKENS] = true},
-        [FL_HEAD_SCORES]    = {[FLETCH_KIND_SCORES] = true},
-        [FL_HEAD_SPARSE]    = {[FLETCH_KIND_SPARSE] = true},
-        [FL_HEAD_LATE]      = {[FLETCH_KIND_TOKENS] = true, [FLETCH_KIND_SCORES] = true}};
+    static const bool given[FL_HEAD_LATE + 1][FLETCH_KIND_SEVERAL + 1] = {
+        [FL_HEAD_EMBEDDING] =
+            {[FLETCH_KIND_DENSE] = true, [FLETCH_KIND_TOKENS] = true, [FLETCH_KIND_SEVERAL] = true},
+        [FL_HEAD_SCORES] = {[FLETCH_KIND_SCORES] = true},
+        [FL_HEAD_SPARSE] = {[FLETCH_KIND_SPARSE] = true},
+        [FL_HEAD_LATE]   = {[FLETCH_KIND_TOKENS]  = true,
+                            [FLETCH_KIND_SCORES]  = true,
+                            [FLETCH_KIND_COLBERT] = true}};
     for (int head = 0; head <= FL_HEAD_LATE; head++)
-        for (int kind = 0; kind <= FLETCH_KIND_SPARSE; kind++) {
+        for (int kind = 0; kind <= FLETCH_KIND_SEVERAL; kind++) {
             fl_model     model = model_of((fl_head)head);
             fletch_error error = {0};
             fl_answer    answer;
@@ -61,6 +68,10 @@ Test(results, every_head_and_kind_resolves_or_says_why_not) {
             if (kind == FLETCH_KIND_SCORES) {
                 asked.query = "q";
                 asked.out   = fletch_matrix_f32(row, 1, 1);
+            }
+            if (kind == FLETCH_KIND_SEVERAL) {
+                asked.outputs      = two;
+                asked.output_count = 2;
             }
             int status = resolve(&answer, &model, &error);
             cr_expect_eq(status, given[head][kind] ? FLETCH_OK : FLETCH_EUNSUPPORTED,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _ACTIVATIONS = {None: 0, "none": 1, "sigmoid": 2, "softmax": 3}
 _TRUNCATE = {None: 0, "warn": 0, "right": 1, "left": 2, "error": 3}
-_TOKENS, _SPARSE = 1, 3
+_DENSE, _TOKENS, _SPARSE = 0, 1, 3
+_ITEMS = ((np.float32, 1), (np.int8, 1), (np.uint8, 1), (np.int8, 8), (np.uint8, 8))  # of the library's dtypes: dimensions in one
 _STEP = 256  # texts of one call of the library: between two of them an interrupt is heard
 _STEP_HEARD = 32  # where somebody hears of rows
 
@@ -46,6 +47,13 @@ def _c_string(value: str | None, name: str) -> str | None:
     if value is not None and "\0" in value:
         raise ValueError(f"a NUL character cannot be part of {name}")
     return value
+
+
+def _list_options(prompt: str | None, prompt_name: str | None, max_length: int | None, truncate: str | None, normalize: bool | None,
+                  top_k: int, threshold: float) -> tuple[str | None, str | None, int, int, int, int, float]:
+    return (_c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"),
+            0 if max_length is None else positive(max_length, "max_length"), _choice(_TRUNCATE, "truncate", truncate),
+            0 if normalize is None else 1 if normalize else -1, positive(top_k, "top_k") if top_k else 0, threshold)
 
 
 class Heads:
@@ -138,10 +146,7 @@ class Heads:
     def _lists(self, kind: int, texts: Texts, prompt: str | None, prompt_name: str | None, max_length: int | None,
                truncate: str | None, normalize: bool | None, top_k: int, threshold: float,
                progress: Progress) -> list[tuple[int, bytes, bytes]]:
-        rest = (_c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"),
-                0 if max_length is None else positive(max_length, "max_length"),
-                _choice(_TRUNCATE, "truncate", truncate), 0 if normalize is None else 1 if normalize else -1,
-                positive(top_k, "top_k") if top_k else 0, threshold)
+        rest = _list_options(prompt, prompt_name, max_length, truncate, normalize, top_k, threshold)
         lists, cut = [], bytearray()
         for first, count in _steps(len(texts), progress):
             columns, found, marks = self._usable().lists(kind, texts, first, count, *rest)
@@ -167,14 +172,51 @@ class Heads:
         """Weights of vocabulary entries, by a sparse model (SPLADE) or bge-m3, as rows of a Sparse. top_k keeps the heaviest of a text,
         threshold those of at least that weight; prompt_name "query" or "document" names the side where a model has two."""
         made = make_texts([texts] if isinstance(texts, str) else texts, False)
-        data, indices, ends = [], [], [0]
-        for _, ids, values in self._lists(_SPARSE, made, prompt, prompt_name, max_length, truncate, None, top_k, threshold,
-                                          progress):
-            indices.append(ids)
-            data.append(values)
-            ends.append(ends[-1] + len(ids) // 4)
-        return Sparse(np.frombuffer(bytearray().join(data), np.float32), np.frombuffer(bytearray().join(indices), np.int32),
-                      np.array(ends, np.int64), (len(made), self._usable().sparse))
+        return self._sparse([(ids, values) for _, ids, values in self._lists(
+            _SPARSE, made, prompt, prompt_name, max_length, truncate, None, top_k, threshold, progress)])
+
+    def _sparse(self, lists: list[tuple[bytes, bytes]]) -> Sparse:
+        ends = np.cumsum([0, *(len(ids) // 4 for ids, _ in lists)], dtype=np.int64)
+        return Sparse(np.frombuffer(bytearray().join(values for _, values in lists), np.float32),
+                      np.frombuffer(bytearray().join(ids for ids, _ in lists), np.int32), ends, (len(lists), self._usable().sparse))
+
+    def embed_outputs(self, texts: Any, outputs: Iterable[str], *, prompt: str | None = None,
+                      prompt_name: str | None = None, max_length: int | None = None, truncate: str | None = None,
+                      normalize: bool | None = None, top_k: int = 0, threshold: float = 0.0,
+                      progress: Progress = None) -> dict[str, Any]:
+        """Several outputs of one pass through the model, by their names: "dense", cut and of another type as "dense:256",
+        "dense:int8", "dense:256:int8" (arrays as embed gives them); "sparse" (as embed_sparse); "tokens" (as embed_tokens);
+        "colbert" (the same for late interaction: bge-m3's colbert_vecs). Each is what the call for it alone gives."""
+        single = isinstance(texts, str)
+        names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"outputs are names, each a str, not {names!r}")
+        if len(set(names)) < len(names):
+            raise ValueError(f"an output is named twice: {', '.join(map(str, names))}")
+        made = make_texts([texts] if single else texts, False)
+        rest = _list_options(prompt, prompt_name, max_length, truncate, normalize, top_k, threshold)
+        said = tuple(name.encode("utf-8", "replace") for name in names)
+        parts: list[list[Any]] = [[] for _ in names]
+        kinds, cut = [(0, 0, 0)] * len(names), bytearray()
+        for first, count in _steps(len(made), progress) if len(made) else [(0, 0)]:  # no texts: their shapes and types
+            found, marks = self._usable().outputs(said, made, first, count, *rest)
+            for i, (kind, columns, dtype, part) in enumerate(found):
+                kinds[i] = kind, columns, dtype
+                parts[i].append(part)
+            cut += marks
+        self._tell(truncate, cut)
+        return {name: self._output(*kinds[i], parts[i], single) for i, name in enumerate(names)}
+
+    def _output(self, kind: int, columns: int, dtype: int, parts: list[Any], single: bool) -> Any:
+        if kind == _DENSE:
+            item, packed = _ITEMS[dtype]
+            rows = np.frombuffer(bytearray().join(parts), item).reshape(-1, -(-columns // packed))
+            return rows[0] if single else rows
+        lists = [pair for part in parts for pair in part]
+        if kind == _SPARSE:
+            return self._sparse(lists)
+        vectors = [np.frombuffer(values, np.float32).reshape(-1, columns).copy() for _, values in lists]
+        return vectors[0] if single else vectors
 
     # ---- asyncio: each in a thread of the loop's, where the library waits without holding the interpreter ----------
 
@@ -197,6 +239,10 @@ class Heads:
     async def aembed_sparse(self, texts: Any, **arguments: Any) -> Sparse:
         """As embed_sparse, without holding up the loop."""
         return await _elsewhere(self.embed_sparse, texts, **arguments)
+
+    async def aembed_outputs(self, texts: Any, *arguments: Any, **named: Any) -> dict[str, Any]:
+        """As embed_outputs, without holding up the loop."""
+        return await _elsewhere(self.embed_outputs, texts, *arguments, **named)
 
 
 async def _elsewhere(call: Callable[..., _T], *texts: Any, **arguments: Any) -> _T:

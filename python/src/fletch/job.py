@@ -170,7 +170,7 @@ def _join(folder: Folder, ours: bytes, mixed_isa: bool) -> str:
         except (ValueError, AttributeError, TypeError) as error:
             raise JobError(f"job.json is damaged: {error}") from None
         for key in here | there:
-            free = mixed_isa and key == "option cpu.isa"
+            free = mixed_isa and key == "option cpu.numerics"
             if not free and here.get(key) != there.get(key):
                 raise JobError(f"job.json is of another job: {key} is {_dumps(there.get(key))} there and "
                                f"{_dumps(here.get(key))} here; go on with the options and inputs it was begun with, or "

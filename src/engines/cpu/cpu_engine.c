@@ -124,7 +124,7 @@ void *fl_cpu_place(char *base, size_t *used, size_t count, size_t size) {
 fl_cpu_rows fl_cpu_place_rows(const fl_engine *e, char *base, size_t *used, size_t rows,
                               size_t width) {
     fl_cpu_rows b = {0};
-    if (e->kernels->narrow[e->format].quantize) {
+    if (e->narrow.quantize) {
         b.q = fl_cpu_place(base, used, rows * width, fl_cpu_unit(e));
     }
     if (e->format == FL_CPU_INT8 || e->format == FL_CPU_INT16) {
@@ -362,6 +362,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     size_up(e, encoder, options, options->l2_bytes ? options->l2_bytes : cpu.l2_bytes);
     FL_TRY(choose_precision(e, options->precision, error));
     FL_TRY(choose_weights(e, options->precision, options->weights, error));
+    e->narrow = e->kernels->narrow[e->format];
+    e->narrow = options->portable ? fl_cpu_narrow_portable(e->narrow) : e->narrow;
     FL_TRY(reserve_all(e, options->log, error));
     snprintf(e->device, sizeof e->device, "%s", cpu.name[0] ? cpu.name : "processor");
     e->pinned = options->cores != NULL;
@@ -497,6 +499,7 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     const char *lines[][3] = {
         {"cpu.isa", e->kernels->isa, e->why},
         {"cpu.kernels", e->kernels->name, ""},
+        {"cpu.numerics", fl_cpu_narrow_numerics(&e->narrow, e->kernels->isa), ""},
         {"cpu.threads", threads, ""},
         {"cpu.precision", precision, e->why_format},
         {"cpu.weights_bytes", weights, panels},
@@ -514,6 +517,7 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
 const fl_engine_ops fl_cpu_engine_ops = {.abi            = FL_ENGINE_ABI,
                                          .name           = "cpu",
                                          .rounds_weights = true,
+                                         .portable       = true,
                                          .probe          = probe,
                                          .open           = open_engine,
                                          .devices        = devices,

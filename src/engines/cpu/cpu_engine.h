@@ -171,6 +171,7 @@ struct fl_engine {
     fl_pooling            pooling[FL_POOL_COUNT];
     uint32_t              pooling_count;
     const fl_cpu_kernels *kernels;
+    fl_cpu_narrow         narrow; /* of the format, as provider.numerics has it */
     char                  why[160];        /* why these kernels */
     fl_cpu_format         format;          /* of products */
     fl_cpu_weights        weights_kept;    /* float32 products only */
@@ -299,7 +300,7 @@ int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error
 
 /* Bytes of a number in the rows of a narrow product; bf16 may take float32 rows as they are. */
 static inline size_t fl_cpu_unit(const fl_engine *e) {
-    return e->kernels->narrow[e->format].quantize == NULL ? sizeof(float)
+    return e->narrow.quantize == NULL ? sizeof(float)
            : e->format == FL_CPU_INT8                     ? sizeof(uint8_t)
                                                           : sizeof(int16_t);
 }

@@ -40,6 +40,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/elementary.h"
 #include "engines/cpu/crew.h"
 
 /* Rows that a product reads: narrow ones, or where it takes float32, those they would be made of. */
@@ -48,10 +49,6 @@ typedef struct operand {
     const float *floats;
     size_t       width; /* numbers from row to row */
 } operand;
-
-static const fl_cpu_narrow *format_of(const fl_engine *e) {
-    return &e->kernels->narrow[e->format];
-}
 
 /* Bytes of a row of `width` numbers as products take it. */
 static size_t bytes_of(const fl_engine *e, size_t width) {
@@ -67,11 +64,11 @@ static void multiply(const fl_engine *e, const operand *a, const fl_cpu_form *fo
     g.a_scale  = a->narrow.scale;
     g.a_zero   = a->narrow.zero;
     g.b_stride = fl_cpu_panel(e, form, g.k);
-    g.group    = format_of(e)->group;
+    g.group    = e->narrow.group;
     if (form->groups.bits > 0) {
         fl_cpu_multiply_groups(e->kernels, &form->groups, factor, &g);
     } else {
-        (e->format == FL_CPU_FP32 ? e->kernels->gemm : format_of(e)->gemm)(&g);
+        (e->format == FL_CPU_FP32 ? e->kernels->gemm : e->narrow.gemm)(&g);
     }
 }
 
@@ -103,7 +100,7 @@ static void narrow_rows(const fl_cpu_crew *c, const operand *at, size_t rows, si
                      .zero     = own.narrow.zero,
                      .rows     = fl_cpu_share(c, rows, c->member + 1) - first,
                      .n        = n};
-    format_of(c->engine)->quantize(&z);
+    c->engine->narrow.quantize(&z);
 }
 
 /* What products of a layer read: z, which is x where norms follow the blocks. */
@@ -290,7 +287,7 @@ static void attend_rows(const fl_cpu_crew *c, const fl_cpu_layer *layer, const h
                              .rows       = rows,
                              .before     = before,
                              .after      = after};
-    void (*narrow)(const fl_attention *) = format_of(e)->attention;
+    void (*narrow)(const fl_attention *) = e->narrow.attention;
     void (*run)(const fl_attention *)    = narrow ? narrow : e->kernels->attention;
     if (layer->pos_k) {
         fl_cpu_attend_disentangled(e, layer, h->first, &at, run, c->at.relative);
@@ -655,7 +652,7 @@ static void choose_experts(const fl_engine *e, const fl_cpu_layer *layer, const 
             most = chance[i] > most ? chance[i] : most;
         }
         for (size_t i = 0; i < layer->experts; i++) {
-            chance[i] = expf(chance[i] - most);
+            chance[i] = (float)fl_math_exp((double)(chance[i] - most));
             sum += chance[i];
         }
         for (size_t i = 0; i < layer->experts; i++) {

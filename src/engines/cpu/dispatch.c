@@ -72,6 +72,22 @@ const fl_cpu_isa *fl_cpu_isa_at(size_t index) {
     return index < sizeof table / sizeof *table ? &table[index] : NULL;
 }
 
+fl_cpu_narrow fl_cpu_narrow_portable(fl_cpu_narrow format) {
+    format.attention = NULL;
+    format.group     = format.group > 0 ? FL_CPU_Q8_GROUP : 0;
+    if (format.gemm_floats != NULL) {
+        format.gemm     = format.gemm_floats;
+        format.quantize = NULL;
+    }
+    return format;
+}
+
+const char *fl_cpu_narrow_numerics(const fl_cpu_narrow *format, const char *isa) {
+    bool own = format->attention != NULL || format->gemm_floats != NULL;
+    bool dot = format->group > 0 && format->group < FL_CPU_Q8_GROUP;
+    return own && format->gemm != format->gemm_floats ? isa : dot ? "dot" : "portable";
+}
+
 static void say(char *why, size_t size, const char *how, const fl_cpu_isa *isa, const fl_cpu *cpu) {
     if (why != NULL && size > 0) {
         snprintf(why, size, "%s: %s; %s has %s", isa->kernels->isa, how,

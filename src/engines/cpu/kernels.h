@@ -2,9 +2,8 @@
 /* kernels.h - the operations a CPU must offer, as one table of function pointers per instruction
  * set.
  *
- * Role     cpu_forward.c calls the table that dispatch.c chose; kernels/ref/ defines what each entry
- *          means in plain loops, the other folders say the same thing faster, fl-kernels compares
- *          them.
+ * Role     cpu_forward.c calls the table that dispatch.c chose; kernels/ref/ is it in plain C, the other
+ *          folders say the same thing faster, fl-kernels compares them.
  * Shapes   Every width that a kernel sees is padded to FL_CPU_LANES (16) floats and the padding is
  *          zero: pack.c lays weights out so, and the kernels keep it so. A head of 24 dimensions is
  *          a head of 32 whose last 8 are zero; no kernel but the rotation has a tail in its inner
@@ -12,8 +11,9 @@
  * Memory   Pointers to packed panels and scratch are 64-byte aligned, row strides are multiples of
  *          16 floats. No kernel allocates or keeps state.
  * Bytes    A row of a result is computed by the same sequence of operations whatever the number of
- *          rows and its place among them: same text, same bytes.
- * Proof    fl-kernels test (every table against ref, and row independence bit by bit). */
+ *          rows, its place among them and, in float32, the instruction set: same text, same bytes.
+ * Proof    fl-kernels test (every table against ref and row independence bit by bit, values against
+ *          tests/kernels/judge.c). */
 #ifndef FL_ENGINES_CPU_KERNELS_H
 #define FL_ENGINES_CPU_KERNELS_H
 
@@ -187,6 +187,8 @@ static inline size_t fl_cpu_narrow_panel(fl_cpu_format format, size_t k) {
     return FL_CPU_LANES * column;
 }
 
+enum { FL_CPU_Q8_GROUP = 4 }; /* the largest group of weights that sums in 16 bits need (fl_gemm) */
+
 #define FL_CPU_Q8_TINY 1e-30f /* rows and columns that are smaller than this count as zeros */
 
 enum {
@@ -230,6 +232,7 @@ typedef struct fl_cpu_narrow {
      * the table's own. */
     void (*attention)(const fl_attention *);
     bool pays; /* its products outrun float32's: provider.precision fast may take it */
+    void (*gemm_floats)(const fl_gemm *); /* bf16: of float32 rows, where gemm takes bfloat16 */
 } fl_cpu_narrow;
 
 /* ---- Weights in few bits: panels that a product widens as it goes -------------------------------------
@@ -314,6 +317,13 @@ const fl_cpu_isa *fl_cpu_isa_at(size_t index); /* NULL past the end */
  * gets a line for describe and may be NULL. */
 int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kernels **out, char *why,
                           size_t why_size, fletch_error *error);
+
+/* The format by operations that every instruction set has, so that bits are the same on all: bytes are scaled for sums
+ * in 16 bits, bfloat16 is widened, attention is float32's. */
+fl_cpu_narrow fl_cpu_narrow_portable(fl_cpu_narrow format);
+
+/* What its bits depend on: "portable", "dot" (bytes scaled for sums in 32 bits), or the instruction set `isa`. */
+const char *fl_cpu_narrow_numerics(const fl_cpu_narrow *format, const char *isa);
 
 extern const fl_cpu_kernels fl_cpu_kernels_ref;
 extern const fl_cpu_kernels fl_cpu_kernels_avx2;    /* only where the target is x86-64 */

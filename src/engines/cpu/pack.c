@@ -230,7 +230,7 @@ static void read_columns(const source *s, size_t row, size_t k, float *columns) 
 
 static void narrow_panel(const fl_engine *e, const float *columns, size_t k, uint8_t *panel) {
     if (e->format == FL_CPU_INT8) {
-        fl_cpu_quantize_panel(columns, k, e->kernels->narrow[FL_CPU_INT8].group, panel);
+        fl_cpu_quantize_panel(columns, k, e->narrow.group, panel);
     } else if (e->format == FL_CPU_BF16) {
         fl_cpu_round_panel16(columns, k, panel);
     } else {

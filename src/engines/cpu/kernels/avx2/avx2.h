@@ -51,14 +51,12 @@ FL_INLINE ivec ivec_halves(const uint8_t *x) {
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     return (vec)((ivec)p + ((ivec)_mm256_cvtps_epi32(n) << 23));
 }
+/* By halves (lanes_sum). */
 FL_INLINE float vec_sum(vec v) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s        = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
-/* Of softmax's weights: ((0 + 2) + (1 + 3)) + ((4 + 6) + (5 + 7)), as ever, that bytes stay. */
-#define FL_WEIGHTS_SUM(v)                                                                          \
-    vec_sum(_mm256_permutevar8x32_ps(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)))
 FL_INLINE float vec_highest(vec v) {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s        = _mm_max_ps(s, _mm_movehl_ps(s, s));

@@ -50,8 +50,12 @@ FL_INLINE ivec ivec_halves(const uint8_t *x) {
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     return _mm512_scalef_ps(p, n);
 }
+/* By halves (lanes_sum), which _mm512_reduce_add_ps leaves to the compiler. */
 FL_INLINE float vec_sum(vec v) {
-    return _mm512_reduce_add_ps(v);
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 s    = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    s           = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 FL_INLINE float vec_highest(vec v) {
     return _mm512_reduce_max_ps(v);

@@ -12,7 +12,7 @@
 #include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/narrow.h"
 
-#define FL_WEIGHTS_SUM(v) vec_sum(_mm512_zextps256_ps512(_mm512_castps512_ps256(v)))
+#define FL_WEIGHTS_SUM(sum) vec_sum(_mm512_zextps256_ps512(_mm512_castps512_ps256(*(sum))))
 #include "engines/cpu/kernels/wide/attention_tiles.h"
 
 FL_INLINE __m256i rounded(const float *x) {

@@ -33,7 +33,8 @@ const fl_cpu_kernels fl_cpu_kernels_avx512bf16 = {
                [FL_CPU_INT16] = {fl_q16_quantize_avx512, fl_q16_gemm_12x32_avx512vnni, 0,
                                  fl_bf16_attention_12x32_avx512bf16, .pays = true},
                [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_12x32_avx512bf16, 0,
-                                 fl_bf16_attention_12x32_avx512bf16}},
+                                 fl_bf16_attention_12x32_avx512bf16,
+                                 .gemm_floats = fl_bf16_gemm_12x32_avx512}},
 };
 
 const fl_cpu_kernels fl_cpu_kernels_amx = {
@@ -43,5 +44,6 @@ const fl_cpu_kernels fl_cpu_kernels_amx = {
     .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx512, fl_q8_gemm_32x32_amx, 1},
                [FL_CPU_INT16] = {fl_q16_quantize_avx512, fl_q16_gemm_12x32_avx512vnni,
                                  .pays = true},
-               [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_32x32_amx}},
+               [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_32x32_amx,
+                                 .gemm_floats = fl_bf16_gemm_12x32_avx512}},
 };

@@ -47,8 +47,10 @@ FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     int32x4_t power = vshlq_n_s32(vcvtnq_s32_f32(n), 23);
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), power));
 }
+/* By halves (lanes_sum); vaddvq adds neighbours. */
 FL_INLINE float vec_sum(vec v) {
-    return vaddvq_f32(v);
+    float32x2_t s = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+    return vget_lane_f32(s, 0) + vget_lane_f32(s, 1);
 }
 FL_INLINE float vec_highest(vec v) {
     return vmaxvq_f32(v);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "engines/cpu/kernels/ref/ref.h"
 
 static float moved(const fl_quantize *z, const float *x, size_t i) {
     return z->gain ? x[i] * z->gain[i] : x[i];
@@ -56,7 +57,7 @@ static void finish(const fl_gemm *g, size_t row, size_t col, int32_t sum, size_t
     const uint8_t *tail = panel_of(g, col) + g->k * bytes * FL_CPU_LANES;
     float         *c    = g->c + row * g->c_stride + col, scale;
     memcpy(&scale, tail + col % FL_CPU_LANES * sizeof scale, sizeof scale);
-    float y = fmaf((float)sum, g->a_scale[row] * scale, g->accumulate ? *c : 0.0f);
+    float y = ref_fma((float)sum, g->a_scale[row] * scale, g->accumulate ? *c : 0.0f);
     y       = g->bias ? y + g->bias[col] : y;
     *c      = g->residual ? y + g->residual[row * g->residual_stride + col] : y;
 }

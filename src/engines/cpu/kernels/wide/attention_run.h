@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/elementary.h"
 #include "engines/cpu/kernels.h"
 
 /* The group of rows under way. */
@@ -79,7 +80,7 @@ static inline bool attention_open(const group *g) {
 static inline void attention_join_tops(group *g) {
     for (size_t r = 0; g->seen && r < g->rows; r++) {
         float before = g->seen[2 * r], top = g->top[r] > before ? g->top[r] : before;
-        g->scale[r]    = top > before ? expf(before - top) : 1.0f;
+        g->scale[r]    = top > before ? (float)fl_math_exp((double)(before - top)) : 1.0f;
         g->seen[2 * r] = top;
         g->top[r]      = top > -INFINITY ? top : 0.0f;
     }

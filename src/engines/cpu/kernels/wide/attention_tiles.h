@@ -199,7 +199,7 @@ static void attention_scores(group *g) {
 }
 
 #ifndef FL_WEIGHTS_SUM /* of the lanes of a sum of weights */
-#define FL_WEIGHTS_SUM vec_sum
+#define FL_WEIGHTS_SUM lanes_sum
 #endif
 
 /* t[i] = 2^t[i]; and a vector of weights to its place among those of the row s, and to their sum. */
@@ -233,11 +233,8 @@ FL_INLINE void rows_weights(group *g, size_t r, power_fn power, keep_fn keep) {
         }
     }
     FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
-        FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
-            sum[i * FL_PANEL_VECS] += sum[i * FL_PANEL_VECS + v];
-        }
         if (r + (size_t)i < g->rows) {
-            g->sum[r + (size_t)i] = FL_WEIGHTS_SUM(sum[i * FL_PANEL_VECS]);
+            g->sum[r + (size_t)i] = FL_WEIGHTS_SUM(sum + i * FL_PANEL_VECS);
         }
     }
 }

@@ -8,10 +8,14 @@ enum { FL_A_BYTES = 4 };
 
 #include "engines/cpu/kernels/wide/f32_activation.h"
 #include "engines/cpu/kernels/wide/f32_attention.h"
-#include "engines/cpu/kernels/wide/f32_gemm.h"
 #include "engines/cpu/kernels/wide/f32_groups.h"
 #include "engines/cpu/kernels/wide/f32_norm.h"
-#include "engines/cpu/kernels/wide/f32_rows.h"
+#include "engines/cpu/kernels/wide/f32_rotate.h"
+
+#ifndef FL_GEMM_F32 /* ref has its own */
+#include "engines/cpu/kernels/wide/f32_gemm.h"
+#define FL_GEMM_F32 wide_gemm
+#endif
 
 #define FL_TABLE_ACTIVATIONS(kernel)                                                               \
     {                                                                                              \
@@ -20,8 +24,9 @@ enum { FL_A_BYTES = 4 };
         [FL_ACT_QUICK_GELU] = kernel##_quick_gelu                                                  \
     }
 #define FL_TABLE_F32                                                                               \
-    .panels = FL_WIDE_PANELS, .gemm = wide_gemm, .widen = wide_widen, .attention = wide_attention, \
-    .layer_norm = wide_layer_norm, .rms_norm = wide_rms_norm, .rotate = wide_rotate,               \
-    .activation = FL_TABLE_ACTIVATIONS(wide), .gating = FL_TABLE_ACTIVATIONS(wide_gate)
+    .panels = FL_WIDE_PANELS, .gemm = FL_GEMM_F32, .widen = wide_widen,                            \
+    .attention = wide_attention, .layer_norm = wide_layer_norm, .rms_norm = wide_rms_norm,         \
+    .rotate = wide_rotate, .activation = FL_TABLE_ACTIVATIONS(wide),                               \
+    .gating = FL_TABLE_ACTIVATIONS(wide_gate)
 
 #endif

@@ -11,11 +11,23 @@
 #include <stddef.h>
 
 #include "engines/cpu/kernels.h"
+#include "engines/cpu/kernels/wide/macros.h"
 
 enum {
     FL_PANEL_VECS = FL_CPU_LANES / FL_VEC_LANES,   /* vectors in a row of a panel */
     FL_WIDE_VECS  = FL_WIDE_PANELS * FL_PANEL_VECS /* vectors in a row of the largest tile */
 };
+
+/* The sum of 16 lanes, by halves: i and i + 8, then + 4, + 2, + 1. vec_sum goes on within a vector, so that every
+ * width adds the same numbers in the same order. */
+FL_INLINE float lanes_sum(vec sum[FL_PANEL_VECS]) {
+    FL_UNROLL for (int half = FL_PANEL_VECS / 2; half > 0; half /= 2) {
+        FL_UNROLL for (int v = 0; v < half; v++) {
+            sum[v] += sum[v + half];
+        }
+    }
+    return vec_sum(sum[0]);
+}
 
 /* Where a tile of a product lies. */
 typedef struct tile_place {
