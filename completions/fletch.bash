@@ -16,7 +16,7 @@ _fletch() {
     embed:--revision) return ;;
     embed:--input) compopt -o default 2>/dev/null; return ;;
     embed:-i) compopt -o default 2>/dev/null; return ;;
-    embed:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    embed:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv copy" -- "$word")); return ;;
     embed:--field) return ;;
     embed:--join) return ;;
     embed:--delimiter) return ;;
@@ -53,7 +53,7 @@ _fletch() {
     rerank:--revision) return ;;
     rerank:--input) compopt -o default 2>/dev/null; return ;;
     rerank:-i) compopt -o default 2>/dev/null; return ;;
-    rerank:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    rerank:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv copy" -- "$word")); return ;;
     rerank:--field) return ;;
     rerank:--join) return ;;
     rerank:--delimiter) return ;;
@@ -82,7 +82,7 @@ _fletch() {
     classify:--revision) return ;;
     classify:--input) compopt -o default 2>/dev/null; return ;;
     classify:-i) compopt -o default 2>/dev/null; return ;;
-    classify:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    classify:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv copy" -- "$word")); return ;;
     classify:--field) return ;;
     classify:--join) return ;;
     classify:--delimiter) return ;;
@@ -112,12 +112,13 @@ _fletch() {
     run:--revision) return ;;
     run:--input) compopt -o default 2>/dev/null; return ;;
     run:-i) compopt -o default 2>/dev/null; return ;;
-    run:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    run:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv copy" -- "$word")); return ;;
     run:--field) return ;;
     run:--join) return ;;
     run:--delimiter) return ;;
     run:--output) compopt -o default 2>/dev/null; return ;;
     run:-o) compopt -o default 2>/dev/null; return ;;
+    run:--re-embed) compopt -o default 2>/dev/null; return ;;
     run:--shard) return ;;
     run:--split-bytes) return ;;
     run:--merge) compopt -o default 2>/dev/null; return ;;
@@ -173,7 +174,7 @@ _fletch() {
     add:--api-key-file) compopt -o default 2>/dev/null; return ;;
     add:--input) compopt -o default 2>/dev/null; return ;;
     add:-i) compopt -o default 2>/dev/null; return ;;
-    add:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    add:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv copy" -- "$word")); return ;;
     add:--field) return ;;
     add:--join) return ;;
     add:--delimiter) return ;;
@@ -211,7 +212,7 @@ _fletch() {
     tokenize:--revision) return ;;
     tokenize:--input) compopt -o default 2>/dev/null; return ;;
     tokenize:-i) compopt -o default 2>/dev/null; return ;;
-    tokenize:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    tokenize:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv copy" -- "$word")); return ;;
     tokenize:--field) return ;;
     tokenize:--join) return ;;
     tokenize:--delimiter) return ;;
@@ -246,7 +247,7 @@ _fletch() {
     chunk:--revision) return ;;
     chunk:--input) compopt -o default 2>/dev/null; return ;;
     chunk:-i) compopt -o default 2>/dev/null; return ;;
-    chunk:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    chunk:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv copy" -- "$word")); return ;;
     chunk:--field) return ;;
     chunk:--join) return ;;
     chunk:--delimiter) return ;;
@@ -290,6 +291,15 @@ _fletch() {
     verify:--model) compopt -o default 2>/dev/null; return ;;
     verify:-m) compopt -o default 2>/dev/null; return ;;
     verify:--revision) return ;;
+    verify:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv copy" -- "$word")); return ;;
+    verify:--field) return ;;
+    verify:--join) return ;;
+    verify:--delimiter) return ;;
+    verify:--input) compopt -o default 2>/dev/null; return ;;
+    verify:-i) compopt -o default 2>/dev/null; return ;;
+    verify:--vector-field) return ;;
+    verify:--sql) return ;;
+    verify:--sample) return ;;
     verify:--format) COMPREPLY=($(compgen -W "text json" -- "$word")); return ;;
     verify:--prompt-name) return ;;
     verify:--prompt) return ;;
@@ -300,6 +310,8 @@ _fletch() {
     verify:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
     verify:--precision) return ;;
     verify:--threads) return ;;
+    verify:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
+    verify:--max-line) return ;;
     verify:--config) compopt -o default 2>/dev/null; return ;;
     verify:--app-config) compopt -o default 2>/dev/null; return ;;
     verify:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
@@ -461,7 +473,7 @@ _fletch() {
     embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --outputs --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --chunk --chunk-size --chunk-overlap --late-chunking --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --labels --hypothesis --multi-label --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
-    run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --re-embed --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --app-config --quiet --verbose --help $options" words="" ;;
     add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --context --chunk --chunk-size --chunk-overlap --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --app-config --quiet --verbose --help $options" words="" ;;
@@ -471,7 +483,7 @@ _fletch() {
     chunk) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --by --size --overlap --keep-fields --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     model) flags="--model --revision --offline --format --progress --type --force --config --app-config --preset --quiet --verbose --help $options" words="pull ls path verify id rm convert" ;;
     canary) flags="--model --revision --offline --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
-    verify) flags="--model --revision --offline --exact --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    verify) flags="--model --revision --offline --input-format --field --join --delimiter --no-header --input --vector-field --sql --sample --exact --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --invalid-utf8 --max-line --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     config) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --show-origin --config --app-config --preset --quiet --verbose --help $options" words="get" ;;
     doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     bench) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --precision --threads --seconds --config --app-config --preset --quiet --verbose --help $options" words="" ;;

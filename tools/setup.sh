@@ -15,7 +15,8 @@ case $profile in
 build) why="to build fletch and fetch its model" ;;
 check | full)
     why="to build fletch and run its tests"
-    packages+=(g++ binutils python3-dev libcriterion-dev clang libclang-rt-14-dev clang-format clang-tidy cppcheck nginx)
+    packages+=(g++ binutils python3-dev libcriterion-dev clang libclang-rt-14-dev clang-format clang-tidy cppcheck nginx
+               abigail-tools)
     [ "$profile" = check ] ||
         packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libsimde-dev)
     ;;

@@ -7,7 +7,8 @@
  *         are made one after the other (part.c). Part p belongs to shard p modulo N, so that a file sorted by
  *         length is shared evenly. A part whose input cannot be read is told and passed over: the others are done,
  *         and the exit code says that one is missing. A signal ends the process at once, as everywhere
- *         (signals.c removes the temporary files); what is lost is the part under way.
+ *         (signals.c removes the temporary files); what is lost is the part under way. With --re-embed the inputs are
+ *         those of a job that is there (job_again.c), and nothing else is different.
  * Memory  The list, and a window. Proof tests/cli/test_cli_run.py. Contract docs/job.md. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ static fl_exit check_flags(const fl_cli *cli, fl_parts *parts, fl_filejob *job, 
     if (args->rest_count > 0) {
         return fl_cli_usage(cli, "'%.64s' stands alone; --input names what is read", args->rest[0]);
     }
-    if (args->input_count == 0) {
+    if (args->input_count == 0) { /* --re-embed has set them */
         return fl_cli_usage(cli, "--input names the files or folders to embed");
     }
     for (size_t i = 0; i < args->input_count; i++) {
@@ -209,11 +210,12 @@ static fl_exit refuse_other_heads(fl_cli *cli) {
     return FL_EXIT_MODEL;
 }
 
-static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
+/* Rows of a job that is embedded again may begin with a whole part of refused inputs, which have no text. */
+static fl_exit work(fl_parts *parts, fl_filejob *job, bool rows, tally *run) {
     fl_cli        *cli   = parts->cli;
     const uint64_t start = fl_clock_ns();
     FL_CLI_TRY(fl_filejob_list(job, cli));
-    FL_CLI_TRY(fl_parts_try_field(parts));
+    FL_CLI_TRY(rows ? FL_EXIT_DONE : fl_parts_try_field(parts));
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     FL_CLI_TRY(refuse_other_heads(cli));
     FL_CLI_TRY(fl_filejob_join(job, cli));
@@ -268,7 +270,8 @@ static fl_exit refuse_making(const fl_cli *cli) {
         const char *name;
     } making[]          = {{FL_FLAG_SHARD, "--shard"},
                            {FL_FLAG_SPLIT_BYTES, "--split-bytes"},
-                           {FL_FLAG_DTYPE, "--dtype"}};
+                           {FL_FLAG_DTYPE, "--dtype"},
+                           {FL_FLAG_RE_EMBED, "--re-embed"}};
     const fl_args *args = &cli->args;
     const char    *name = NULL;
     for (size_t i = 0; name == NULL && i < sizeof making / sizeof making[0]; i++) {
@@ -317,11 +320,13 @@ static fl_exit look_at_job(fl_cli *cli, const char *folder) {
 }
 
 static fl_exit begin(fl_cli *cli) {
-    const fl_args *args   = &cli->args;
-    const char    *folder = args->value[FL_FLAG_OUTPUT];
-    tally          run;
-    fl_filejob     job;
-    fl_parts       parts;
+    const fl_args   *args   = &cli->args;
+    const char      *folder = args->value[FL_FLAG_OUTPUT];
+    const char      *old    = args->value[FL_FLAG_RE_EMBED];
+    tally            run;
+    fl_filejob       job;
+    fl_parts         parts;
+    fl_filejob_again again = {.rows = false};
     if (folder == NULL || folder[0] == '\0' || strcmp(folder, "-") == 0) {
         return fl_cli_usage(cli, "--output names the folder of the job");
     }
@@ -335,17 +340,22 @@ static fl_exit begin(fl_cli *cli) {
     if (args->value[FL_FLAG_QUICK] != NULL) {
         return fl_cli_usage(cli, "--quick goes with --check");
     }
+    if (old != NULL && fl_file_exists(old)) {
+        return fl_move_store(cli, old);
+    }
     memset(&run, 0, sizeof run);
     memset(&parts, 0, sizeof parts);
     job                = (fl_filejob){.folder = folder};
     parts.cli          = cli;
     parts.job          = &job;
     parts.window_texts = FL_WINDOW_FIRST;
-    fl_exit code       = check_flags(cli, &parts, &job, &run);
-    code               = code == FL_EXIT_DONE ? work(&parts, &job, &run) : code;
+    fl_exit code       = old != NULL ? fl_filejob_again_open(&again, cli, old) : FL_EXIT_DONE;
+    code               = code == FL_EXIT_DONE ? check_flags(cli, &parts, &job, &run) : code;
+    code               = code == FL_EXIT_DONE ? work(&parts, &job, again.rows, &run) : code;
     fl_free(run.counted);
     fl_embedder_free(&parts.embedder);
     fl_filejob_free(&job);
+    fl_filejob_again_close(&again);
     return code;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_serve.c - `fletch serve`: hand the configuration and the models' names to the server.
  *
- * Role    The only file of the program that knows src/server.
+ * Role    With stored_sqlite.c and move_store.c, which read stores, all of the program that knows src/server.
  * Method  Models are the --model flags in their order, else server.models, else model.id. The signals
  *         that steer a server are blocked before any thread exists, so that they arrive where the
  *         server waits for them.

@@ -2,13 +2,14 @@
 /* cmd_verify.c - `fletch canary` and `fletch verify`: whether vectors are still those that were stored.
  *
  * Role    An index is worth what its vectors are. canary writes a few texts with their vectors, to lie beside the
- *         index; verify embeds the texts again and says whether the bytes are the same, the space is, or neither, and
- *         what of the model and its settings is another.
+ *         index; verify embeds texts again whose vectors somebody stored (stored.h), there or in the index itself, and
+ *         says whether the bytes are the same, the space is, or neither, and what of the model and its settings is
+ *         another.
  * Format  {"canary":1,"fletch":"0.1.0","id":I,"model":F,"settings":{NAME:VALUE},"rows":[{"text":T,"vector":[..]}]};
  *         numbers are the shortest that read back as the same float32.
  * Method  A difference is that of one element, as part of a vector of length 1. Vectors within 1e-5 are of one space:
  *         what another instruction set gives.
- * Memory  the file, and two rows. Proof tests/cli/test_cli_verify.py. */
+ * Memory  the sample, twice. Proof tests/cli/test_cli_verify.py, test_cli_verify_files.py. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,10 +18,10 @@
 #include "base/json.h"
 #include "base/json_w.h"
 #include "base/mem.h"
-#include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/stored.h"
 
-enum { FORMAT = 1, FILE_MAX = 256 << 20 };
+enum { FORMAT = 1, OWN_MAX = 16 << 20 };
 
 static const double one_space = 1e-5;
 
@@ -107,43 +108,8 @@ typedef struct tally {
     char   worst[256];      /* the beginning of the text that differs most */
 } tally;
 
-static int refuse(const char *path, const char *what, size_t row, fletch_error *error) {
-    return fl_fail(error, FLETCH_EMODEL, row, "%s is not a canary file: %s of row %zu", path, what,
-                   row);
-}
-
-/* A row of the file, whose vector goes to *then, made for the first; `width` is 0 before it. */
-static int read_row(const char *path, fl_json *row, size_t i, float **then, size_t *width,
-                    fletch_error *error) {
-    fl_json *vector = fl_json_get(row, "vector");
-    if (!fl_json_is(fl_json_get(row, "text"), FL_JSON_STRING)) {
-        return refuse(path, "there is no text", i, error);
-    }
-    if (fl_json_count(vector) == 0) {
-        return refuse(path, "there is no vector", i, error);
-    }
-    if (*width != 0 && fl_json_count(vector) != *width) {
-        return refuse(path, "another width than before in the vector", i, error);
-    }
-    if (*then == NULL) {
-        *width = fl_json_count(vector);
-        *then  = fl_alloc_array(*width, sizeof **then);
-    }
-    if (*then == NULL) {
-        return fl_fail_nomem(error, *width * sizeof **then, "a vector");
-    }
-    for (size_t k = 0; k < *width; k++) {
-        fl_json *number = fl_json_item(vector, k);
-        (*then)[k]      = (float)fl_json_f64(number);
-        if (!fl_json_is(number, FL_JSON_NUMBER) || !isfinite((*then)[k])) {
-            return refuse(path, "no float32 number in the vector", i, error);
-        }
-    }
-    return 0;
-}
-
-static void compare(const float *now, const float *then, size_t dimensions, fl_json *text,
-                    tally *t) {
+static void compare(const float *now, const float *then, size_t dimensions,
+                    const fl_stored_row *row, tally *t) {
     double most = 0.0, length = sqrt(fl_vector_dot(then, then, dimensions));
     for (size_t i = 0; i < dimensions; i++) {
         most = fmax(most, fabs((double)now[i] - (double)then[i]));
@@ -155,7 +121,7 @@ static void compare(const float *now, const float *then, size_t dimensions, fl_j
     t->far += most > one_space;
     if (most > t->largest) {
         fl_buf preview = {0};
-        fl_cli_preview(&preview, fl_json_text(text), fl_json_text_size(text), 40);
+        fl_cli_preview(&preview, row->text, row->size, 40);
         snprintf(t->worst, sizeof t->worst, "%s", preview.data ? preview.data : "");
         fl_buf_free(&preview);
         t->largest = most;
@@ -163,27 +129,61 @@ static void compare(const float *now, const float *then, size_t dimensions, fl_j
     t->cosine = fmin(t->cosine, cosine);
 }
 
-/* *width is that of the file's rows, which are compared where it is the model's. */
-static int compare_rows(fl_cli *cli, const char *path, fl_json *rows, size_t *width, tally *t,
-                        fletch_error *error) {
-    const size_t dimensions = fletch_dimensions(cli->model);
-    float       *now = fl_alloc_array(dimensions, sizeof *now), *then = NULL;
-    int status = now == NULL ? fl_fail_nomem(error, dimensions * sizeof *now, "a vector") : 0;
-    for (size_t i = 0; status == 0 && i < fl_json_count(rows); i++) {
-        fl_json *text = fl_json_get(fl_json_item(rows, i), "text");
-        status        = read_row(path, fl_json_item(rows, i), i, &then, width, error);
-        if (status < 0 || *width != dimensions) {
-            continue;
+/* As the rows of the file were made: those of the server's store are of length 1 whatever the model's are. */
+static fletch_embed_options options_of(const fl_stored *stored) {
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    options.normalize            = stored->unit ? 1 : options.normalize;
+    return options;
+}
+
+/* As the store scales them then. */
+static void scale(float *row, size_t dimensions) {
+    const double sum = fl_vector_dot(row, row, dimensions);
+    for (size_t i = 0; i < dimensions && sum > 0; i++) {
+        row[i] = (float)((double)row[i] * (1 / sqrt(sum)));
+    }
+}
+
+static int embed_rows(fl_cli *cli, const fl_stored *stored, float *now, fletch_error *error) {
+    const char **texts   = fl_alloc_array(stored->count, sizeof *texts);
+    size_t      *lengths = fl_alloc_array(stored->count, sizeof *lengths);
+    int          status  = texts == NULL || lengths == NULL
+                               ? fl_fail_nomem(error, stored->count * sizeof *texts, "the texts")
+                               : 0;
+    for (size_t i = 0; status == 0 && i < stored->count; i++) {
+        texts[i]   = stored->rows[i].text;
+        lengths[i] = stored->rows[i].size;
+    }
+    if (status == 0) {
+        const fletch_embed_options options = options_of(stored);
+        fletch_texts  all = {.count = stored->count, .pointers = texts, .lengths = lengths};
+        fletch_matrix out = fletch_matrix_f32(now, stored->count, stored->width);
+        status            = fletch_embed(cli->model, &all, &options, &out, error);
+    }
+    if (status < 0 && error->where < stored->count) {
+        fl_error_prefix(error, "row %llu of %s",
+                        (unsigned long long)stored->rows[error->where].number, stored->path);
+    }
+    fl_free(texts);
+    fl_free(lengths);
+    return status;
+}
+
+/* The sample's vectors of today against those of the file, which have the model's width. */
+static int compare_rows(fl_cli *cli, const fl_stored *stored, tally *t, fletch_error *error) {
+    const size_t width = stored->width;
+    float       *now =
+        width <= SIZE_MAX / sizeof *now ? fl_alloc_array(stored->count, width * sizeof *now) : NULL;
+    int status = now == NULL
+                     ? fl_fail_nomem(error, stored->count * width * sizeof *now, "the vectors")
+                     : embed_rows(cli, stored, now, error);
+    for (size_t i = 0; status == 0 && i < stored->count; i++) {
+        if (stored->unit) {
+            scale(now + i * width, width);
         }
-        status = embed(cli->model, fl_json_text(text), fl_json_text_size(text), now, error);
-        if (status < 0) {
-            fl_error_prefix(error, "row %zu of %s", i, path);
-        } else {
-            compare(now, then, dimensions, text, t);
-        }
+        compare(now + i * width, stored->then + i * width, width, &stored->rows[i], t);
     }
     fl_free(now);
-    fl_free(then);
     return status;
 }
 
@@ -226,127 +226,149 @@ static void put_part(fl_json_w *w, bool json, const char *name, const char *ther
     fl_buf_puts(w->out, " here\n");
 }
 
-static int put_parts(fl_cli *cli, fl_json *root, fl_json_w *w, bool json, fletch_error *error) {
-    char        fingerprint[65];
-    const char *model   = fl_json_text(fl_json_get(root, "model"));
-    const char *version = fl_json_text(fl_json_get(root, "fletch"));
-    fl_json    *there = fl_json_get(root, "settings"), *here = NULL;
-    fl_buf      own   = {0};
-    fl_json_w   w_own = {.out = &own};
-    FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
-    fl_json_w_object(&w_own, NULL);
-    int status = fl_cli_put_vector_parts(cli->model, &w_own, error);
-    fl_json_w_end(&w_own);
-    if (status == 0) {
-        status = own.failed ? fl_fail_nomem(error, own.size, "the settings")
-                            : fl_json_take(&here, &own, FILE_MAX, 0, "the settings", error);
+/* What the file says of the model and its settings against what is so here. A job's options are more than parts of the
+ * id, a canary's are not. */
+static void put_settings(const fl_stored *stored, fl_json *here, fl_json_w *w, bool json) {
+    FL_JSON_EACH(here, name, value) {
+        put_part(w, json, name, fl_json_text(fl_json_get(stored->settings, name)),
+                 fl_json_text(value));
     }
-    if (status == 0) {
-        put_part(w, json, "model", model, fingerprint);
-        FL_JSON_EACH(here, name, value) {
-            put_part(w, json, name, fl_json_text(fl_json_get(there, name)), fl_json_text(value));
+    const bool canary = fl_json_find(stored->root, "canary", NULL);
+    FL_JSON_EACH(stored->settings, gone, was) {
+        if (canary && !fl_json_find(here, gone, NULL)) {
+            put_part(w, json, gone, fl_json_text(was), NULL);
         }
-        FL_JSON_EACH(there, gone, was) {
-            if (!fl_json_find(here, gone, NULL)) {
-                put_part(w, json, gone, fl_json_text(was), NULL);
-            }
+    }
+}
+
+/* The parts of this model's id that the file has otherwise; a file that says nothing differs in nothing. */
+static int put_parts(fl_cli *cli, const fl_stored *stored, fl_json_w *w, bool json,
+                     fletch_error *error) {
+    const fletch_embed_options options = options_of(stored);
+    char                       fingerprint[65], id[65];
+    fl_json                   *here   = NULL;
+    fl_buf                     own    = {0};
+    fl_json_w                  w_own  = {.out = &own};
+    int                        status = 0;
+    FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
+    FL_TRY(fletch_vector_id(cli->model, &options, FLETCH_FLOAT32, id, error));
+    if (stored->model != NULL || stored->settings != NULL) {
+        put_part(w, json, "model", stored->model, fingerprint);
+    }
+    if (stored->settings != NULL) {
+        fl_json_w_object(&w_own, NULL);
+        status = fl_cli_put_vector_parts(cli->model, &w_own, error);
+        fl_json_w_end(&w_own);
+        if (status == 0) {
+            status = own.failed ? fl_fail_nomem(error, own.size, "the settings")
+                                : fl_json_take(&here, &own, OWN_MAX, 0, "the settings", error);
         }
-        put_part(w, json, "fletch", version, fletch_version());
+        if (status == 0) {
+            put_settings(stored, here, w, json);
+        }
+    } else if (stored->id[0] != '\0') {
+        put_part(w, json, "vector_id", stored->id, id);
+    }
+    if (stored->fletch != NULL) {
+        put_part(w, json, "fletch", stored->fletch, fletch_version());
     }
     fl_json_free(here);
     fl_buf_free(&own);
     return status;
 }
 
-static void put_person(fl_buf *out, const tally *t, size_t width, size_t dimensions) {
-    const char *verdict = verdict_of(t, width == dimensions);
-    if (width != dimensions) {
-        fl_buf_printf(out, "%s: vectors of %zu dimensions there, %zu here\n", verdict, width,
-                      dimensions);
-    } else if (t->same == t->rows) {
-        fl_buf_printf(out, "%s: all %zu vectors\n", verdict, t->rows);
-    } else if (t->far == 0) {
-        fl_buf_printf(out,
-                      "%s: all %zu vectors are within 1e-5, %zu of them the same bytes; the "
-                      "largest difference is %.2g\n",
-                      verdict, t->rows, t->same, t->largest);
-    } else {
-        fl_buf_printf(out,
-                      "%s: %zu of %zu vectors differ by more than 1e-5, the most by %.2g (\"%s\"); "
-                      "the least cosine is %.6f\n",
-                      verdict, t->far, t->rows, t->largest, t->worst, t->cosine);
+/* "all 18 vectors", "7 of 18 vectors", "1000 vectors (a sample of 250000)". */
+static void put_count(fl_buf *out, const fl_stored *stored, const tally *t, size_t count) {
+    const uint64_t whole = stored->seen - stored->left_out;
+    fl_buf_puts(out, count == whole ? "all " : "");
+    fl_buf_printf(out, "%zu ", count);
+    if (count < t->rows) {
+        fl_buf_printf(out, "of %zu ", t->rows);
+    }
+    fl_buf_puts(out, "vectors");
+    if (whole > t->rows) {
+        fl_buf_printf(out, " (a sample of %llu)", (unsigned long long)whole);
     }
 }
 
-static int put_verdict(fl_cli *cli, fl_json *root, const tally *t, size_t width, fl_buf *out,
+static void put_person(fl_buf *out, const fl_stored *stored, const tally *t, size_t dimensions) {
+    fl_buf_printf(out, "%s: ", verdict_of(t, stored->width == dimensions));
+    if (stored->width != dimensions) {
+        fl_buf_printf(out, "vectors of %zu dimensions there, %zu here", stored->width, dimensions);
+    } else if (t->far > 0) {
+        put_count(out, stored, t, t->far);
+        fl_buf_printf(out,
+                      " differ by more than 1e-5, the most by %.2g (\"%s\"); the least cosine is "
+                      "%.6f",
+                      t->largest, t->worst, t->cosine);
+    } else {
+        put_count(out, stored, t, t->rows);
+    }
+    if (t->far == 0 && t->same < t->rows) {
+        fl_buf_printf(out,
+                      " are within 1e-5, %zu of them the same bytes; the largest difference is "
+                      "%.2g",
+                      t->same, t->largest);
+    }
+    if (stored->left_out > 0) {
+        fl_buf_printf(out, "; %llu without a text or a vector left out",
+                      (unsigned long long)stored->left_out);
+    }
+    fl_buf_putc(out, '\n');
+}
+
+static int put_verdict(fl_cli *cli, const fl_stored *stored, const tally *t, fl_buf *out,
                        fletch_error *error) {
-    const char  *format     = cli->args.value[FL_FLAG_FORMAT];
-    const bool   json       = format != NULL && strcmp(format, "json") == 0;
     const size_t dimensions = fletch_dimensions(cli->model);
     fl_json_w    w          = {.out = out};
-    if (!json) {
-        put_person(out, t, width, dimensions);
-        return put_parts(cli, root, &w, false, error);
+    if (!fl_cli_is(cli, FL_FLAG_FORMAT, "json")) {
+        put_person(out, stored, t, dimensions);
+        return put_parts(cli, stored, &w, false, error);
     }
     fl_json_w_object(&w, NULL);
-    fl_json_w_text(&w, "verdict", verdict_of(t, width == dimensions));
+    fl_json_w_text(&w, "verdict", verdict_of(t, stored->width == dimensions));
     fl_json_w_u64(&w, "vectors", t->rows);
     fl_json_w_u64(&w, "same_bytes", t->same);
+    fl_json_w_u64(&w, "rows", stored->seen);
+    fl_json_w_u64(&w, "left_out", stored->left_out);
     fl_json_w_raw(&w, "largest_difference");
     fl_output_put_f32(out, (float)t->largest);
     fl_json_w_raw(&w, "least_cosine");
     fl_output_put_f32(out, (float)t->cosine);
     fl_json_w_array(&w, "differs");
-    FL_TRY(put_parts(cli, root, &w, true, error));
+    FL_TRY(put_parts(cli, stored, &w, true, error));
     fl_json_w_end(&w);
     fl_json_w_end(&w);
     fl_buf_putc(out, '\n');
     return 0;
 }
 
-static int check_file(const char *path, fl_json *root, fletch_error *error) {
-    if (!fl_json_is(root, FL_JSON_OBJECT) || !fl_json_is_int(fl_json_get(root, "canary"))) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is not a canary file: it has no \"canary\"; `fletch canary` writes one",
-                       path);
-    }
-    if (fl_json_int64(fl_json_get(root, "canary")) != FORMAT) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is of format %lld, this fletch reads %d", path,
-                       (long long)fl_json_int64(fl_json_get(root, "canary")), FORMAT);
-    }
-    return fl_json_is(fl_json_get(root, "rows"), FL_JSON_ARRAY) &&
-                   fl_json_count(fl_json_get(root, "rows")) > 0
-               ? 0
-               : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                         "%s is not a canary file: it has no rows", path);
-}
-
-fl_exit fl_cmd_verify(fl_cli *cli) {
-    const char  *path  = cli->args.rest_count == 1 ? cli->args.rest[0] : NULL;
-    fl_json     *root  = NULL;
+static fl_exit verify(fl_cli *cli, const fl_stored *stored) {
     fl_buf       out   = {0};
     fletch_error error = {0};
     tally        t     = {.cosine = 1.0};
-    size_t       width = 0;
+    FL_CLI_TRY(fl_cli_open_model(cli, false));
+    int status =
+        stored->width == fletch_dimensions(cli->model) ? compare_rows(cli, stored, &t, &error) : 0;
+    status = status == 0 ? put_verdict(cli, stored, &t, &out, &error) : status;
+    if (status < 0) {
+        fl_buf_free(&out);
+        return fl_cli_fail(&error, true);
+    }
+    FL_CLI_TRY(fl_cli_print(&out));
+    const bool exact = cli->args.value[FL_FLAG_EXACT] != NULL;
+    return t.rows > 0 && t.far == 0 && (!exact || t.same == t.rows) ? FL_EXIT_DONE : FL_EXIT_FAILED;
+}
+
+fl_exit fl_cmd_verify(fl_cli *cli) {
+    const char *path = cli->args.rest_count == 1 ? cli->args.rest[0] : NULL;
+    fl_stored   stored;
     if (path == NULL) {
-        return fl_cli_usage(cli, "verify takes one file that `fletch canary` wrote; `fletch model "
+        return fl_cli_usage(cli, "verify takes one file of texts with vectors; `fletch model "
                                  "verify` checks a model's files");
     }
-    if (fl_json_read(&root, path, FILE_MAX, &error) < 0 || check_file(path, root, &error) < 0) {
-        fl_json_free(root);
-        fl_cli_message("%s", error.message);
-        return FL_EXIT_MODEL;
-    }
-    fl_exit code = fl_cli_open_model(cli, false);
-    if (code == FL_EXIT_DONE) {
-        int status = compare_rows(cli, path, fl_json_get(root, "rows"), &width, &t, &error);
-        status     = status == 0 ? put_verdict(cli, root, &t, width, &out, &error) : status;
-        code       = status < 0 ? fl_cli_fail(&error, true) : fl_cli_print(&out);
-    }
-    fl_json_free(root);
-    fl_buf_free(&out);
-    const bool exact = cli->args.value[FL_FLAG_EXACT] != NULL;
-    const bool good  = t.rows > 0 && t.far == 0 && (!exact || t.same == t.rows);
-    return code == FL_EXIT_DONE && !good ? FL_EXIT_FAILED : code;
+    fl_exit code = fl_stored_read(&stored, cli, path);
+    code         = code == FL_EXIT_DONE ? verify(cli, &stored) : code;
+    fl_stored_free(&stored);
+    return code;
 }

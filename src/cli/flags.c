@@ -52,23 +52,38 @@ static const fl_flag flags[] = {
      "Read FILE, the files below DIR, or those of a pattern ('in/*.txt'); may be repeated. gzip "
      "and "
      "zstd are expanded."},
-    {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv", NULL, FIELDS,
+    {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv|copy", NULL,
+     FIELDS | ON(VERIFY),
      "Format of the input (default: by the file's extension; standard input: lines)."},
-    {FL_FLAG_FIELD, 0, "--field", "NAME[,NAME]", NULL, FIELDS,
+    {FL_FLAG_FIELD, 0, "--field", "NAME[,NAME]", NULL, FIELDS | ON(VERIFY),
      "Field of a JSON object (meta.title goes down), or column of a CSV file by name or number, "
      "that holds "
      "the text; several are joined (default: text)."},
-    {FL_FLAG_JOIN, 0, "--join", "TEXT", NULL, FIELDS,
+    {FL_FLAG_JOIN, 0, "--join", "TEXT", NULL, FIELDS | ON(VERIFY),
      "What stands between joined fields (default: a space)."},
-    {FL_FLAG_DELIMITER, 0, "--delimiter", "C", NULL, FIELDS,
+    {FL_FLAG_DELIMITER, 0, "--delimiter", "C", NULL, FIELDS | ON(VERIFY),
      "Character between the columns of CSV (default: a comma, in TSV a tab)."},
-    {FL_FLAG_NO_HEADER, 0, "--no-header", NULL, NULL, FIELDS,
-     "The first line of CSV is a record; --field is a column's number (default: 1)."},
+    {FL_FLAG_NO_HEADER, 0, "--no-header", NULL, NULL, FIELDS | ON(VERIFY),
+     "The first line of CSV, or of COPY, is a record; --field is a column's number (default: 1)."},
     {FL_FLAG_OUTPUT, 'o', "--output", "FILE", NULL, MAKES,
      "Write to FILE, which appears only when it is whole; - is standard output."},
     {FL_FLAG_OUTPUT, 'o', "--output", "DIR", NULL, ON(RUN),
      "Folder of the job: its parts, their manifests and job.json."},
+    {FL_FLAG_INPUT, 'i', "--input", "FILE", NULL, ON(VERIFY),
+     "The texts of a .npy or .npz file of vectors, in the same order."},
+    {FL_FLAG_VECTOR_FIELD, 0, "--vector-field", "NAME", NULL, ON(VERIFY),
+     "Field, column or array that holds the vectors (default: embedding, vector, embeddings or "
+     "vectors)."},
+    {FL_FLAG_SQL, 0, "--sql", "SELECT", NULL, ON(VERIFY),
+     "Of an SQLite file: gives texts and vectors, in two columns; a table of sqlite-vec is read "
+     "under its name."},
+    {FL_FLAG_SAMPLE, 0, "--sample", "N", NULL, ON(VERIFY),
+     "Compare at most N rows, the first ones and as many spread over the rest; 0: all (default: "
+     "1000)."},
     {FL_FLAG_EXACT, 0, "--exact", NULL, NULL, ON(VERIFY), "Only the same bytes will do."},
+    {FL_FLAG_RE_EMBED, 0, "--re-embed", "DIR|STORE", NULL, ON(RUN),
+     "Embed the texts of the job in DIR again, or those of a server's STORE, for another model or "
+     "other settings; the old one stays as it is."},
     {FL_FLAG_SHARD, 0, "--shard", "I/N", NULL, ON(RUN),
      "Do every N-th part, beginning with part I, from 0 (default: 0/1, all of them)."},
     {FL_FLAG_SPLIT_BYTES, 0, "--split-bytes", "SIZE", NULL, ON(RUN),
@@ -215,9 +230,9 @@ static const fl_flag flags[] = {
      "run."},
     {FL_FLAG_ON_ERROR, 0, "--on-error", "stop|skip", NULL, READS,
      "A refused input stops the run (default), or is reported and left out (exit code 4)."},
-    {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, FIELDS,
+    {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, FIELDS | ON(VERIFY),
      "Text that is not UTF-8 is refused (default), or repaired with U+FFFD."},
-    {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS | ON(RUN),
+    {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS | ON(RUN) | ON(VERIFY),
      "Longest input line, item or record in bytes (default: 256MiB)."},
     {FL_FLAG_PARTIAL, 0, "--partial", NULL, NULL,
      ON(EMBED) | ON(CLASSIFY) | ON(TOKENIZE) | ON(CHUNK),
@@ -300,6 +315,8 @@ static const fl_command commands[] = {
      "  fletch run -i texts/ -o vectors/\n"
      "  fletch run -i 'docs/*.jsonl.gz' --field body --id-field id -o vectors/ --dtype int8\n"
      "  fletch run -i texts/ -o vectors/ --shard 3/16\n"
+     "  fletch run --re-embed vectors/ -o vectors2/ -m ./new-model\n"
+     "  fletch run --re-embed store.db -o store2.db -m ./new-model\n"
      "  fletch run -o vectors/ --check --finish\n"
      "  fletch run -o vectors/ --merge vectors.npy\n",
      fl_cmd_run},
@@ -411,15 +428,27 @@ static const fl_command commands[] = {
      "  fletch canary -m ./my-model --precision int8 > canary.json\n",
      fl_cmd_canary},
     {FL_CMD_VERIFY, true, "verify", "FILE", NULL,
-     "Say whether vectors are still those of a canary file.",
-     "Embeds the texts of FILE, which fletch canary wrote, and compares: same bytes, same space\n"
-     "(all within 1e-5) or another space; then what differs of model and settings.\n"
+     "Say whether stored vectors are still those of a model.",
+     "Embeds the texts of FILE again and compares: same bytes, same space (all within 1e-5) or\n"
+     "another space; then what differs of model and settings, where FILE says it. FILE is one of\n"
+     "  canary.json       what fletch canary wrote\n"
+     "  DIR               the folder of a fletch run\n"
+     "  x.npy, x.npz      vectors, with --input FILE for the texts\n"
+     "  x.jsonl, x.json   objects with a text and a vector, or what Chroma's get() gives\n"
+     "  x.csv, x.tsv      columns; a vector is \"[0.1,0.2]\", as pgvector writes it\n"
+     "  x.sql             a dump of PostgreSQL, with its COPY lines\n"
+     "  x.db              SQLite: the server's store, tables of sqlite-vec, any SELECT (--sql)\n"
+     "Parquet is read by python -m fletch.verify. Of many rows a sample is compared.\n"
      "Exit code 0: same bytes or space; 1: another space, or with --exact other bytes; 3: FILE or "
      "the\n"
      "model cannot be read.\n",
      "  fletch verify canary.json\n"
      "  fletch verify --exact -m ./my-model canary.json\n"
-     "  fletch verify --format json canary.json\n",
+     "  fletch verify items.csv --field content --vector-field embedding\n"
+     "  fletch verify vectors.npy --input texts.txt\n"
+     "  fletch verify store.db --sample 0 --format json\n"
+     "  fletch verify rag.db --sql \"SELECT d.text, v.embedding FROM docs d JOIN vec v ON v.rowid "
+     "= d.id\"\n",
      fl_cmd_verify},
     {FL_CMD_CONFIG, true, "config", "[get KEY]", "get",
      "Print the configuration and where it comes from.",

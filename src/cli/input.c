@@ -34,6 +34,7 @@ static const struct {
 } formats[] = {
     {"lines", FL_INPUT_LINES}, {"jsonl", FL_INPUT_JSONL}, {"ndjson", FL_INPUT_JSONL},
     {"json", FL_INPUT_JSON},   {"csv", FL_INPUT_CSV},     {"tsv", FL_INPUT_TSV},
+    {"copy", FL_INPUT_COPY},   {"sql", FL_INPUT_COPY},
 };
 
 enum { BARE_MAX = 256 };
@@ -458,6 +459,11 @@ static bool grow(fl_window *window) {
     return true;
 }
 
+/* Records of columns: input_csv.c. */
+static bool is_table(fl_input_format format) {
+    return format == FL_INPUT_CSV || format == FL_INPUT_TSV || format == FL_INPUT_COPY;
+}
+
 /* One raw record into the window as a text. */
 static int take(fl_input *input, fl_window *window, const char *raw, size_t size, size_t offset,
                 fl_record *record, fletch_error *error) {
@@ -482,7 +488,7 @@ static int take(fl_input *input, fl_window *window, const char *raw, size_t size
         status = fl_fail_nomem(error, size, "repaired text");
     } else if (input->format == FL_INPUT_JSONL || input->format == FL_INPUT_JSON) {
         status = fl_input_json(input, raw, size, window, record, error);
-    } else if (input->format == FL_INPUT_CSV || input->format == FL_INPUT_TSV) {
+    } else if (is_table(input->format)) {
         status = fl_input_csv(input, raw, size, window, record, error);
     } else if (repaired) {
         record->offset  = window->decoded.size;
@@ -540,8 +546,15 @@ static bool detach(const fl_input *input, fl_window *window) {
 
 /* This file is at its end: 1 the next is open, 0 there is none, -1 failed. */
 static int next_file(fl_input *input, fl_window *window) {
-    bool csv = input->format == FL_INPUT_CSV || input->format == FL_INPUT_TSV;
-    if (csv && input->columns == NULL && !input->no_header) {
+    if (input->format == FL_INPUT_COPY && input->columns == NULL) {
+        (void)fl_fail(
+            &input->error, FLETCH_EIO, FLETCH_NOWHERE,
+            "%s has no COPY of a table with the column \"%s\"; --field names the one that "
+            "holds the text (--no-header: it is a table by itself)",
+            input->source.stream.name, input->field);
+        return give_up(input);
+    }
+    if (is_table(input->format) && input->columns == NULL && !input->no_header) {
         (void)fl_fail(&input->error, FLETCH_EIO, FLETCH_NOWHERE,
                       "%s is empty; the first line of a CSV file names its columns (--no-header: "
                       "it does not)",
@@ -562,18 +575,27 @@ static int next_file(fl_input *input, fl_window *window) {
     return open_file(input, &input->error) < 0 ? give_up(input) : 1;
 }
 
-/* CSV: the first record names the columns; a blank line is no record where there are several. A blank
- * line between JSON lines is none either. */
+/* CSV: the first record names the columns, of a dump the COPY of the table; a blank line is no record where there
+ * are several. A blank line between JSON lines is none either. */
 static int special_record(fl_input *input, const char *text, const fl_raw *raw) {
     if (input->format == FL_INPUT_JSONL) {
         return is_blank(text, raw->size);
     }
-    if (input->format != FL_INPUT_CSV && input->format != FL_INPUT_TSV) {
+    if (!is_table(input->format)) {
         return 0;
+    }
+    const bool copy = input->format == FL_INPUT_COPY;
+    if (copy && input->columns != NULL && raw->size == 2 && memcmp(text, "\\.", 2) == 0) {
+        input->copied = true;
+    }
+    if (input->copied) {
+        return 1;
     }
     if (input->columns == NULL) {
         fletch_error error = {0};
-        if (fl_input_csv_header(input, text, raw->size, &error) < 0) {
+        int          known = copy ? fl_input_copy_header(input, text, raw->size, &error)
+                                  : fl_input_csv_header(input, text, raw->size, &error);
+        if (known < 0) {
             char place[300];
             fl_input_tell_place(input, (fl_place){input->file, raw->line}, place, sizeof place);
             int code = error.code;

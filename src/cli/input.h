@@ -20,6 +20,7 @@ typedef enum fl_input_format {
     FL_INPUT_JSON,
     FL_INPUT_CSV,
     FL_INPUT_TSV,
+    FL_INPUT_COPY, /* a dump of PostgreSQL: the first table that has the column of the texts */
     FL_INPUT_ARGUMENTS
 } fl_input_format;
 
@@ -98,6 +99,7 @@ typedef struct fl_input {
     char **columns; /* owned; names of the CSV header, NULL until it is read */
     size_t column_count, text_columns[FL_FIELDS_MAX];
     size_t id_column; /* SIZE_MAX: none */
+    bool   copied;    /* the table of a dump is at its end */
 
     uint64_t     next_index;
     uint64_t     origin;    /* of a piece: the byte from which its lines are counted */
@@ -148,7 +150,9 @@ int fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window
                   fl_record *record, fletch_error *error);
 
 /* The first line: column names, or only their number where there is no header, and which hold the text. */
-int  fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error);
+int fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error);
+/* A line of a dump before its table: 1 the columns are known now, 0 it is of no interest. */
+int  fl_input_copy_header(fl_input *input, const char *raw, size_t size, fletch_error *error);
 int  fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window *window,
                   fl_record *record, fletch_error *error);
 void fl_input_csv_free(fl_input *input);

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* input_csv.c - CSV (RFC 4180) and TSV records: the column that holds the text, the others passed on.
+/* input_csv.c - CSV (RFC 4180), TSV and COPY records: the column that holds the text, the others passed on.
  *
  * Role    input.c calls it with one record, line ends inside quotes included.
  * Method  The first record names the columns, or with --no-header only counts them. A field in quotes
  *         ends at the first quote that is not doubled; anything but a delimiter after it is an error,
  *         and so is a record with more or fewer fields than the header: both mean broken quoting, and
- *         guessing would shift columns silently.
+ *         guessing would shift columns silently. COPY is PostgreSQL's own form, in dumps and by itself: tabs between
+ *         fields, no quotes, escapes with a backslash, \N for null; the line "COPY table (columns) FROM stdin;"
+ *         names the columns, "\." ends the table.
  * Memory  Column names are owned by the input. Proof tests/cli/test_cli_input.py. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/utf8.h"
 #include "cli/input.h"
 
@@ -51,7 +55,63 @@ static int take_field(char delimiter, const char *raw, size_t size, size_t at, f
 }
 
 static char delimiter_of(const fl_input *input) {
-    return input->delimiter != '\0' ? input->delimiter : input->format == FL_INPUT_TSV ? '\t' : ',';
+    const bool tabs = input->format == FL_INPUT_TSV || input->format == FL_INPUT_COPY;
+    return input->delimiter != '\0' ? input->delimiter : tabs ? '\t' : ',';
+}
+
+/* The byte that raw[*at], behind a backslash, stands for; *at goes to its last byte. */
+static char unescape(const char *raw, size_t end, size_t *at) {
+    static const char letters[] = "bfnrtv", meant[] = "\b\f\n\r\t\v";
+    const char       *letter = strchr(letters, raw[*at]);
+    const int         base   = raw[*at] == 'x' ? 16 : 8;
+    size_t            from = *at + (base == 16), size = 0;
+    char              digits[4] = "";
+    if (letter != NULL && raw[*at] != '\0') {
+        return meant[letter - letters];
+    }
+    while (from + size < end && size < (base == 16 ? 2 : 3) &&
+           fl_hex_digit(raw[from + size]) >= 0 && fl_hex_digit(raw[from + size]) < base) {
+        digits[size] = raw[from + size];
+        size++;
+    }
+    if (size == 0) {
+        return raw[*at];
+    }
+    *at = from + size - 1;
+    return (char)strtoul(digits, NULL, base);
+}
+
+/* A field of COPY; *null when it is \N. */
+static void take_copied(char delimiter, const char *raw, size_t size, size_t at, fl_buf *out,
+                        size_t *next, bool *null) {
+    const char  *found = at < size ? memchr(raw + at, delimiter, size - at) : NULL;
+    const size_t end   = found != NULL ? (size_t)(found - raw) : size;
+    *next              = end + 1;
+    *null              = end - at == 2 && raw[at] == '\\' && raw[at + 1] == 'N';
+    for (; at < end && !*null; at++) {
+        if (raw[at] == '\\' && at + 1 < end) {
+            at++;
+            fl_buf_putc(out, unescape(raw, end, &at));
+        } else {
+            fl_buf_putc(out, raw[at]);
+        }
+    }
+}
+
+/* Append the field that begins at raw[at], as the format has it; a null one appends nothing. */
+static int take(const fl_input *input, const char *raw, size_t size, size_t at, fl_buf *out,
+                size_t *next, bool *null, fletch_error *error) {
+    *null = false;
+    if (input->format != FL_INPUT_COPY) {
+        return take_field(delimiter_of(input), raw, size, at, out, next, error);
+    }
+    const size_t from = out->size;
+    take_copied(delimiter_of(input), raw, size, at, out, next, null);
+    return out->failed ||
+                   fl_utf8_valid_prefix(out->data + from, out->size - from) == out->size - from
+               ? 0
+               : fl_fail(error, FLETCH_EUTF8, FLETCH_NOWHERE,
+                         "a field is not valid UTF-8 after its escapes (column %zu)", at + 1);
 }
 
 void fl_input_csv_free(fl_input *input) {
@@ -61,6 +121,7 @@ void fl_input_csv_free(fl_input *input) {
     fl_free(input->columns);
     input->columns      = NULL;
     input->column_count = 0;
+    input->copied       = false;
 }
 
 static int add_column(fl_input *input, const fl_buf *name, fletch_error *error) {
@@ -162,9 +223,10 @@ int fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_er
     }
     fl_buf name   = {0};
     int    status = 0;
+    bool   null;
     for (size_t at = 0; status == 0 && at <= size;) {
         fl_buf_clear(&name);
-        status = take_field(delimiter_of(input), raw, size, at, &name, &at, error);
+        status = take(input, raw, size, at, &name, &at, &null, error);
         if (input->no_header) { /* columns are called by their number */
             fl_buf_clear(&name);
             fl_buf_printf(&name, "%zu", input->column_count + 1);
@@ -177,8 +239,54 @@ int fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_er
     return find_id(input, error);
 }
 
+/* The name of a column in the list of COPY that begins at *at: plain, or in double quotes, those inside doubled. */
+static void take_copy_name(const char *raw, size_t end, size_t *at, fl_buf *name) {
+    bool quoted = false;
+    fl_buf_clear(name);
+    for (; *at < end && (quoted || raw[*at] != ','); ++*at) {
+        const bool doubled = quoted && raw[*at] == '"' && *at + 1 < end && raw[*at + 1] == '"';
+        if (doubled) {
+            ++*at;
+        }
+        quoted = raw[*at] == '"' && !doubled ? !quoted : quoted;
+        if (doubled || (raw[*at] != '"' && (quoted || raw[*at] != ' '))) {
+            fl_buf_putc(name, raw[*at]);
+        }
+    }
+    ++*at;
+}
+
+int fl_input_copy_header(fl_input *input, const char *raw, size_t size, fletch_error *error) {
+    static const char begin[] = "COPY ", end[] = ") FROM stdin";
+    fletch_error      other;
+    fl_buf            name   = {0};
+    int               status = 0;
+    if (input->no_header) { /* a table by itself, whose columns have numbers */
+        return fl_input_csv_header(input, raw, size, error) < 0 ? error->code : 1;
+    }
+    const char *last = memmem(raw, size, end, sizeof end - 1);
+    if (size < sizeof begin || memcmp(raw, begin, sizeof begin - 1) != 0 || last == NULL) {
+        return 0;
+    }
+    size_t at = sizeof begin - 1; /* of the name of the table, which may be in quotes */
+    for (bool quoted = false; at < (size_t)(last - raw) && (quoted || raw[at] != '('); at++) {
+        quoted = raw[at] == '"' ? !quoted : quoted;
+    }
+    for (at++; status == 0 && at < (size_t)(last - raw);) {
+        take_copy_name(raw, (size_t)(last - raw), &at, &name);
+        status = add_column(input, &name, error);
+    }
+    fl_buf_free(&name);
+    FL_TRY(status);
+    if (find_columns(input, &other) < 0) { /* another table */
+        fl_input_csv_free(input);
+        return 0;
+    }
+    return find_id(input, error) < 0 ? error->code : 1;
+}
+
 static void keep_column(const fl_input *input, size_t column, const char *value, size_t size,
-                        fl_buf *out) {
+                        bool null, fl_buf *out) {
     const char *name = input->columns[column];
     if (column == input->id_column) {
         name = "id";
@@ -188,7 +296,11 @@ static void keep_column(const fl_input *input, size_t column, const char *value,
     fl_buf_putc(out, ',');
     fl_json_quote(out, name, strlen(name));
     fl_buf_putc(out, ':');
-    fl_json_quote(out, size > 0 ? value : "", size);
+    if (null) {
+        fl_buf_puts(out, "null");
+    } else {
+        fl_json_quote(out, size > 0 ? value : "", size);
+    }
 }
 
 /* Which of the text's fields this column is, or FL_FIELDS_MAX. */
@@ -206,6 +318,7 @@ int fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window 
     fl_buf parts = {
         0}; /* the fields that make the text, one after the other, then another column */
     int    status = 0;
+    bool   null   = false;
     size_t count = 0, kept = 0;
     struct {
         size_t offset, size;
@@ -213,7 +326,7 @@ int fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window 
     record->fields        = window->fields.size;
     for (size_t at = 0; status == 0 && at <= size; count++) {
         size_t field = field_of(input, count), from = parts.size;
-        status = take_field(delimiter_of(input), raw, size, at, &parts, &at, error);
+        status = take(input, raw, size, at, &parts, &at, &null, error);
         if (field < FL_FIELDS_MAX) {
             part[field].offset = from;
             part[field].size   = parts.size - from;
@@ -221,7 +334,8 @@ int fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window 
         } else {
             bool keep = input->keep_fields || count == input->id_column;
             if (status == 0 && !parts.failed && keep && count < input->column_count) {
-                keep_column(input, count, parts.data + from, parts.size - from, &window->fields);
+                keep_column(input, count, parts.data + from, parts.size - from, null,
+                            &window->fields);
             }
             parts.size = kept;
         }

@@ -24,7 +24,7 @@
 #include "base/sha256.h"
 #include "base/utf8.h"
 
-enum { FORMAT = 1, JOB_MAX = 1 << 30 };
+enum { FORMAT = 1 };
 
 const fl_filejob_input *fl_filejob_part(const fl_filejob *job, uint64_t number,
                                         char name[FL_PART_NAME]) {
@@ -58,11 +58,7 @@ void fl_filejob_free(fl_filejob *job) {
 
 /* ---- The text -------------------------------------------------------------------------------- */
 
-/* Flags that say which texts there are and what becomes of them; their values as they were given. */
-static const struct {
-    fl_flag_id  flag;
-    const char *name, *otherwise;
-} choices[] = {
+static const fl_filejob_choice choices[] = {
     {FL_FLAG_DTYPE, "dtype", "float32"},
     {FL_FLAG_FORMAT, "format", "npy"},
     {FL_FLAG_INPUT_FORMAT, "input_format", ""},
@@ -76,6 +72,10 @@ static const struct {
     {FL_FLAG_INVALID_UTF8, "invalid_utf8", "error"},
     {FL_FLAG_MAX_LINE, "max_line", "256MiB"},
 };
+
+const fl_filejob_choice *fl_filejob_choice_at(size_t index) {
+    return index < sizeof choices / sizeof choices[0] ? &choices[index] : NULL;
+}
 
 static void put_path(fl_json_w *w, const char *path) {
     const size_t size = strlen(path);
@@ -236,8 +236,9 @@ static fl_exit compare_texts(const fl_filejob *job, fl_buf *theirs, fl_buf *ours
     fletch_error error;
     fl_json     *a = NULL, *b = NULL;
     fl_exit      code = FL_EXIT_DONE;
-    if (fl_json_parse(&a, theirs->data, theirs->size, JOB_MAX, 0, "job.json", &error) < 0 ||
-        fl_json_parse(&b, ours->data, ours->size, JOB_MAX, 0, "job.json", &error) < 0) {
+    if (fl_json_parse(&a, theirs->data, theirs->size, FL_FILEJOB_TEXT_MAX, 0, "job.json", &error) <
+            0 ||
+        fl_json_parse(&b, ours->data, ours->size, FL_FILEJOB_TEXT_MAX, 0, "job.json", &error) < 0) {
         fl_cli_message("%s/job.json is damaged: %s", job->folder, error.message);
         code = FL_EXIT_USAGE;
     }
@@ -295,7 +296,7 @@ fl_exit fl_filejob_join(fl_filejob *job, fl_cli *cli) {
         status = put_first(path, &ours, &error);
     }
     if (status == 0) {
-        status = fl_file_read(path, JOB_MAX, &theirs, &error);
+        status = fl_file_read(path, FL_FILEJOB_TEXT_MAX, &theirs, &error);
     }
     if (status < 0) {
         code = fl_cli_fail(&error, false);
@@ -360,7 +361,7 @@ fl_exit fl_filejob_read(fl_filejob *job, const char *folder) {
     fl_json     *root = NULL;
     *job              = (fl_filejob){.folder = folder};
     fl_filejob_path(job, "job.json", "", path);
-    int status = fl_file_read(path, JOB_MAX, &text, &error);
+    int status = fl_file_read(path, FL_FILEJOB_TEXT_MAX, &text, &error);
     if (status == FLETCH_ENOTFOUND) {
         fl_cli_message("%s holds no job: there is no job.json", folder);
         return FL_EXIT_USAGE;
@@ -369,7 +370,7 @@ fl_exit fl_filejob_read(fl_filejob *job, const char *folder) {
         return fl_cli_fail(&error, false);
     }
     digest_text(job, &text);
-    status = fl_json_parse(&root, text.data, text.size, JOB_MAX, 0, path, &error);
+    status = fl_json_parse(&root, text.data, text.size, FL_FILEJOB_TEXT_MAX, 0, path, &error);
     if (status == 0) {
         fl_json_reader in      = {.object = root, .source = path, .error = &error};
         int64_t        version = fl_json_int(&in, "job", 0, 0, INT32_MAX);

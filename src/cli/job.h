@@ -9,6 +9,7 @@
 
 #include <limits.h>
 
+#include "base/json.h"
 #include "cli/input.h"
 #include "cli/output.h"
 
@@ -63,6 +64,39 @@ fl_exit fl_filejob_join(fl_filejob *job, fl_cli *cli);
 
 /* The job of a folder, from its job.json alone. */
 fl_exit fl_filejob_read(fl_filejob *job, const char *folder);
+
+/* A flag that says which texts there are or what becomes of them, its name in job.json's options, and what stands
+ * there when it was not given. NULL past the last. */
+typedef struct fl_filejob_choice {
+    fl_flag_id  flag;
+    const char *name, *otherwise;
+} fl_filejob_choice;
+const fl_filejob_choice *fl_filejob_choice_at(size_t index);
+
+enum { FL_FILEJOB_TEXT_MAX = 1 << 30 }; /* bytes of a job.json */
+
+/* ---- job_again.c ---- */
+
+/* The job whose texts are embedded again; it stays as it is. */
+typedef struct fl_filejob_again {
+    fl_filejob old;
+    fl_json   *text; /* owned: its job.json, in which the flags' values lie */
+    fl_buf names;    /* owned: the rows files, one after the other; unless they are read, nothing */
+    char   split[24]; /* its --split-bytes */
+    bool   rows;      /* texts come from the rows that it kept */
+} fl_filejob_again;
+
+/* --re-embed: what OLD was made of becomes --input and the flags of this run, which may have another model, other
+ * settings, --dtype and --format. Says what forbids it. `again` must outlive the run. */
+fl_exit fl_filejob_again_open(fl_filejob_again *again, fl_cli *cli, const char *old);
+/* The same without a look at what this run was given; with `rows` texts come from the rows wherever they are kept. */
+fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *old, bool rows);
+void    fl_filejob_again_close(fl_filejob_again *again);
+
+/* ---- move_store.c ---- */
+
+/* --re-embed of a file: the server's store at `old` into the one that --output names. */
+fl_exit fl_move_store(fl_cli *cli, const char *old);
 
 /* ---- job_check.c, job_merge.c ---- */
 

@@ -6,11 +6,11 @@
  *         a copy that has only what fletch reads has the same fingerprint. Of a GGUF the hash of its parts'
  *         hashes.
  * Memory  names and one list, freed. Threads: any.
- * Proof   tests/unit/test_model.c; tests/server/test_start.py. */
+ * Proof   tests/cli/test_vector_id.py, test_cli_faults.py; tests/server/test_start.py. */
 #include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -43,13 +43,16 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* What cannot be read is left out: a folder may hold a link to nowhere. */
-static void add_file(fl_buf *list, const char *folder, const char *name) {
+/* What cannot be read is left out: a folder may hold a link to nowhere. Want of memory is no reason: the same files
+ * would have another fingerprint. */
+static int add_file(fl_buf *list, const char *folder, const char *name, fletch_error *error) {
     char path[4096], hex[65];
-    if (fl_path_join(path, sizeof path, folder, name, NULL) == FLETCH_OK &&
-        fl_file_sha256(path, hex, NULL) == FLETCH_OK) {
+    int  status = fl_path_join(path, sizeof path, folder, name, NULL);
+    status      = status == FLETCH_OK ? fl_file_sha256(path, hex, error) : status;
+    if (status == FLETCH_OK) {
         fl_buf_printf(list, "%s %s\n", name, hex);
     }
+    return status == FLETCH_ENOMEM ? status : FLETCH_OK;
 }
 
 /* A GGUF file is all there is of a model, whatever it is called: Ollama names it by its hash. */
@@ -83,9 +86,15 @@ static int folder_fingerprint(const char *folder, char out[65], fletch_error *er
     if (opened == NULL) {
         return fl_fail_errno(error, errno, "cannot read the folder", folder);
     }
-    while (count < FILES_MAX && (entry = readdir(opened)) != NULL) {
-        if (is_model_file(entry->d_name) && (names[count] = fl_strdup(entry->d_name)) != NULL) {
+    int status = FLETCH_OK;
+    while (status == FLETCH_OK && count < FILES_MAX && (entry = readdir(opened)) != NULL) {
+        if (!is_model_file(entry->d_name)) {
+            continue;
+        }
+        if ((names[count] = fl_strdup(entry->d_name)) != NULL) {
             count++;
+        } else {
+            status = fl_fail_nomem(error, strlen(entry->d_name), "a fingerprint");
         }
     }
     (void)closedir(opened);
@@ -95,16 +104,20 @@ static int folder_fingerprint(const char *folder, char out[65], fletch_error *er
     }
     qsort(names, count, sizeof names[0], compare_names);
     for (size_t i = 0; i < count; i++) {
-        if (!safetensors || !is_torch(names[i])) {
-            add_file(&list, folder, names[i]);
+        if (status == FLETCH_OK && (!safetensors || !is_torch(names[i]))) {
+            status = add_file(&list, folder, names[i], error);
         }
         fl_free(names[i]);
     }
-    add_file(&list, folder, "1_Pooling/config.json");
-    int status = list.failed      ? fl_fail_nomem(error, list.size, "a fingerprint")
+    if (status == FLETCH_OK) {
+        status = add_file(&list, folder, "1_Pooling/config.json", error);
+    }
+    if (status == FLETCH_OK) {
+        status = list.failed      ? fl_fail_nomem(error, list.size, "a fingerprint")
                  : list.size == 0 ? fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
                                             "%.400s holds no model file", folder)
                                   : FLETCH_OK;
+    }
     if (status == FLETCH_OK) {
         fl_sha256_hex(list.data, list.size, out);
     }

@@ -48,11 +48,14 @@ static int check_vector_id(const fl_server *server, const fl_served *served, fle
     fl_served_vector_id(served, id);
     FL_TRY(fl_store_recall(server->store, "vector_id", id, first, sizeof first, error));
     if (strcmp(id, first) != 0) {
-        fl_server_log_line(server->log, FL_LEVEL_WARNING,
-                           "store %s was begun under vector id %.12s and goes on under %.12s: the "
-                           "same text may have other bytes than before (another machine, "
-                           "precision, setting or version); `fletch verify` tells how far apart",
-                           fl_server_option(server, "server.store"), first, id);
+        fl_server_log_line(
+            server->log, FL_LEVEL_WARNING,
+            "store %s was begun under vector id %.12s and goes on under %.12s: the "
+            "same text may have other bytes than before (another machine, "
+            "precision, setting or version); `fletch verify %s` tells how far apart, "
+            "and `fletch run --re-embed %s -o NEW` moves it",
+            fl_server_option(server, "server.store"), first, id,
+            fl_server_option(server, "server.store"), fl_server_option(server, "server.store"));
     }
     return FLETCH_OK;
 }

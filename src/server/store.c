@@ -40,7 +40,6 @@
 #include "server/word_index.h"
 
 enum {
-    APPLICATION = 0x666c7463, /* "fltc" */
     FORMAT      = 2,
     FORMAT_OLD  = 1, /* without chunks */
     BUSY_MS     = 5000,
@@ -262,7 +261,7 @@ static int write_tables(const fl_store *store, bool fresh, fletch_error *error) 
     fl_buf_printf(&sql,
                   "CREATE INDEX items_document ON items(document) WHERE document IS NOT NULL; "
                   "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
-                  APPLICATION, FORMAT);
+                  FL_STORE_APPLICATION, FORMAT);
     int status = sql.failed ? fl_fail_nomem(error, sql.size, "the store's tables")
                             : run_sql(store, store->writer, sql.data, error);
     fl_buf_free(&sql);
@@ -273,16 +272,16 @@ static int make_tables(const fl_store *store, fletch_error *error) {
     sqlite3 *db          = store->writer;
     int64_t  application = ask_number(db, "PRAGMA application_id");
     int64_t  format      = ask_number(db, "PRAGMA user_version");
-    if (application == APPLICATION && format == FORMAT) {
+    if (application == FL_STORE_APPLICATION && format == FORMAT) {
         return FLETCH_OK;
     }
     bool fresh = application == 0 && format == 0 &&
                  ask_number(db, "SELECT count(*) FROM sqlite_schema") == 0;
-    if (!fresh && (application != APPLICATION || format != FORMAT_OLD)) {
+    if (!fresh && (application != FL_STORE_APPLICATION || format != FORMAT_OLD)) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s is %s; name another file with server.store", store->path,
-                       application == APPLICATION ? "of another version of fletch"
-                                                  : "no store of fletch");
+                       application == FL_STORE_APPLICATION ? "of another version of fletch"
+                                                           : "no store of fletch");
     }
     return write_tables(store, fresh, error);
 }
@@ -324,8 +323,9 @@ static int check_model(const fl_store *store, const char *model, const char *fin
         error, FLETCH_ECONFIG, FLETCH_NOWHERE,
         "%s holds vectors of another model: '%s' (%s numbers, fingerprint %.12s), and the "
         "first model of this server is '%s' (%s numbers, fingerprint %.12s); serve that "
-        "model, or name another file with server.store",
-        store->path, theirs[0], theirs[2], theirs[1], model, columns, fingerprint);
+        "model, name another file with server.store, or move the texts: fletch run --re-embed %s "
+        "-o NEW -m MODEL",
+        store->path, theirs[0], theirs[2], theirs[1], model, columns, fingerprint, store->path);
 }
 
 /* Every vector of the file into memory. */
@@ -405,10 +405,22 @@ static int open_words(fl_store *store, fletch_error *error) {
 
 static void *run(void *arg);
 
+int fl_store_begin(fl_store *store, const char *model, const char *fingerprint, size_t columns,
+                   fletch_error *error) {
+    store->columns = columns;
+    return check_model(store, model, fingerprint, error);
+}
+
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
                   fletch_error *error) {
-    store->columns = columns;
-    FL_TRY(check_model(store, model, fingerprint, error));
+    FL_TRY(fl_store_begin(store, model, fingerprint, columns, error));
+    if (ask_number(store->writer, "SELECT count(*) FROM about WHERE name = 'moving'") != 0) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "%s has not got all texts of the store that is moved into it: the same "
+                       "fletch run --re-embed goes on",
+                       store->path);
+    }
+    FL_TRY(run_sql(store, store->writer, "DELETE FROM about WHERE name = 'moved'", error));
     if (store->lasts) {
         FL_TRY(connect(store, &store->reader, error));
     } else {

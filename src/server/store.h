@@ -25,6 +25,9 @@
 /* Half of it for the texts, in SQLite's pages; vectors take at most as much again, since the pages hold them too. */
 #define FL_STORE_MEMORY (UINT64_C(256) << 20)
 
+/* By which a file is told from others of SQLite (PRAGMA application_id): "fltc". */
+enum { FL_STORE_APPLICATION = 0x666c7463 };
+
 typedef struct fl_store fl_store;
 
 /* Where a text lies in its document. */
@@ -64,6 +67,9 @@ typedef struct fl_write {
 
 /* Lock the file, make it if it is not there, and see that it is a store. "" is memory. */
 int fl_store_open(fl_store **out, const char *path, fletch_error *error);
+/* Note which model its vectors are of, or refuse those of another. fl_store_load does it, too. */
+int fl_store_begin(fl_store *store, const char *model, const char *fingerprint, size_t columns,
+                   fletch_error *error);
 /* Its vectors into memory; before this nothing but fl_store_close may be called. `model` names the model for
  * people, `fingerprint` tells it from others. */
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,

@@ -93,7 +93,7 @@ def test_one_changed_number_is_found(fletch, canary):
 
 
 @pytest.mark.parametrize("content, message", [
-    (b"", "EOF"), (b"[]", "no \"canary\""), (b"{}", "no \"canary\""), (b'{"canary":"1"}', "no \"canary\""),
+    (b"", "EOF"), (b"[]", "no rows"), (b"{}", "no \"canary\""), (b'{"canary":"1"}', "no \"canary\""),
     (b'{"canary":2}', "of format 2"), (b'{"canary":1}', "no rows"), (b'{"canary":1,"rows":[]}', "no rows"),
     (b'{"canary":1,"rows":[7]}', "no text"), (b'{"canary":1,"rows":[{"text":"a"}]}', "no vector"),
     (b'{"canary":1,"rows":[{"text":"a","vector":[1,"b"]}]}', "no float32 number"), (b'{"canary":1,"rows":[{"text":"a","vector":{}}]}', "no vector"),

@@ -6,6 +6,7 @@ import os
 import random
 import sqlite3
 import struct
+import subprocess
 import threading
 
 import pytest
@@ -319,6 +320,31 @@ def test_a_store_that_goes_on_under_another_vector_id_says_so(start, tmp_path):
     other = start("--server-store", path, "--model-max-length", "16")
     now = other.ask("GET", "/info").json()["vector_id"]
     assert other.end() == 0 and f"begun under vector id {told[:12]} and goes on under {now[:12]}" in other.log()
+
+
+def test_verify_says_whether_a_store_is_still_of_its_model(start, tmp_path):
+    """While the server has it open, too. The model's own vectors are not of length 1, those of the store are."""
+    toy = serving.ROOT / "tests/golden/folders/plain-bert"
+    server = start("--server-store", tmp_path / "s.db", "-m", toy, model=False)
+    assert ask(server, "/add", texts=[f"text {i} on a mat" for i in range(40)] + ["long " * 90]).status == 200
+
+    def verify(*flags):
+        done = subprocess.run([serving.BIN, "verify", "-q", "--format", "json", "-m", toy, tmp_path / "s.db", *flags],
+                              capture_output=True, timeout=serving.WAIT)
+        return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+    code, said = verify("--exact")
+    assert (code, said["verdict"], said["vectors"], said["differs"]) == (0, "same bytes", 41, [])
+    assert server.end() == 0
+    assert verify("--cpu-isa", "ref", "--exact")[0] == 0
+    code, said = verify("--max-length", "8")
+    assert code == 1 and said["same_bytes"] < 41 and [part["name"] for part in said["differs"]] == ["vector_id"]
+    base = sqlite3.connect(tmp_path / "s.db")
+    base.execute("UPDATE items SET vector = zeroblob(12) WHERE seq = 7")
+    base.commit()
+    base.close()
+    code, said = verify()
+    assert code == 3 and "row 7 has another width" in said
 
 
 def test_vectors_of_another_model_are_refused(start, tmp_path):

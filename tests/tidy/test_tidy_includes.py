@@ -27,6 +27,8 @@ LAW = {
     "fletch.c": {"base", "config", "tokenizer", "model", "results", "runtime"},
     "server": {"base", "server"},
     "cli/cmd_serve.c": {"base", "cli", "server"},
+    "cli/stored_sqlite.c": {"base", "cli", "server"},
+    "cli/move_store.c": {"base", "cli", "server"},
     "cli": {"base", "cli"},
     "examples": set(),
 }

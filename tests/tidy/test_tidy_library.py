@@ -15,7 +15,7 @@ STATE_ALLOWED = {"mem.c", "library.c", "loader.c", "libcurl.c", "sha256.c"}
 
 def exported() -> set[str]:
     result = house.run("nm", "-D", "--defined-only", house.BUILD / "libfletch.so", check=True)
-    return {line.split()[-1].split("@")[0] for line in result.stdout.splitlines()}
+    return {line.split()[-1].split("@")[0] for line in result.stdout.splitlines() if line.split()[-2] != "A"}  # A: a version
 
 
 def declared() -> list[tuple[str, int]]:

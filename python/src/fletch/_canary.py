@@ -73,7 +73,7 @@ def verify(model: Model, canary: Mapping[str, Any] | str | os.PathLike[str] | No
     differs = {name: (there.get(name), here.get(name)) for name in there | here if there.get(name) != here.get(name)}
     if then.shape[1] != model.dimensions:
         return Verdict("another space", 0, 0, np.inf, np.nan, differs | {"dimensions": (str(then.shape[1]), str(model.dimensions))})
-    now = np.stack([model.embed(text, truncate="right", prompt_name=prompt_name) for text in texts])
+    now = model.embed(list(texts), truncate="right", prompt_name=prompt_name)
     same = int((now.view(np.uint32) == then.view(np.uint32)).all(1).sum())
     wide, before = now.astype(np.float64), then.astype(np.float64)
     length = np.linalg.norm(before, axis=1)
