@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <link.h>
 #include <linux/futex.h>
+#include <linux/random.h>
 #include <locale.h>
 #include <math.h>
 #include <sched.h>
@@ -21,7 +22,6 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -34,11 +34,17 @@
 #include "base/thread.h"
 
 const char *fl_os_reason(int errno_value, char *buffer, size_t capacity) {
-    return strerror_r(errno_value, buffer, capacity);
+#ifdef __GLIBC__
+    return strerror_r(errno_value, buffer, capacity); /* GNU's returns the words */
+#else
+    (void)strerror_r(errno_value, buffer, capacity); /* POSIX's, in musl, a status */
+    return buffer;
+#endif
 }
 
+/* The system call by its number: glibc has a function for it since 2.25. */
 bool fl_os_random(void *out, size_t size) {
-    return getrandom(out, size, GRND_NONBLOCK) == (ssize_t)size;
+    return syscall(SYS_getrandom, out, size, GRND_NONBLOCK) == (ssize_t)size;
 }
 
 /* "C" is static in libc: newlocale does no work and fails only without memory. */

@@ -68,8 +68,9 @@ void fl_queue_remove(fl_queue *queue, fl_chunk *chunk) {
     unlink_chunk(lane, chunk);
 }
 
-/* What a lane says it holds is what is linked in it. For asserts alone, hence inline. */
-static inline bool lane_is_whole(const fl_lane *lane) {
+#ifndef NDEBUG
+/* What a lane says it holds is what is linked in it. */
+static bool lane_is_whole(const fl_lane *lane) {
     uint64_t        chunks = 0, texts = 0, tokens = 0;
     const fl_chunk *last = NULL;
     for (const fl_chunk *chunk = lane->head; chunk; last = chunk, chunk = chunk->after) {
@@ -80,6 +81,7 @@ static inline bool lane_is_whole(const fl_lane *lane) {
     return last == lane->tail && chunks == lane->chunks && texts == lane->texts &&
            tokens == lane->tokens;
 }
+#endif
 
 /* ---- When ------------------------------------------------------------------------------------ */
 

@@ -22,7 +22,8 @@
 #include "runtime/runtime.h"
 #include "runtime/submit.h"
 
-enum { TICKETS_FIRST = 64, NO_TICKET = UINT32_MAX };
+enum { TICKETS_FIRST = 64 };
+#define NO_TICKET UINT32_MAX /* an enum constant is an int */
 
 /* ---- Tickets --------------------------------------------------------------------------------- */
 

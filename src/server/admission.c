@@ -10,10 +10,10 @@
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/number.h"
+#include "base/os.h"
 #include "server/server_internal.h"
 
 /* ---- Who asks, and is it a request ----------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static bool good_parent(const char *text) {
 
 static void random_hex(char *out, size_t digits) {
     unsigned char bytes[16] = {0};
-    if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes) {
+    if (!fl_os_random(bytes, sizeof bytes)) {
         uint64_t salt = (uint64_t)(uintptr_t)out ^ (uint64_t)errno;
         memcpy(bytes, &salt, sizeof salt); /* ids need to differ, not to be secret */
     }

@@ -258,8 +258,9 @@ static void end_reply(fl_conn *conn) {
 static bool write_reply(fl_conn *conn) {
     fl_request_full *full = conn->request;
     const void      *data;
-    size_t           head = full->out.size, size = body_of(full, &data), count = 0;
-    size = has_body(full) ? size : 0;
+    size_t           head = full->out.size, size = body_of(full, &data);
+    uint8_t          count = 0; /* msg_iovlen is a size_t in glibc and an int in musl */
+    size                   = has_body(full) ? size : 0;
     struct iovec part[2];
     if (conn->sent < head) {
         part[count++] = (struct iovec){full->out.data + conn->sent, head - conn->sent};

@@ -16,11 +16,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/os.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "server/openapi.h"
@@ -237,7 +237,7 @@ static bool is_good_id(const char *id, size_t size) {
 static bool make_id(fl_http_request *request, fl_stored_item *item) {
     unsigned char random[ID_RANDOM];
     char         *id = fl_request_alloc(request, 2 * sizeof random + 1);
-    if (id == NULL || getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+    if (id == NULL || !fl_os_random(random, sizeof random)) {
         return fl_seed_no_memory(request);
     }
     fl_hex(random, sizeof random, id);

@@ -7,8 +7,10 @@
  *         that kind the rows are moved together. A heap of k holds the best rows of a search, the worst
  *         of them at the top; most rows fail against it and cost one comparison.
  * Memory  (columns * 4 + 9) bytes a row in whole blocks of 4096, given back when the rows close.
- * Threads searches hold the lock shared; replacing, dropping and moving hold it alone; a new row needs none
- *         of it: it is written behind the last slot and then published by `count`. */
+ * Threads searches hold the lock shared; replacing, dropping and moving hold it alone. Both pass a gate
+ *         first, where a writer waits, so that searches that never leave a gap do not keep it out: which
+ *         of them a lock prefers, each C library decides. A new row needs none of it: it is written behind
+ *         the last slot and then published by `count`. */
 #include "server/vectors.h"
 
 #include <math.h>
@@ -29,12 +31,25 @@ typedef struct block {
 struct fl_vectors {
     size_t           columns, stride, block_bytes;
     fl_dot_fn        dot;
+    pthread_mutex_t  gate; /* held only to get `lock` */
     pthread_rwlock_t lock;
     block           *blocks[BLOCKS_MAX]; /* set before `count` reaches them */
     _Atomic size_t   count;              /* slots in use, dead ones counted */
     size_t           dead;               /* writer */
     _Atomic size_t   live;
 };
+
+static void lock_alone(fl_vectors *vectors) {
+    pthread_mutex_lock(&vectors->gate);
+    pthread_rwlock_wrlock(&vectors->lock);
+    pthread_mutex_unlock(&vectors->gate);
+}
+
+static void lock_shared(fl_vectors *vectors) {
+    pthread_mutex_lock(&vectors->gate);
+    pthread_rwlock_rdlock(&vectors->lock);
+    pthread_mutex_unlock(&vectors->gate);
+}
 
 int fl_vectors_open(fl_vectors **out, size_t columns, fletch_error *error) {
     fl_vectors *vectors = fl_alloc_zero(1, sizeof *vectors);
@@ -46,11 +61,8 @@ int fl_vectors_open(fl_vectors **out, size_t columns, fletch_error *error) {
     vectors->stride      = (columns + FL_DOT_LANES - 1) / FL_DOT_LANES * FL_DOT_LANES;
     vectors->block_bytes = sizeof(block) + vectors->stride * sizeof(float) * ROWS;
     vectors->dot         = fl_dot_best();
-    pthread_rwlockattr_t kind; /* a writer is not kept out by searches that never leave a gap */
-    pthread_rwlockattr_init(&kind);
-    pthread_rwlockattr_setkind_np(&kind, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&vectors->lock, &kind);
-    pthread_rwlockattr_destroy(&kind);
+    pthread_mutex_init(&vectors->gate, NULL);
+    pthread_rwlock_init(&vectors->lock, NULL);
     *out = vectors;
     return FLETCH_OK;
 }
@@ -63,6 +75,7 @@ void fl_vectors_close(fl_vectors *vectors) {
         fl_big_free(vectors->blocks[i], vectors->block_bytes);
     }
     pthread_rwlock_destroy(&vectors->lock);
+    pthread_mutex_destroy(&vectors->gate);
     fl_free(vectors);
 }
 
@@ -126,7 +139,7 @@ void fl_vectors_put(fl_vectors *vectors, int64_t key, const float *row) {
     }
     size_t slot = slot_of(vectors, count, key);
     if (slot < count && key_of(vectors, slot) == key) {
-        pthread_rwlock_wrlock(&vectors->lock);
+        lock_alone(vectors);
         write_row(vectors, slot, row);
         pthread_rwlock_unlock(&vectors->lock);
     }
@@ -157,7 +170,7 @@ void fl_vectors_drop(fl_vectors *vectors, int64_t key) {
         vectors->blocks[slot / ROWS]->dead[slot % ROWS]) {
         return;
     }
-    pthread_rwlock_wrlock(&vectors->lock);
+    lock_alone(vectors);
     vectors->blocks[slot / ROWS]->dead[slot % ROWS] = true;
     atomic_fetch_sub(&vectors->live, 1);
     if (++vectors->dead > DEAD_MIN && vectors->dead > count / 2) {
@@ -167,7 +180,7 @@ void fl_vectors_drop(fl_vectors *vectors, int64_t key) {
 }
 
 void fl_vectors_clear(fl_vectors *vectors) {
-    pthread_rwlock_wrlock(&vectors->lock);
+    lock_alone(vectors);
     atomic_store(&vectors->count, 0);
     atomic_store(&vectors->live, 0);
     vectors->dead = 0;
@@ -255,7 +268,7 @@ size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, cons
         return SIZE_MAX;
     }
     memcpy(padded, query, vectors->columns * sizeof *padded);
-    pthread_rwlock_rdlock(&vectors->lock);
+    lock_shared(vectors);
     size_t count = atomic_load_explicit(&vectors->count, memory_order_acquire);
     size_t all   = allowed != NULL ? allowed_count : count;
     for (size_t at = 0; at < all && !over(user); at += ROWS) {

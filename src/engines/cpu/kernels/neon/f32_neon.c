@@ -11,13 +11,13 @@ const fl_cpu_kernels fl_cpu_kernels_neon = {
     FL_TABLE_F32,
     /* no int8: without dot products it would be slower than float32; no int16 in either table: smlal
      * does as many products as fmla */
-    .narrow = {[FL_CPU_BF16] = {NULL, fl_bf16_gemm_6x16_neon, 0}},
+    .narrow = {[FL_CPU_BF16] = {.gemm = fl_bf16_gemm_6x16_neon}},
 };
 
 const fl_cpu_kernels fl_cpu_kernels_neondot = {
     .isa  = "neondot",
     .name = "NEON with dot products, 6x16 tiles",
     FL_TABLE_F32,
-    .narrow = {[FL_CPU_INT8] = {fl_q8_quantize_neon, fl_q8_gemm_6x16_neondot, 1},
-               [FL_CPU_BF16] = {NULL, fl_bf16_gemm_6x16_neon, 0}},
+    .narrow = {[FL_CPU_INT8] = {fl_q8_quantize_neon, fl_q8_gemm_6x16_neondot, .group = 1},
+               [FL_CPU_BF16] = {.gemm = fl_bf16_gemm_6x16_neon}},
 };

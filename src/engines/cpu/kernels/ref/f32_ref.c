@@ -91,7 +91,7 @@ const fl_cpu_kernels fl_cpu_kernels_ref = {
     .isa  = "ref",
     .name = "plain C",
     FL_TABLE_F32,
-    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_ref, fl_q8_gemm_ref, 1},
-               [FL_CPU_INT16] = {fl_q16_quantize_ref, fl_q16_gemm_ref, 0},
-               [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_ref, 0}},
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_ref, fl_q8_gemm_ref, .group = 1},
+               [FL_CPU_INT16] = {.quantize = fl_q16_quantize_ref, .gemm = fl_q16_gemm_ref},
+               [FL_CPU_BF16]  = {.gemm = fl_bf16_gemm_ref}},
 };
