@@ -163,7 +163,7 @@ run_tests() {
     export FLETCH_BUILD=$folder FLETCH_BIN=$folder/fletch
     # Not here: what needs a Linux library of ONNX Runtime or CUDA, the hub's tool, or days.
     "$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "not onnxruntime" --junit-xml="$folder"/golden.xml \
-        tests/golden/test_{folders,late,lists,odd_folders,routes,scores,token_classes,tokens,unigram}.py \
+        tests/golden/test_{folders,late,lists,numerics,odd_folders,routes,scores,token_classes,tokens,unigram}.py \
         >"$folder"/golden.log 2>&1 || status=1
     { python3 tools/tally.py "$folder"/tests.xml && python3 tools/tally.py "$folder"/golden.xml; } |
         awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' >build/tally/cross-"$name"

@@ -112,7 +112,8 @@ static void compare(const float *now, const float *then, size_t dimensions,
                     const fl_stored_row *row, tally *t) {
     double most = 0.0, length = sqrt(fl_vector_dot(then, then, dimensions));
     for (size_t i = 0; i < dimensions; i++) {
-        most = fmax(most, fabs((double)now[i] - (double)then[i]));
+        double apart = fabs((double)now[i] - (double)then[i]);
+        most         = apart > most ? apart : most; /* gcc 12 for AArch64 breaks off at fmax */
     }
     double cosine = most > 0.0 ? fl_vector_cosine(now, then, dimensions) : 1.0;
     most /= length > 0.0 ? length : 1.0;
