@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# cross.sh windows|macos|arm - fletch, without its server, for a system that this machine is not.
+# cross.sh windows|macos|arm|musl - fletch, without its server, for a system that this machine is not.
 # windows: by mingw-w64; kernels, unit and golden tests run under wine, an hour and a half.
 # macos:   on ARM, by zig cc (the Python package ziglang): compiled and linked. Nothing here runs it.
 # arm:     Linux on ARM, by Debian's cross compiler; unit and golden tests run under qemu-user, hours. The kernels
 #          alone take tools/emulate.sh half a minute.
+# musl:    Linux on x86-64 without glibc, one static program, by zig cc; unit and golden tests run here.
 # What fletch links to (PCRE2, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
 # Writes "passed failed skipped" to build/tally/cross-NAME.
 . "$(dirname "$0")/say.sh"
 
-name=${1:?windows, macos or arm}
+name=${1:?windows, macos, arm or musl}
 folder=$ROOT/build-$name
 deps=$folder/deps
 sources=$ROOT/.cache/sources
@@ -21,7 +22,7 @@ need() { # TOOL PACKAGES
 }
 
 # zig's compiler under one name. What gcc calls -march=armv8.2-a+dotprod is -mcpu=generic+dotprod there.
-get_zig() {
+get_zig() { # TARGET
     local zig
     make_pip "$folder"/pip.log
     build/pip/bin/pip -q install ziglang==0.17.1 >>"$folder"/pip.log 2>&1 ||
@@ -34,7 +35,7 @@ get_zig() {
 	    case \$word in -march=armv8*-a+*) word=-mcpu=generic+\${word#*-a+} ;; esac
 	    words+=("\$word")
 	done
-	exec $zig cc -target aarch64-macos "\${words[@]}"
+	exec $zig cc -target $1 "\${words[@]}"
 	END
     printf '#!/bin/sh\nshift\nexec %s/build/tools/make_docs "$@"\n' "$ROOT" >"$folder"/native
     chmod +x "$folder"/ar "$folder"/cc "$folder"/native
@@ -49,10 +50,16 @@ windows)
     system=(-DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=x86_64)
     export WINEPREFIX=$folder/wine WINEDEBUG=-all WINEPATH=$folder ;;
 macos)
-    get_zig
+    get_zig aarch64-macos
     cc=("$folder"/cc) ar=("$folder"/ar) run=("$folder"/native) # the one program that the build itself runs
     system=(-DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 -DCMAKE_AR="$folder"/ar -DCMAKE_RANLIB=/bin/true
             -DCMAKE_INSTALL_NAME_TOOL=/bin/true -DCMAKE_OSX_SYSROOT= -DFLETCH_TESTS=OFF -DFLETCH_WERROR=OFF) ;;
+musl)
+    get_zig x86_64-linux-musl
+    cc=("$folder"/cc) ar=("$folder"/ar) run=(env)
+    system=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=x86_64 -DCMAKE_AR="$folder"/ar -DCMAKE_RANLIB=/bin/true
+            -DCMAKE_EXE_LINKER_FLAGS=-static -DCMAKE_EXECUTABLE_SUFFIX_C=.exe
+            -DFLETCH_WERROR=OFF) ;; # it knows warnings that gcc 12 and clang 14 do not
 arm)
     need aarch64-linux-gnu-gcc "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
     need qemu-aarch64 qemu-user
@@ -61,7 +68,7 @@ arm)
     system=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_EXECUTABLE_SUFFIX_C=.exe
             -DFLETCH_WERROR=OFF) # gcc 12 there sees overruns that its own loops make
     export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu ;;
-*) stop "unknown system '$name'" "tools/cross.sh windows, macos or arm" ;;
+*) stop "unknown system '$name'" "tools/cross.sh windows, macos, arm or musl" ;;
 esac
 
 # ---- What fletch links to ----
