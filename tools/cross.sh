@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# cross.sh windows|macos|arm|musl - fletch, without its server, for a system that this machine is not.
+# cross.sh windows|macos|arm|TARGET - fletch, without its server, for a system that this machine is not.
 # windows: by mingw-w64; kernels, unit and golden tests run under wine, an hour and a half.
 # macos:   on ARM, by zig cc (the Python package ziglang): compiled and linked. Nothing here runs it.
 # arm:     Linux on ARM, by Debian's cross compiler; unit and golden tests run under qemu-user, hours. The kernels
 #          alone take tools/emulate.sh half a minute.
-# musl:    Linux on x86-64 without glibc, one static program, by zig cc; unit and golden tests run here.
+# TARGET:  by zig cc, x86_64-linux-musl or aarch64-linux-musl (one static program that needs no library of the system)
+#          or x86_64-linux-gnu.2.17 or aarch64-linux-gnu.2.17 (any glibc from 2.17 on); unit and golden tests run,
+#          those of aarch64 under qemu-user.
 # What fletch links to (PCRE2, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
 # Writes "passed failed skipped" to build/tally/cross-NAME.
 . "$(dirname "$0")/say.sh"
 
-name=${1:?windows, macos, arm or musl}
+name=${1:?windows, macos, arm or a target of zig cc}
 folder=$ROOT/build-$name
 deps=$folder/deps
 sources=$ROOT/.cache/sources
@@ -54,12 +56,14 @@ macos)
     cc=("$folder"/cc) ar=("$folder"/ar) run=("$folder"/native) # the one program that the build itself runs
     system=(-DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 -DCMAKE_AR="$folder"/ar -DCMAKE_RANLIB=/bin/true
             -DCMAKE_INSTALL_NAME_TOOL=/bin/true -DCMAKE_OSX_SYSROOT= -DFLETCH_TESTS=OFF -DFLETCH_WERROR=OFF) ;;
-musl)
-    get_zig x86_64-linux-musl
+x86_64-linux-* | aarch64-linux-*)
+    get_zig "$name"
     cc=("$folder"/cc) ar=("$folder"/ar) run=(env)
-    system=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=x86_64 -DCMAKE_AR="$folder"/ar -DCMAKE_RANLIB=/bin/true
-            -DCMAKE_EXE_LINKER_FLAGS=-static -DCMAKE_EXECUTABLE_SUFFIX_C=.exe
-            -DFLETCH_WERROR=OFF) ;; # it knows warnings that gcc 12 and clang 14 do not
+    [ "${name%%-*}" = "$(uname -m)" ] || run=(qemu-"${name%%-*}" -cpu max)
+    need "${run[0]}" qemu-user
+    system=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="${name%%-*}" -DCMAKE_AR="$folder"/ar
+            -DCMAKE_RANLIB=/bin/true -DCMAKE_EXECUTABLE_SUFFIX_C=.exe)
+    [[ $name != *musl ]] || system+=(-DCMAKE_EXE_LINKER_FLAGS=-static) ;;
 arm)
     need aarch64-linux-gnu-gcc "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
     need qemu-aarch64 qemu-user
@@ -68,7 +72,7 @@ arm)
     system=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_EXECUTABLE_SUFFIX_C=.exe
             -DFLETCH_WERROR=OFF) # gcc 12 there sees overruns that its own loops make
     export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu ;;
-*) stop "unknown system '$name'" "tools/cross.sh windows, macos, arm or musl" ;;
+*) stop "unknown system '$name'" "tools/cross.sh windows, macos, arm or a target of zig cc: x86_64-linux-musl" ;;
 esac
 
 # ---- What fletch links to ----

@@ -94,7 +94,7 @@ static int add_slots(fl_gguf_export *x, const fl_name *row, bool bias, uint32_t 
 
 static int add_names(fl_gguf_export *x, bool of_layers, uint32_t layer, const fl_tensor *slots,
                      size_t slot_count, fletch_error *error) {
-    bool taken[FL_LAYER_SLOT_COUNT + FL_SLOT_COUNT] = {false};
+    bool taken[(size_t)FL_LAYER_SLOT_COUNT + (size_t)FL_SLOT_COUNT] = {false};
     for (size_t i = 0; i < FL_NAMES_MAX && x->arch->tensors[i].name != NULL; i++) {
         const fl_name *row = &x->arch->tensors[i];
         if (fl_name_is_of_layers(row) != of_layers)
