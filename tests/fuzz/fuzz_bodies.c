@@ -100,28 +100,44 @@ void fletch_tokens_free(fletch_tokens *tokens) {
     }
 }
 
-/* A chunk for every max_tokens bytes that end where a character does. */
+/* A chunk for every max_tokens bytes that end where a character does, or for every letter; the first one without a
+ * token. */
 int fletch_chunk(fletch_model *model, const char *text, size_t size,
                  const fletch_chunk_options *options, fletch_chunks **chunks, fletch_error *error) {
-    (void)model, (void)error;
-    must(fl_utf8_valid_prefix(text, size) == size && options->overlap <= options->max_tokens);
-    size_t        *offsets = calloc(2 * size + 2, sizeof *offsets);
-    fletch_chunks *out     = calloc(1, sizeof *out);
-    for (size_t at = 0; at < size; out->count++) {
-        size_t end              = at + (options->max_tokens > 0 ? options->max_tokens : MAX_LENGTH);
-        end                     = end < size ? fl_utf8_before(text, end) : size;
-        end                     = end > at ? end : size;
-        offsets[2 * out->count] = at;
-        offsets[2 * out->count + 1] = at = end;
+    (void)model;
+    must(fl_utf8_valid_prefix(text, size) == size);
+    if (options->max_tokens > MAX_LENGTH || options->overlap >= MAX_LENGTH) {
+        *error = (fletch_error){FLETCH_EINVAL, FLETCH_NOWHERE, "the size"};
+        return FLETCH_EINVAL;
     }
-    out->offsets = out->chars = offsets;
-    *chunks                   = out;
-    return 0;
+    size_t    count = 0, letters = 0;
+    size_t   *offsets = calloc(2 * size + 1, sizeof *offsets);
+    size_t   *chars   = calloc(2 * size + 1, sizeof *chars);
+    uint32_t *tokens  = calloc(size + 1, sizeof *tokens);
+    for (size_t at = 0; at < size; count++) {
+        unsigned length;
+        (void)fl_utf8_decode(text + at, &length);
+        size_t end             = at + options->max_tokens < size
+                                     ? fl_utf8_before(text, at + options->max_tokens + 1)
+                                     : size;
+        end                    = end > at ? end : at + length;
+        offsets[2 * count]     = at;
+        offsets[2 * count + 1] = end;
+        chars[2 * count]       = letters;
+        chars[2 * count + 1]   = letters += fl_utf8_count(text + at, end - at);
+        tokens[count]          = count > 0;
+        at                     = end;
+    }
+    *chunks  = calloc(1, sizeof **chunks);
+    **chunks = (fletch_chunks){count, offsets, chars, tokens};
+    return FLETCH_OK;
 }
 
 void fletch_chunks_free(fletch_chunks *chunks) {
     if (chunks != NULL) {
         free((void *)(uintptr_t)chunks->offsets);
+        free((void *)(uintptr_t)chunks->chars);
+        free((void *)(uintptr_t)chunks->tokens);
         free(chunks);
     }
 }
@@ -150,42 +166,6 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
         text[count] = '\0';
     }
     return (int64_t)count;
-}
-
-/* A chunk for every letter, the first one without a token. */
-int fletch_chunk(fletch_model *model, const char *text, size_t size,
-                 const fletch_chunk_options *options, fletch_chunks **chunks, fletch_error *error) {
-    (void)model;
-    must(fl_utf8_valid_prefix(text, size) == size && options->stop != NULL);
-    if (options->max_tokens > MAX_LENGTH || options->overlap >= MAX_LENGTH) {
-        *error = (fletch_error){FLETCH_EINVAL, FLETCH_NOWHERE, "the size"};
-        return FLETCH_EINVAL;
-    }
-    size_t    count   = fl_utf8_count(text, size);
-    size_t   *offsets = calloc(2 * count + 1, sizeof *offsets);
-    size_t   *chars   = calloc(2 * count + 1, sizeof *chars);
-    uint32_t *tokens  = calloc(count + 1, sizeof *tokens);
-    for (size_t i = 0, at = 0; i < count; i++) {
-        unsigned length;
-        (void)fl_utf8_decode(text + at, &length);
-        offsets[2 * i]     = at;
-        offsets[2 * i + 1] = at += length;
-        chars[2 * i]       = i;
-        chars[2 * i + 1]   = i + 1;
-        tokens[i]          = i > 0;
-    }
-    *chunks  = calloc(1, sizeof **chunks);
-    **chunks = (fletch_chunks){count, offsets, chars, tokens};
-    return FLETCH_OK;
-}
-
-void fletch_chunks_free(fletch_chunks *chunks) {
-    if (chunks != NULL) {
-        free((void *)(uintptr_t)chunks->offsets);
-        free((void *)(uintptr_t)chunks->chars);
-        free((void *)(uintptr_t)chunks->tokens);
-        free(chunks);
-    }
 }
 
 static void plain_error(fl_http_reply *reply, fl_http_code code, const char *message) {
