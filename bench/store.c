@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cosine.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/vectors.h"
@@ -25,7 +26,7 @@ static void make_row(float *row, size_t columns) {
         state  = state * 6364136223846793005u + 1442695040888963407u;
         row[i] = (float)(int32_t)(state >> 32) * 0x1p-31f;
     }
-    (void)fl_vectors_normalize(row, columns);
+    (void)fl_vector_normalize(row, columns);
 }
 
 static uint64_t core_ns(void) {

@@ -15,24 +15,24 @@
 #include "base/json.h"
 #include "base/json_w.h"
 #include "base/mem.h"
-#include "base/number.h"
+#include "cli/chunk_rows.h"
 #include "cli/client.h"
 #include "cli/run.h"
 
 enum { ID_MAX = 513, TREE_MAX = 512 << 20 }; /* an id has at most 512 bytes */
 
 typedef struct add_run {
-    fl_client   client;
-    const char *id_field; /* NULL: the server makes ids */
-    bool        keep, chunk;
-    int64_t     size, overlap; /* 0: not given */
-    const char *prompt;        /* "" for none */
-    fl_buf      context;       /* empty for none */
-    fl_buf      body, reply;
-    size_t     *rows; /* owned [capacity]: the records of the window that are sent */
-    size_t      count, capacity;
-    uint64_t    cut, chunks;
-    bool        lasts; /* the store is a file */
+    fl_client            client;
+    const char          *id_field; /* NULL: the server makes ids */
+    bool                 keep, chunk;
+    fletch_chunk_options split;   /* size and overlap: 0 where not given */
+    const char          *prompt;  /* "" for none */
+    fl_buf               context; /* empty for none */
+    fl_buf               body, reply;
+    size_t              *rows; /* owned [capacity]: the records of the window that are sent */
+    size_t               count, capacity;
+    uint64_t             cut, chunks;
+    bool                 lasts; /* the store is a file */
 } add_run;
 
 /* The other fields of a record as one object. */
@@ -103,11 +103,11 @@ static void put_chunk(const fl_cli *cli, const add_run *add, fl_json_w *w) {
         if (cli->args.value[FL_FLAG_BY] != NULL) {
             fl_json_w_text(w, "by", cli->args.value[FL_FLAG_BY]);
         }
-        if (add->size > 0) {
-            fl_json_w_i64(w, "size", add->size);
+        if (add->split.max_tokens > 0) {
+            fl_json_w_i64(w, "size", add->split.max_tokens);
         }
-        if (add->overlap > 0) {
-            fl_json_w_i64(w, "overlap", add->overlap);
+        if (add->split.overlap > 0) {
+            fl_json_w_i64(w, "overlap", add->split.overlap);
         }
         fl_json_w_end(w);
     }
@@ -246,19 +246,14 @@ static void take_context(const char *text, fl_buf *out) {
 
 /* The flags that cut. */
 static fl_exit take_flags(const fl_cli *cli, add_run *add) {
-    const char *size = cli->args.value[FL_FLAG_SIZE], *overlap = cli->args.value[FL_FLAG_OVERLAP];
     const char *context = cli->args.value[FL_FLAG_CONTEXT];
-    if (size != NULL && (!fl_parse_i64(size, &add->size) || add->size < 1)) {
-        return fl_cli_usage(cli, "--chunk-size is a number of tokens from 1 up, not '%.64s'", size);
-    }
-    if (overlap != NULL && (!fl_parse_i64(overlap, &add->overlap) || add->overlap < 0)) {
-        return fl_cli_usage(cli, "--chunk-overlap is a number of tokens, not '%.64s'", overlap);
-    }
+    FL_CLI_TRY(fl_chunk_options_read(cli, "--chunk-", &add->split));
     if (context != NULL && strstr(context, "{chunk}") == NULL) {
         return fl_cli_usage(cli, "--context needs {chunk}, where the chunk goes: "
                                  "'{title}\\n{chunk}'");
     }
-    add->chunk = cli->args.value[FL_FLAG_BY] != NULL || size != NULL || overlap != NULL;
+    add->chunk = cli->args.value[FL_FLAG_BY] != NULL || cli->args.value[FL_FLAG_SIZE] != NULL ||
+                 cli->args.value[FL_FLAG_OVERLAP] != NULL;
     take_context(context, &add->context);
     return add->context.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
 }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cosine.h"
 #include "base/file.h"
 #include "base/json_w.h"
 #include "base/mem.h"

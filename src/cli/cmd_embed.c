@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/cosine.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/number.h"

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cosine.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/json_w.h"
@@ -137,14 +138,6 @@ static fletch_embed_options options_of(const fl_stored *stored) {
     return options;
 }
 
-/* As the store scales them then. */
-static void scale(float *row, size_t dimensions) {
-    const double sum = fl_vector_dot(row, row, dimensions);
-    for (size_t i = 0; i < dimensions && sum > 0; i++) {
-        row[i] = (float)((double)row[i] * (1 / sqrt(sum)));
-    }
-}
-
 static int embed_rows(fl_cli *cli, const fl_stored *stored, float *now, fletch_error *error) {
     const char **texts   = fl_alloc_array(stored->count, sizeof *texts);
     size_t      *lengths = fl_alloc_array(stored->count, sizeof *lengths);
@@ -180,7 +173,7 @@ static int compare_rows(fl_cli *cli, const fl_stored *stored, tally *t, fletch_e
                      : embed_rows(cli, stored, now, error);
     for (size_t i = 0; status == 0 && i < stored->count; i++) {
         if (stored->unit) {
-            scale(now + i * width, width);
+            (void)fl_vector_normalize(now + i * width, width); /* as the store did */
         }
         compare(now + i * width, stored->then + i * width, width, &stored->rows[i], t);
     }

@@ -433,16 +433,3 @@ void fl_output_close(fl_output *output) {
         fl_sink_close(&output->places);
     }
 }
-
-double fl_vector_dot(const float *a, const float *b, size_t count) {
-    double sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        sum += (double)a[i] * (double)b[i];
-    }
-    return sum;
-}
-
-double fl_vector_cosine(const float *a, const float *b, size_t count) {
-    double aa = fl_vector_dot(a, a, count), bb = fl_vector_dot(b, b, count);
-    return aa > 0 && bb > 0 ? fl_vector_dot(a, b, count) / sqrt(aa * bb) : 0;
-}

@@ -116,8 +116,4 @@ int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_
 
 void fl_output_close(fl_output *output);
 
-/* Of two vectors, summed in double; a vector of zeros has the cosine 0 to any. */
-double fl_vector_dot(const float *a, const float *b, size_t count);
-double fl_vector_cosine(const float *a, const float *b, size_t count);
-
 #endif

@@ -9,6 +9,7 @@
  * Proof   tests/server/test_search.py. */
 #include <string.h>
 
+#include "base/cosine.h"
 #include "base/error.h"
 #include "server/search.h"
 #include "server/server_internal.h"
@@ -26,14 +27,6 @@ static int is_over(void *request) {
     return fl_request_over(request, NULL) < 0;
 }
 
-static float likeness(const float *a, const float *b, size_t size) {
-    double sum = 0;
-    for (size_t i = 0; i < size; i++) {
-        sum += (double)a[i] * (double)b[i];
-    }
-    return (float)sum;
-}
-
 static void passages_embedded(fl_http_request *request, const fletch_outcome *outcome) {
     fl_job         *job    = request->work;
     fl_search_work *work   = job->extra;
@@ -44,8 +37,9 @@ static void passages_embedded(fl_http_request *request, const fletch_outcome *ou
     }
     float best = 0;
     for (size_t i = 0; i < reader->count; i++) { /* those of a row follow each other */
-        fl_found_row *row = &work->rows[work->passages->rows[i]];
-        float score = likeness(job->rows, reader->rows + i * reader->columns, reader->columns);
+        fl_found_row *row     = &work->rows[work->passages->rows[i]];
+        const float  *passage = reader->rows + i * reader->columns;
+        float         score   = (float)fl_vector_dot(job->rows, passage, reader->columns);
         if (row->passage.data == NULL || score > best) {
             best         = score;
             row->passage = (fl_span){reader->ask.input.texts[i], reader->ask.input.lengths[i]};

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cosine.h"
 #include "base/error.h"
 #include "base/number.h"
 #include "base/utf8.h"
@@ -123,7 +124,7 @@ static bool take_vector(fl_job *job) {
         return fl_seed_refuse(job->request, "vector: the model's vectors have %zu numbers",
                               columns);
     }
-    return fl_vectors_normalize(job->rows, columns) ||
+    return fl_vector_normalize(job->rows, columns) ||
            fl_seed_refuse(job->request, "vector: it has no direction (all zero, or too large)");
 }
 

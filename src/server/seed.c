@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cosine.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
@@ -431,7 +432,7 @@ static void kept(fl_write *write, const fletch_error *error) {
 /* False: answered. */
 bool fl_seed_normalize(const fl_job *job) {
     for (size_t i = 0; i < job->count; i++) {
-        if (!fl_vectors_normalize(job->rows + i * job->columns, job->columns)) {
+        if (!fl_vector_normalize(job->rows + i * job->columns, job->columns)) {
             fl_reply_error(job->request, FL_HTTP_INTERNAL,
                            "the model gave a vector without a direction for one of the texts");
             return false;

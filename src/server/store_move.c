@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cosine.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "server/sqlite_rows.h"
@@ -211,7 +212,7 @@ static int embed_batch(const mover *m, fletch_error *error) {
         return error->code;
     }
     for (size_t i = 0; i < m->count; i++) {
-        if (!fl_vectors_normalize(m->rows + i * m->columns, m->columns)) {
+        if (!fl_vector_normalize(m->rows + i * m->columns, m->columns)) {
             return fl_fail(error, FLETCH_EMODEL, i,
                            "the model gave a vector without a direction for item %lld",
                            (long long)m->keys[i]);

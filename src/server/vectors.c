@@ -284,18 +284,3 @@ size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, cons
     fl_hits_sort(hits, found);
     return found;
 }
-
-bool fl_vectors_normalize(float *row, size_t columns) {
-    double sum = 0;
-    for (size_t i = 0; i < columns; i++) {
-        sum += (double)row[i] * (double)row[i];
-    }
-    if (!(sum > 0) || !isfinite(sum)) {
-        return false;
-    }
-    double scale = 1 / sqrt(sum);
-    for (size_t i = 0; i < columns; i++) {
-        row[i] = (float)((double)row[i] * scale);
-    }
-    return true;
-}

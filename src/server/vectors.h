@@ -50,9 +50,6 @@ typedef bool (*fl_over_fn)(const void *user);
 size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, const int64_t *allowed,
                          size_t allowed_count, fl_over_fn over, const void *user, fl_hit *hits);
 
-/* To length 1; false for a row of zeros or one that is not finite. */
-bool fl_vectors_normalize(float *row, size_t columns);
-
 /* ---- The dot product: one form per instruction set, all give the same bits --------------------------- */
 
 /* size is a multiple of 32. Sums run in 32 lanes, lane i over the products i, i + 32, …; then the lanes are

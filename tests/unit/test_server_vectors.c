@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cosine.h"
 #include "server/vectors.h"
 
 enum {
@@ -33,7 +34,7 @@ static void make_row(float *row) {
     for (size_t i = 0; i < COLUMNS; i++) {
         row[i] = next();
     }
-    cr_assert(fl_vectors_normalize(row, COLUMNS));
+    cr_assert(fl_vector_normalize(row, COLUMNS));
 }
 
 static fl_vectors *filled(void) {
@@ -142,10 +143,10 @@ Test(vectors, equal_scores_come_by_key) {
 
 Test(vectors, what_has_no_direction_is_told) {
     float zeros[4] = {0}, infinite[4] = {INFINITY}, nan[4] = {NAN}, good[4] = {3, 0, 4, 0};
-    cr_assert_not(fl_vectors_normalize(zeros, 4));
-    cr_assert_not(fl_vectors_normalize(infinite, 4));
-    cr_assert_not(fl_vectors_normalize(nan, 4));
-    cr_assert(fl_vectors_normalize(good, 4));
+    cr_assert_not(fl_vector_normalize(zeros, 4));
+    cr_assert_not(fl_vector_normalize(infinite, 4));
+    cr_assert_not(fl_vector_normalize(nan, 4));
+    cr_assert(fl_vector_normalize(good, 4));
     cr_assert_float_eq(good[0], 0.6, 1e-7);
     cr_assert_float_eq(good[2], 0.8, 1e-7);
 }

@@ -76,8 +76,9 @@ fl_cpu_narrow fl_cpu_narrow_portable(fl_cpu_narrow format) {
     format.attention = NULL;
     format.group     = format.group > 0 ? FL_CPU_Q8_GROUP : 0;
     if (format.gemm_floats != NULL) {
-        format.gemm     = format.gemm_floats;
-        format.quantize = NULL;
+        format.gemm        = format.gemm_floats;
+        format.gemm_floats = NULL;
+        format.quantize    = NULL;
     }
     return format;
 }
@@ -85,7 +86,7 @@ fl_cpu_narrow fl_cpu_narrow_portable(fl_cpu_narrow format) {
 const char *fl_cpu_narrow_numerics(const fl_cpu_narrow *format, const char *isa) {
     bool own = format->attention != NULL || format->gemm_floats != NULL;
     bool dot = format->group > 0 && format->group < FL_CPU_Q8_GROUP;
-    return own && format->gemm != format->gemm_floats ? isa : dot ? "dot" : "portable";
+    return own ? isa : dot ? "dot" : "portable";
 }
 
 static void say(char *why, size_t size, const char *how, const fl_cpu_isa *isa, const fl_cpu *cpu) {
