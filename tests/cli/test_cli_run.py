@@ -160,7 +160,8 @@ def test_a_disk_without_locks_and_links(job, calm):
             time.sleep(0.0005)
         worker.kill()
         worker.communicate()
-    first, second, killed = job.start(), job.start(), left()
+    killed = left()
+    first, second = job.start(), job.start()
     for worker in (first, second):
         _, err = worker.communicate(timeout=commandline.WAIT)
         assert worker.returncode == 4, err.decode()
