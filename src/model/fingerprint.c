@@ -1,27 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fingerprint.c - one text that tells a model's files from any others.
  *
- * Method  The SHA-256 of the list "name sha256\n" of the folder's model files, sorted by name, its
- *         pooling after them. What the hub adds for people (README, images) does not count, so that
+ * Method  The SHA-256 of the list "name sha256\n" of the folder's model files, sorted by name, those of its modules
+ *         and adapters after them. What the hub adds for people (README, images) does not count, so that
  *         a copy that has only what fletch reads has the same fingerprint. Of a GGUF the hash of its parts'
  *         hashes.
  * Memory  names and one list, freed. Threads: any.
  * Proof   tests/cli/test_vector_id.py, test_cli_faults.py; tests/server/test_start.py. */
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/mem.h"
 #include "base/sha256.h"
-#include "model/model.h"
+#include "model/hub_cache.h"
+#include "model/model_private.h"
 #include "model/safetensors.h"
-
-enum { FILES_MAX = 256 };
 
 /* The name of weights of torch counts where the folder has no safetensors, which are read before them. */
 static bool is_torch(const char *name) {
@@ -30,17 +25,14 @@ static bool is_torch(const char *name) {
 }
 
 static bool is_model_file(const char *name) {
-    static const char *const endings[] = {".json", ".txt", ".safetensors", ".onnx", ".model"};
+    static const char *const endings[] = {".json",  ".txt", ".safetensors", ".onnx",
+                                          ".model", ".pt",  ".jinja",       ".metadata"};
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
         if (fl_path_ends_with(name, endings[i]) && strcmp(name, endings[i]) != 0) {
             return true;
         }
     }
     return is_torch(name);
-}
-
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* What cannot be read is left out: a folder may hold a link to nowhere. Want of memory is no reason: the same files
@@ -75,52 +67,49 @@ static int file_fingerprint(const char *path, char out[65], fletch_error *error)
     return status;
 }
 
+/* Adds the model files of folder/below ("" or with a slash at its end), then of the folders in it that count. */
+static int gather(fl_hub_names *out, const char *folder, const char *below, fletch_error *error) {
+    const bool   top = below[0] == '\0', adapters = strcmp(below, "adapters/") == 0;
+    fl_hub_names here = {0};
+    char         path[FL_MODEL_PATH_MAX];
+    bool         safetensors = false;
+    int          status      = fl_path_join(path, sizeof path, folder, below, error);
+    if (status == 0)
+        status = fl_hub_names_read(&here, path, error);
+    for (size_t i = 0; i < here.count; i++)
+        safetensors = safetensors || fl_path_ends_with(here.name[i], ".safetensors");
+    for (size_t i = 0; status == 0 && i < here.count; i++) {
+        snprintf(path, sizeof path, "%s%s", below, here.name[i]);
+        if (is_model_file(here.name[i]) && !(safetensors && is_torch(here.name[i])))
+            status = fl_hub_names_add(out, path, error);
+    }
+    for (size_t i = 0; status == 0 && (top || adapters) && i < here.count; i++) {
+        char inner[FL_MODEL_PATH_MAX];
+        snprintf(inner, sizeof inner, "%s%s/", below, here.name[i]);
+        if ((adapters || fl_hub_is_module(here.name[i]) || strcmp(inner, "adapters/") == 0) &&
+            fl_path_join(path, sizeof path, folder, inner, NULL) == 0 && fl_folder_exists(path))
+            status = gather(out, folder, inner, error);
+    }
+    fl_hub_names_free(&here);
+    return status;
+}
+
 static int folder_fingerprint(const char *folder, char out[65], fletch_error *error) {
     if (fl_gguf_is_file(folder))
         return file_fingerprint(folder, out, error);
-    char          *names[FILES_MAX];
-    size_t         count  = 0;
-    fl_buf         list   = {0};
-    DIR           *opened = opendir(folder);
-    struct dirent *entry;
-    if (opened == NULL) {
-        return fl_fail_errno(error, errno, "cannot read the folder", folder);
-    }
-    int status = FLETCH_OK;
-    while (status == FLETCH_OK && count < FILES_MAX && (entry = readdir(opened)) != NULL) {
-        if (!is_model_file(entry->d_name)) {
-            continue;
-        }
-        if ((names[count] = fl_strdup(entry->d_name)) != NULL) {
-            count++;
-        } else {
-            status = fl_fail_nomem(error, strlen(entry->d_name), "a fingerprint");
-        }
-    }
-    (void)closedir(opened);
-    bool safetensors = false;
-    for (size_t i = 0; i < count; i++) {
-        safetensors = safetensors || fl_path_ends_with(names[i], ".safetensors");
-    }
-    qsort(names, count, sizeof names[0], compare_names);
-    for (size_t i = 0; i < count; i++) {
-        if (status == FLETCH_OK && (!safetensors || !is_torch(names[i]))) {
-            status = add_file(&list, folder, names[i], error);
-        }
-        fl_free(names[i]);
-    }
-    if (status == FLETCH_OK) {
-        status = add_file(&list, folder, "1_Pooling/config.json", error);
-    }
-    if (status == FLETCH_OK) {
+    fl_hub_names names  = {0};
+    fl_buf       list   = {0};
+    int          status = gather(&names, folder, "", error);
+    for (size_t i = 0; status == 0 && i < names.count; i++)
+        status = add_file(&list, folder, names.name[i], error);
+    fl_hub_names_free(&names);
+    if (status == 0)
         status = list.failed      ? fl_fail_nomem(error, list.size, "a fingerprint")
                  : list.size == 0 ? fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
                                             "%.400s holds no model file", folder)
                                   : FLETCH_OK;
-    }
-    if (status == FLETCH_OK) {
+    if (status == 0)
         fl_sha256_hex(list.data, list.size, out);
-    }
     fl_buf_free(&list);
     return status;
 }

@@ -144,6 +144,10 @@ extern const char *const fl_hub_old_tokenizers[];
  * the root are chosen apart, since the index or the single file will do. */
 bool fl_hub_file_is_needed(const char *relative);
 
+/* Whether a folder's name is a module's: a number, '_' and a name, as 1_Pooling, 2_Dense, 0_StaticEmbedding; a
+ * Router's has the route in front: query_0_SparseStaticEmbedding. */
+bool fl_hub_is_module(const char *name);
+
 /* ---- A pull (hub_pull.c) ---- */
 
 /* Fetch what is missing of `revision`; commit gets what it stands for. */

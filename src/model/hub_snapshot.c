@@ -28,9 +28,7 @@ enum { SHARDS_MAX = 1024 }; /* as safetensors.c takes */
 const char *const fl_hub_old_tokenizers[] = {
     "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model", NULL};
 
-/* A module's folder is a number, '_' and a name: 1_Pooling, 2_Dense, 0_StaticEmbedding; a Router's has the
- * route in front: query_0_SparseStaticEmbedding. */
-static bool is_module_folder(const char *name) {
+bool fl_hub_is_module(const char *name) {
     static const char *const routes[] = {"query_", "document_"};
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (strncmp(name, routes[i], strlen(routes[i])) == 0) {
@@ -66,7 +64,7 @@ bool fl_hub_file_is_needed(const char *relative) {
     const char *slash = strchr(relative, '/');
     const char *name  = relative;
     if (slash != NULL) {
-        if (!is_module_folder(relative) || strchr(slash + 1, '/') != NULL) {
+        if (!fl_hub_is_module(relative) || strchr(slash + 1, '/') != NULL) {
             return false;
         }
         name = slash + 1;

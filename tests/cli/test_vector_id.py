@@ -45,13 +45,17 @@ def test_what_changes_them_changes_it(fletch, flags, part):
     assert before != after and part in {name for name in there | here if there.get(name) != here.get(name)}
 
 
-def test_another_byte_of_the_weights(fletch):
-    copy = shutil.copytree(PLAIN, fletch.tmp_path / "copy")
+@pytest.mark.parametrize("folder, file", [
+    (PLAIN, "model.safetensors"), (FOLDERS / "dense-tanh", "2_Dense/model.safetensors"), (FOLDERS / "subfolder", "0_Transformer/model.safetensors"),
+    (FOLDERS / "router-tensor", "query_0_SparseStaticEmbedding/model.safetensors"), (FOLDERS.parent / "token_heads/bge-m3", "sparse_linear.pt")],
+    ids=lambda value: str(value).rsplit("/", 1)[-1])
+def test_another_byte_of_the_weights(fletch, folder, file):
+    copy = shutil.copytree(folder, fletch.tmp_path / "copy")
     same, _ = identify(fletch, model=copy)
-    assert same == identify(fletch)[0], "wherever the folder lies"
-    weights = bytearray((copy / "model.safetensors").read_bytes())
+    assert same == identify(fletch, model=folder)[0], "wherever the folder lies"
+    weights = bytearray((copy / file).read_bytes())
     weights[-3] ^= 1
-    (copy / "model.safetensors").write_bytes(weights)
+    (copy / file).write_bytes(weights)
     assert identify(fletch, model=copy)[0] != same
 
 
