@@ -157,7 +157,7 @@ typedef struct fl_encoder_desc {
     bool          mlm_bias, mlm_decoder_bias; /* which of these there are */
     fl_activation mlm_activation;
     bool          late;     /* what is wanted is a vector a token, some of them no keys */
-    bool          adapters; /* matrices are those of a task: fl_tensor.adapter */
+    bool          adapters; /* added to matrices: fl_tensor.adapter */
     /* which biases there are */
     bool qkv_bias, out_bias, up_bias, down_bias, norm_bias;
 } fl_encoder_desc;
@@ -277,7 +277,7 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(VOCABULARY, "weights of the vocabulary (SPLADE)", d->mlm)                                    \
     X(SEGMENTS, "pairs of texts with token types", d->segments)                                    \
     X(TASK_TYPE, "embeddings of tasks (ERNIE)", d->task_type)                                      \
-    X(ADAPTERS, "adapters of tasks", d->adapters)                                                  \
+    X(ADAPTERS, "adapters", d->adapters)                                                           \
     X(LATE, "a vector for every token (late interaction)", d->late)
 enum {
 #define FL_NAME(name, words, condition) FL_FEATURE_INDEX_##name,

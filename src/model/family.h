@@ -169,7 +169,11 @@ typedef struct fl_family {
     } experts;
     struct { /* adapters, one for each task; names NULL: none */
         const char *names, *rank, *alpha, *instructions;
+        const char
+            *folder; /* of peft's, in a folder of the task's name each; NULL: among the weights */
     } tasks;
+    bool
+        own_pooling; /* code of its own pools the last token and normalises: modules.json need not say so */
     const char
         *projection; /* a matrix that every token is multiplied by before pooling; NULL: none */
     const char
@@ -193,6 +197,8 @@ typedef struct fl_family {
     X(ernie_tasks)                                                                                 \
     X(bert)                                                                                        \
     X(mpnet)                                                                                       \
+    X(jina5_nano)                                                                                  \
+    X(jina5)                                                                                       \
     X(jina3_tasks)                                                                                 \
     X(jina_flash)                                                                                  \
     X(roberta)                                                                                     \

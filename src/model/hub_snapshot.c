@@ -63,7 +63,9 @@ bool fl_hub_file_is_needed(const char *relative) {
     };
     const char *slash = strchr(relative, '/');
     const char *name  = relative;
-    if (slash != NULL) {
+    if (fnmatch("adapters/*/adapter_*", relative, FNM_PATHNAME) == 0) { /* of a task */
+        name = strrchr(relative, '/') + 1;
+    } else if (slash != NULL) {
         if (!fl_hub_is_module(relative) || strchr(slash + 1, '/') != NULL) {
             return false;
         }

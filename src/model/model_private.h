@@ -35,6 +35,7 @@ struct fl_model_private {
     double            peft_alpha;
     bool              peft_root;             /* alpha is divided by the root of the rank */
     size_t            peft_taken;            /* tensors of it that matrices took */
+    bool              own_pooling;           /* of the family's code: modules.json lists none */
     const char       *tokenizer_config_path; /* kept; NULL: not asked for yet */
     const fl_tensor  *projection;            /* of every token, before pooling; NULL: none */
     const char       *projection_name;       /* what it is called */
@@ -204,6 +205,8 @@ void fl_packed_free(fl_model *model);
 /* peft.c: own->base, and what adapter_config.json says where the folder has one. Then as fl_task_adapt, for a matrix
  * whose name ends in ".weight"; then, whether all of the adapter was taken. */
 int fl_peft_open(fl_model *model, const fl_model_options *options, fletch_error *error);
+/* The adapter of model->task, in a folder of its name below `folder` of the transformer's; `weighed`: its matrices. */
+int fl_peft_open_task(fl_model *model, const char *folder, bool weighed, fletch_error *error);
 int fl_peft_adapt(fl_model *model, const char *prefix, const char *name, const fl_tensor *whole,
                   uint64_t first, fl_tensor *part, fletch_error *error);
 int fl_peft_finish(fl_model *model, const fl_family *family, fletch_error *error);

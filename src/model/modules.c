@@ -353,6 +353,13 @@ static int set_end(fl_model *model, const fl_model_options *options, fletch_erro
     return refuse_pooling(options, NULL, "this network's vector is that of its end token.", error);
 }
 
+/* What code of the Hub does behind the network, which modules.json does not list. */
+static int set_own(fl_model *model, const fl_model_options *options, fletch_error *error) {
+    fl_pooling_set(model, FL_POOL_LAST_TOKEN, "the code of the model");
+    model->include_prompt = true;
+    return refuse_pooling(options, "lasttoken", "this model's code pools the last token.", error);
+}
+
 /* Nothing is pooled: an engine is told one way, and never goes it. */
 static int set_late(fl_model *model, const fl_model_options *options, fletch_error *error) {
     model->encoder.desc.late = true;
@@ -388,7 +395,7 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
     static const char averages[] = "a static model averages its rows and knows mean alone.";
-    bool              late       = model->head == FL_HEAD_LATE;
+    const bool        late = model->head == FL_HEAD_LATE, own_pooling = model->own->own_pooling;
     if (model->own->classifier)
         return refuse_other_pooling(options, error);
     if (model->own->logits) {
@@ -399,6 +406,7 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
     }
     FL_TRY(late                  ? set_late(model, options, error)
            : model->ends         ? set_end(model, options, error)
+           : own_pooling         ? set_own(model, options, error)
            : modules->count == 0 ? use_defaults(model, options, error)
            : model->is_static    ? refuse_pooling(options, "mean", averages, error)
                                  : read_pooling(modules, model, options, error));
@@ -406,16 +414,24 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         return 0;
     model->dimensions = fl_encoder_width(&model->encoder);
     size_t count      = modules->count;
-    if (count == 0 && !late && model->own->projection == NULL)
+    if (count == 0 && !late && !own_pooling && model->own->projection == NULL)
         return 0;
-    model->stages = fl_alloc_zero(count + 1 + FL_LATE_STAGES, sizeof *model->stages);
+    model->stages = fl_alloc_zero(count + 2 + FL_LATE_STAGES, sizeof *model->stages);
     if (model->stages == NULL)
         return fl_fail_nomem(error, count * sizeof *model->stages, "stages");
     if (model->own->projection != NULL)
         FL_TRY(add_projection(model, error));
     if (count > 0)
         model->normalize_source.origin = "modules.json";
-    for (size_t i = model->is_static || late || model->ends ? 1 : 2; i < count; i++) {
+    if (own_pooling) {
+        const uint32_t width = model->dimensions;
+        model->stages[model->stage_count++] =
+            (fl_stage){FL_STAGE_NORMALIZE, .in = width, .out = width};
+        model->normalize               = true;
+        model->normalize_source.origin = "the code of the model";
+    }
+    for (size_t i = model->is_static || late || own_pooling || model->ends ? 1 : 2; i < count;
+         i++) {
         entry module = {0};
         FL_TRY(read_entry(&module, modules, i, error));
         FL_TRY(read_stage(modules, &module, model, error));

@@ -82,17 +82,27 @@ static int check_base(const char *path, const char *folder, fletch_error *error)
                                 file);
 }
 
+/* How its matrices are multiplied. */
+static int read_product(fl_model *model, fl_json_reader *config) {
+    model->own->peft_alpha = fl_json_double(config, "lora_alpha", 8);
+    model->own->peft_root  = fl_json_bool(config, "use_rslora", false);
+    return check_switches(config);
+}
+
+static int open_matrices(fl_model *model, const char *folder, fletch_error *error) {
+    char file[FL_MODEL_PATH_MAX];
+    FL_TRY(fl_path_join(file, sizeof file, folder, file_name, error));
+    return fl_safetensors_open(&model->own->peft, file, error);
+}
+
 static int read_adapter(fl_model *model, const fl_model_options *options, fl_json_reader *config) {
     struct fl_model_private *own = model->own;
     char                     path[FL_MODEL_PATH_MAX], file[FL_MODEL_PATH_MAX];
-    own->peft_alpha = fl_json_double(config, "lora_alpha", 8);
-    own->peft_root  = fl_json_bool(config, "use_rslora", false);
-    FL_TRY(check_switches(config));
+    FL_TRY(read_product(model, config));
     FL_TRY(find_base(options, config, path));
     FL_TRY(check_base(path, own->transformer, config->error));
-    FL_TRY(fl_path_join(file, sizeof file, own->transformer, file_name, config->error));
     if (!options->without_weights)
-        FL_TRY(fl_safetensors_open(&own->peft, file, config->error));
+        FL_TRY(open_matrices(model, own->transformer, config->error));
     own->base = fl_strdup(path);
     if (own->base == NULL)
         return fl_fail_nomem(config->error, strlen(path), "a path");
@@ -115,6 +125,25 @@ int fl_peft_open(fl_model *model, const fl_model_options *options, fletch_error 
     int status = read_adapter(model, options, &config);
     fl_json_free(config.object);
     return status;
+}
+
+int fl_peft_open_task(fl_model *model, const char *folder, bool weighed, fletch_error *error) {
+    char           path[FL_MODEL_PATH_MAX], adapters[FL_MODEL_PATH_MAX], own[FL_MODEL_PATH_MAX];
+    fl_json_reader config;
+    if (!fl_path_is_safe(model->task))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: task \"%.80s\" leaves the folder.", model->own->transformer,
+                       model->task);
+    FL_TRY(fl_path_join(adapters, sizeof adapters, model->own->transformer, folder, error));
+    FL_TRY(fl_path_join(own, sizeof own, adapters, model->task, error));
+    FL_TRY(fl_model_read_json(&config, path, own, config_name, error));
+    if (config.object == NULL)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s is missing: the adapter of task %s. Pull the model again.", path,
+                       model->task);
+    int status = read_product(model, &config);
+    fl_json_free(config.object);
+    return status == 0 && weighed ? open_matrices(model, own, error) : status;
 }
 
 /* ---- Matrices -------------------------------------------------------------------------------- */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* task.c - the task of a folder that has an adapter for each of several (Jina v3).
+/* task.c - the task of a folder that has an adapter for each of several (Jina v3 and v5).
  *
  * Role    model.c reads the task when config.json has chosen the family; weights.c asks for the
  *         adapter of each matrix that has one.
  * In/Out  model.task, "lora_adaptations", "lora_rank", "lora_alpha" -> an index and a scale;
  *         "task_instructions" -> the prompt of a folder that has none of the task's name (prompts.c);
- *         M.parametrizations.weight.{original, 0.lora_A, 0.lora_B} -> fl_tensor.adapter.
+ *         M.parametrizations.weight.{original, 0.lora_A, 0.lora_B} -> fl_tensor.adapter. Or "task_names", and
+ *         an adapter of peft's in a folder each (Jina v5; peft.c).
  * Method  Weights of a task are W + alpha / rank * left * right. Of a linear layer, [out, in], left is
  *         B[task] and right A[task]; of a table of rows the other way round. The product is added
  *         where weights are read (tensor.c), so an engine that packs has folded it in, and opening
@@ -41,7 +42,7 @@ static void list_names(fl_json *names, char *out, size_t room) {
 /* What the Hub's own encode() puts in front of a task's texts. */
 static int read_instruction(fl_model *model, const fl_family *family, fl_json_reader *config) {
     const char *key = family->tasks.instructions;
-    if (model->task == NULL || !fl_json_has(config, key))
+    if (model->task == NULL || key == NULL || !fl_json_has(config, key))
         return 0;
     fl_json_reader map  = fl_json_below(config, key);
     const char    *text = fl_json_string(&map, model->task, NULL);
@@ -60,9 +61,11 @@ int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *confi
         return 0;
     fl_json *names = fl_json_array(config, family->tasks.names);
     task->count    = (uint32_t)fl_json_count(names);
-    task->rank     = (uint32_t)fl_json_int(config, family->tasks.rank, 4, 1, FL_ADAPTER_RANK_MAX);
-    double alpha   = fl_json_double(config, family->tasks.alpha, 1);
-    task->scale    = (float)(alpha / task->rank);
+    if (family->tasks.folder == NULL) {
+        double alpha = fl_json_double(config, family->tasks.alpha, 1);
+        task->rank   = (uint32_t)fl_json_int(config, family->tasks.rank, 4, 1, FL_ADAPTER_RANK_MAX);
+        task->scale  = (float)(alpha / task->rank);
+    }
     if (config->status != 0)
         return config->status;
     if (task->count == 0 || fl_json_count(names) > TASKS_MAX)
@@ -79,6 +82,9 @@ int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *confi
         task->index = i;
         FL_TRY(fl_model_keep(model, &model->task, "a name", config->error, "%s", name));
     }
+    if (model->task != NULL && family->tasks.folder != NULL)
+        return fl_peft_open_task(model, family->tasks.folder, !options->without_weights,
+                                 config->error);
     if (model->task != NULL || (wanted[0] == '\0' && options->without_weights))
         return read_instruction(model, family, config);
     return fl_fail(config->error, FLETCH_ECONFIG, FLETCH_NOWHERE,

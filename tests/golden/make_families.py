@@ -557,6 +557,53 @@ def make_tasks() -> None:
         (path / unused).unlink(missing_ok=True)
 
 
+def make_jina5() -> None:
+    """Jina v5 as published: an adapter of peft's for each task, in a folder of its own, and code that pools the last token and normalises."""
+    from peft import LoraConfig, TaskType
+    transformers.integrations.peft.check_peft_version = lambda **_: None  # asks for one that no index has yet
+    tasks, prompts = ("retrieval", "text-matching"), {"query": "Query: ", "document": "Document: "}
+    rope, sizes = {"rope_type": "default", "rope_theta": 1e6}, {"max_position_embeddings": 200}
+    for name, config, more in (
+            ("family-jina5", transformers.Qwen3Config(**GROUPED | sizes, rope_parameters=rope), {}),
+            ("family-jina5-nano", transformers.EuroBertConfig(**SMALL | sizes | {"num_key_value_heads": 2}, rope_parameters=rope),
+             {"is_decoder": False})):
+        path = save(name, config, LAST)
+        expected = []
+        for index, task in enumerate(tasks):
+            model = base.SentenceTransformer(str(path), device="cpu", model_kwargs={"dtype": torch.float32})
+            model.max_seq_length = 200
+            model.add_adapter(LoraConfig(task_type=TaskType.FEATURE_EXTRACTION, inference_mode=True, r=4, lora_alpha=8,
+                                         target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]))
+            generator = torch.Generator().manual_seed(sum(name.encode()) + index)
+            for key, parameter in model.named_parameters():
+                if "lora_" in key:
+                    parameter.data = torch.randn(parameter.shape, generator=generator) * 0.1
+            model[0].auto_model.save_pretrained(path / "adapters" / task)
+            (path / "adapters" / task / "README.md").unlink(missing_ok=True)
+            adapter = json.loads((path / "adapters" / task / "adapter_config.json").read_text())
+            base.write_json(path / "adapters" / task / "adapter_config.json", adapter | {"base_model_name_or_path": "jinaai/" + name})
+            for kind in ("document", "query"):
+                file = f"expected-{len(expected)}.npy"
+                rows = numpy.stack([model.encode(text, prompt=prompts[kind], show_progress_bar=False) for text in base.TEXTS])
+                numpy.save(path / file, rows.astype("<f4"))
+                flags = ["--model-task", task] + (["--prompt-name", kind] if kind == "query" else [])
+                expected.append({"flags": flags, "vectors": file, "max_length": 200})
+        base.write_json(path / "expected.json", expected)
+        theta(1e6)(written := json.loads((path / "config.json").read_text()))
+        code = "{}_jina_embeddings_v5.JinaEmbeddingsV5{}"
+        base.write_json(path / "config.json", written | more | {
+            "model_type": "jina_embeddings_v5", "architectures": ["JinaEmbeddingsV5Model"], "task_names": tasks,
+            "auto_map": {"AutoConfig": code.format("configuration", "Config"), "AutoModel": code.format("modeling", "Model")}})
+        settings = json.loads((path / "tokenizer_config.json").read_text())
+        base.write_json(path / "tokenizer_config.json", settings | {"model_max_length": 10 ** 30})  # the code asks config.json alone
+        base.write_json(path / "modules.json", [{"idx": 0, "name": "transformer", "path": "", "type": "custom_st.Transformer", "kwargs": ["task", "truncate_dim"]}])
+        base.write_json(path / "config_sentence_transformers.json", {"prompts": prompts, "default_prompt_name": "document", "similarity_fn_name": "cosine"})
+        for unused in ("1_Pooling", "2_Normalize"):
+            shutil.rmtree(path / unused, ignore_errors=True)
+        for unused in ("sentence_bert_config.json", "special_tokens_map.json", "generation_config.json"):
+            (path / unused).unlink(missing_ok=True)
+
+
 def make_all() -> None:
     make_absolute()
     make_rotary()
@@ -566,4 +613,5 @@ def make_all() -> None:
     make_by_hand()
     make_native_names()
     make_tasks()
+    make_jina5()
     make_static()

@@ -217,7 +217,7 @@ def test_the_forms_of_the_document_are_folders_of_the_tests(name, classes):
 def test_every_code_of_the_tables_is_in_the_document():
     codes = {code for text in FAMILIES.values() for block in re.findall(r"\.remote_code\s*=\s*{(.*?)}", text, re.S)
              for code in re.findall(r'"(?:[\w./-]+--)?(\w+\.\w+Model|\w+\.\w+LoRA)"', block)}
-    assert len(codes) == 10
+    assert len(codes) == 11
     assert codes == {name for classes in published().values() for name in classes}
 
 
@@ -459,6 +459,8 @@ TASKS = "retrieval.query, separation, text-matching"
     ("family-jina3-tasks", (), TASKS),
     ("family-jina3-tasks", ("--model-task", "separatio"), TASKS),
     ("family-jina3-tasks", ("--model-task", "Separation"), TASKS),
+    ("family-jina5", (), "retrieval, text-matching"),
+    ("family-jina5-nano", ("--model-task", "retrieval.query"), "retrieval, text-matching"),
     ("family-jina3", ("--model-task", "separation"), "has no adapters"),
     ("family-static", ("--model-task", "separation"), "has no adapters"),
 ], ids=str)
@@ -518,6 +520,15 @@ def test_a_list_of_tasks_that_is_none_is_told(tmp_path):
         path = changed("family-jina3-tasks", tmp_path, lora_adaptations=tasks)
         done = subprocess.run([golden.BIN, "embed", "-m", path, "--model-task", "a", "a"], capture_output=True, text=True)
         assert done.returncode == 3 and "lora_adaptations" in done.stderr, done.stderr
+
+
+def test_a_task_whose_adapter_is_not_there_is_told(tmp_path):
+    path, flags = changed("family-jina5", tmp_path, task_names=["retrieval", "clustering", "../retrieval"]), ("--model-task",)
+    for task, says in (("clustering", "adapters/clustering/adapter_config.json is missing"), ("../retrieval", "leaves the folder")):
+        done = subprocess.run([golden.BIN, "embed", "-m", path, *flags, task, "a"], capture_output=True, text=True)
+        assert done.returncode == 3 and says in done.stderr, done.stderr
+    done = subprocess.run([golden.BIN, "embed", "-m", path, *flags, "retrieval", "--pooling", "mean", "a"], capture_output=True, text=True)
+    assert done.returncode in (2, 3) and "pools the last token" in done.stderr, done.stderr
 
 
 def test_code_of_somebody_is_only_known_with_its_family(tmp_path):

@@ -45,6 +45,12 @@ def test_adapter(name, tmp_path):
     assert golden.difference(rows, numpy.load(path / "expected.npy")) <= 1e-5
 
 
+def test_an_engine_that_adds_no_adapter_refuses(tmp_path):
+    """ONNX Runtime's graph takes matrices as they lie in the file: its vectors would be the base's."""
+    done = subprocess.run([golden.BIN, "embed", "-m", adapter("decoder", tmp_path), "--provider-engine", "onnxruntime", "a text"], capture_output=True, text=True)
+    assert done.returncode == 2 and ("does not handle adapters" in done.stderr or "libonnxruntime" in done.stderr), done.stderr
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_tokens_are_the_folders(name, tmp_path):
     path = adapter(name, tmp_path)

@@ -127,7 +127,7 @@ FAMILY_GATES = {"int8": (0.992, 0.95), "int16": (0.9995, 0.997), "bf16": (0.998,
 OWN_GATES = {"family-umt5": {"int8": (0.985, 0.9), "int16": (0.9995, 0.995), "bf16": (0.998, 0.985)}}
 REFUSED = {"family-nomic-moe": ("other experts", FAMILY_GATES), "family-static": ("no layers", ["int8", "int16"])}
 FAMILIES = sorted(path.name for path in FOLDERS.glob("family-*")
-                  if not path.name.startswith((*REFUSED, "family-jina3-tasks")) and not path.name.endswith(("-hub", "-names")))
+                  if not path.name.startswith((*REFUSED, "family-jina3-tasks", "family-jina5")) and not path.name.endswith(("-hub", "-names")))
 TEXTS = [text for text in json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8")) if text.strip()]
 
 

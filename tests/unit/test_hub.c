@@ -117,6 +117,8 @@ Test(hub, etags_and_commits_are_file_names) {
 Test(hub, only_files_that_are_read_are_fetched) {
     static const char *const wanted[]   = {"config.json",
                                            "adapter_config.json",
+                                           "adapters/text-matching/adapter_config.json",
+                                           "adapters/text-matching/adapter_model.safetensors",
                                            "tokenizer.json",
                                            "tokenizer_config.json",
                                            "vocab.txt",
@@ -144,6 +146,9 @@ Test(hub, only_files_that_are_read_are_fetched) {
                                            "tf_model.h5",
                                            "onnx/config.json",
                                            "1_Pooling/deep/config.json",
+                                           "adapters/adapter_config.json",
+                                           "adapters/retrieval/deep/adapter_config.json",
+                                           "adapters/retrieval/optimizer.pt",
                                            "rust_model.ot",
                                            "data.json",
                                            "Pooling/config.json",

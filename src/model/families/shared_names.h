@@ -46,6 +46,18 @@
         FL_ATTENTION_BIASES("attention_bias")
 #define FL_LLAMA_FIELDS FL_DECODER_FIELDS(0, 0, 11008, 32000, 2048), FL_MLP_BIASES("mlp_bias")
 #define FL_QWEN3_FIELDS FL_DECODER_FIELDS(32, 128, 22016, 151936, 32768)
+#define FL_EUROBERT_FIELDS                                                                         \
+    FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),                             \
+        FL_HEADS("num_attention_heads", 12), FL_KV_HEADS("num_key_value_heads", 0),                \
+        FL_HEAD_DIM("head_dim", 0), FL_MLP("intermediate_size", 3072),                             \
+        FL_VOCAB("vocab_size", 128256), FL_POSITIONS("max_position_embeddings", 8192),             \
+        FL_EPS("rms_norm_eps", 1e-5), FL_ACTIVATION("hidden_act", "silu"),                         \
+        FL_ATTENTION_BIASES("attention_bias"), FL_MLP_BIASES("mlp_bias")
+/* Jina v5: a network of transformers', an adapter of peft's for each task, and the last token. */
+#define FL_JINA5                                                                                   \
+    .model_types = {"jina_embeddings_v5"}, .prefixes = {"model."},                                 \
+    .module = "custom_st.Transformer", .own_pooling = true,                                        \
+    .tasks = {.names = "task_names", .folder = "adapters"}
 #define FL_LLAMA_ATTENTION                                                                         \
     FL_AT("embed_tokens.weight", FL_SLOT_WORD), FL_AT("norm.", FL_SLOT_FINAL_NORM_W),              \
         FL_AT("layers.*.input_layernorm.", FL_LAYER_ATTENTION_NORM_W),                             \
