@@ -18,8 +18,9 @@
 #include "base/mem.h"
 #include "model/model_private.h"
 
-/* The ids of "yes" and "no" in tokenizer.json's vocabulary; -1: not there. */
-static int find_words(const fl_model *model, int64_t ids[2], fletch_error *error) {
+/* The ids of two words (NULL: none) in tokenizer.json's vocabulary; -1: not there. */
+static int find_words(const fl_model *model, const char *const words[2], int64_t ids[2],
+                      fletch_error *error) {
     char       path[FL_MODEL_PATH_MAX];
     fl_buf     file = {0};
     fl_json_in in;
@@ -36,9 +37,9 @@ static int find_words(const fl_model *model, int64_t ids[2], fletch_error *error
                 bool vocab = fl_span_is(key, "vocab") && fl_json_in_peek(&in) == FL_JSON_OBJECT &&
                              fl_json_in_enter(&in, FL_JSON_OBJECT);
                 while (vocab && fl_json_in_key(&in, &key)) {
-                    int64_t *id = fl_span_is(key, "yes")  ? &ids[0]
-                                  : fl_span_is(key, "no") ? &ids[1]
-                                                          : NULL;
+                    int64_t *id = NULL;
+                    for (int i = 0; i < 2; i++)
+                        id = words[i] != NULL && fl_span_is(key, words[i]) ? &ids[i] : id;
                     if (id == NULL ? !fl_json_in_skip(&in, NULL) : !fl_json_in_integer(&in, id))
                         break;
                 }
@@ -55,8 +56,26 @@ static int find_words(const fl_model *model, int64_t ids[2], fletch_error *error
     return status;
 }
 
+int fl_causal_take(fl_model *model, const char *yes, const char *no, float divisor,
+                   fletch_error *error) {
+    const char *const words[] = {yes, no};
+    int64_t           ids[2];
+    FL_TRY(find_words(model, words, ids, error));
+    for (int i = 0; i < 2; i++)
+        if (words[i] != NULL && ids[i] < 0)
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s: a reranker by the logit of \"%s\", but its tokenizer lacks this "
+                           "token.",
+                           model->folder, words[i]);
+    model->head             = FL_HEAD_SCORES;
+    model->own->logits      = true;
+    model->own->true_token  = ids[0];
+    model->own->false_token = ids[1];
+    model->own->divisor     = divisor;
+    return 0;
+}
+
 int fl_causal_find(fl_model *model, fletch_error *error) {
-    int64_t   ids[2];
     bool      found  = false;
     const int status = fl_chat_read(model, &found, error);
     if (status < 0 && status != FLETCH_EUNSUPPORTED)
@@ -67,17 +86,7 @@ int fl_causal_find(fl_model *model, fletch_error *error) {
         model->chat_count = 0;
         return 0;
     }
-    FL_TRY(find_words(model, ids, error));
-    if (ids[0] < 0 || ids[1] < 0)
-        return fl_fail(
-            error, FLETCH_EMODEL, FLETCH_NOWHERE,
-            "%s: a reranker by \"yes\" and \"no\", but its tokenizer lacks these tokens.",
-            model->folder);
-    model->head             = FL_HEAD_SCORES;
-    model->own->logits      = true;
-    model->own->true_token  = ids[0];
-    model->own->false_token = ids[1];
-    return 0;
+    return fl_causal_take(model, "yes", "no", 1, error);
 }
 
 int fl_causal_module(fl_model *model, const char *folder, fletch_error *error) {
@@ -85,6 +94,7 @@ int fl_causal_module(fl_model *model, const char *folder, fletch_error *error) {
     fl_json_reader reader;
     FL_TRY(fl_model_read_json(&reader, path, folder, "config.json", error));
     const char *input       = fl_json_string(&reader, "module_input_name", "causal_logits");
+    model->own->divisor     = 1;
     model->own->true_token  = fl_json_int(&reader, "true_token_id", -1, 0, INT32_MAX);
     model->own->false_token = fl_json_int(&reader, "false_token_id", -1, 0, INT32_MAX);
     if (strcmp(input, "causal_logits") != 0)
@@ -145,6 +155,8 @@ int fl_causal_read(fl_model *model, bool tied, fletch_error *error) {
     if (status == 0)
         status = add_row(model, matrix, model->own->false_token, -1.0f, row, model->stages->weight,
                          error);
+    for (uint32_t i = 0; i < hidden; i++)
+        model->stages->weight[i] /= model->own->divisor;
     fl_free(row);
     return status;
 }

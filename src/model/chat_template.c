@@ -70,7 +70,7 @@ static void put_text(compiler *c, fl_chat_piece *to, uint32_t *count, uint32_t r
     c->status =
         fl_model_keep(c->model, &kept, "a chat template", c->error, "%.*s", (int)size, text);
     if (c->status == 0)
-        put(c, to, count, room, (fl_chat_piece){FL_CHAT_TEXT, kept});
+        put(c, to, count, room, (fl_chat_piece){.kind = FL_CHAT_TEXT, .text = kept});
 }
 
 /* ---- Expressions ------------------------------------------------------------------------------ */
@@ -153,7 +153,7 @@ static fl_chat_piece take_message(compiler *c) {
         fl_chat_kind kind;
     } roles[] = {
         {"query", FL_CHAT_QUERY}, {"document", FL_CHAT_DOCUMENT}, {"system", FL_CHAT_SYSTEM}};
-    fl_chat_piece piece = {FL_CHAT_TEXT, NULL};
+    fl_chat_piece piece = {.kind = FL_CHAT_TEXT};
     size_t        size;
     need(c, "|"), need(c, "selectattr"), need(c, "("); /* NOLINT */
     const char *key = take_string(c, &size);
@@ -173,7 +173,7 @@ static fl_chat_piece take_message(compiler *c) {
         refuse(c, "another choice of messages", at);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(roles[i].role, role) == 0)
-            piece = (fl_chat_piece){roles[i].kind, ""};
+            piece = (fl_chat_piece){.kind = roles[i].kind, .text = ""};
     if (piece.kind == FL_CHAT_TEXT)
         refuse(c, "messages of another role", at);
     at = c->at;

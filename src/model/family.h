@@ -183,9 +183,11 @@ typedef struct fl_family {
     bool        first_layer_unnormed; /* ModernBERT */
     fl_name     tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
-        const char   *pooling_key; /* "cls", when absent, or "mean"; NULL: cls */
-        bool          last_token;  /* instead: decoders … */
-        int32_t       padding;     /* … that is not pad_token_id, when absent this; -1: none */
+        const char   *pooling_key;     /* "cls", "mean" or "avg", "last"; NULL: … */
+        const char   *pooling;         /* … when absent this; NULL: "cls" */
+        const char   *temperature_key; /* scores are over this; NULL: 1 */
+        bool          last_token;      /* instead: decoders … */
+        int32_t       padding; /* … that is not pad_token_id, when absent this; -1: none */
         fl_head_layer layers[FL_HEAD_LAYERS_MAX]; /* the last gives a score for each label */
     } head;
 } fl_family;

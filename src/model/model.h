@@ -83,6 +83,8 @@ typedef enum fl_chat_kind {
 typedef struct fl_chat_piece {
     fl_chat_kind kind;
     const char  *text; /* of a text; of the system's, where no prompt says otherwise; else "" */
+    uint32_t
+        most; /* characters of a query or document that count, then without white space around; 0: all */
 } fl_chat_piece;
 
 /* On which side of a search a text stands; models of FL_HEAD_LATE and those with a fl_lookup treat them

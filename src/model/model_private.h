@@ -49,6 +49,7 @@ struct fl_model_private {
     char       *queries; /* owned: folder of the table that queries are looked up in; or NULL */
     bool        logits;  /* scores are logits of a language model: */
     int64_t     true_token, false_token; /* of these tokens; -1: none */
+    float       divisor;                 /* of their difference */
     const char *prefix[2]; /* of PyLate, before the prompts of queries and documents; NULL: none */
 };
 
@@ -126,6 +127,9 @@ int fl_dense_load(float **out, const fl_safetensors *file, const char *folder, c
 int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *error);
 int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error);
 
+/* pair_code.c: the head and the text of a pair, where config.json names code that is known to make one. */
+int fl_pair_code_find(fl_model *model, fl_json *config, fletch_error *error);
+
 /* chat_template.c: the folder's chat template as pieces; *found: there is one. EUNSUPPORTED names what
  * it has that is not known. */
 int fl_chat_read(fl_model *model, bool *found, fletch_error *error);
@@ -135,7 +139,10 @@ bool fl_chat_has(const fl_model *model, fl_chat_kind kind);
 
 /* causal_scores.c: whether a plain language model reranks; a LogitScore's folder; its pooling; the score,
  * when the weights are there (`tied`: the vocabulary's matrix is the word table). */
-int  fl_causal_find(fl_model *model, fletch_error *error);
+int fl_causal_find(fl_model *model, fletch_error *error);
+/* It reranks by logit(yes) - logit(no), or the first alone (no: NULL), over `divisor`. */
+int  fl_causal_take(fl_model *model, const char *yes, const char *no, float divisor,
+                    fletch_error *error);
 int  fl_causal_module(fl_model *model, const char *folder, fletch_error *error);
 void fl_causal_pool(fl_model *model);
 int  fl_causal_read(fl_model *model, bool tied, fletch_error *error);

@@ -47,6 +47,9 @@ static bool is_class(fl_json *config, const char *suffix) {
 /* A plain folder's class says what it is. Its pairs are messages of a chat where it has a template. */
 static int find_plain(fl_model *model, fl_json *config, fletch_error *error) {
     bool found;
+    FL_TRY(fl_pair_code_find(model, config, error));
+    if (model->head == FL_HEAD_SCORES)
+        return 0;
     if (is_class(config, "ForCausalLM"))
         return fl_causal_find(model, error);
     if (!is_class(config, "ForSequenceClassification"))
@@ -168,16 +171,21 @@ static void read_padding(fl_model *model, const fl_family *family, fl_json_reade
 
 static int read_pooling(fl_model *model, const fl_family *family, fl_json_reader *config) {
     const char *key  = family->head.pooling_key;
-    const char *mode = key != NULL ? fl_json_string(config, key, "cls") : "cls";
-    bool        mean = strcmp(mode, "mean") == 0;
+    const char *word = family->head.pooling != NULL ? family->head.pooling : "cls";
+    const char *mode = key != NULL ? fl_json_string(config, key, word) : word;
+    bool        mean = strcmp(mode, "mean") == 0 || strcmp(mode, "avg") == 0;
+    bool        last = strcmp(mode, "last") == 0;
     if (family->head.last_token) {
         fl_causal_pool(model);
         read_padding(model, family, config);
         return config->status;
     }
-    if (!mean && strcmp(mode, "cls") != 0)
+    if (!mean && !last && strcmp(mode, "cls") != 0)
         fl_family_refuse(config, key, mode);
-    fl_pooling_set(model, mean ? FL_POOL_MEAN : FL_POOL_CLS,
+    fl_pooling_set(model,
+                   mean   ? FL_POOL_MEAN
+                   : last ? FL_POOL_LAST_TOKEN
+                          : FL_POOL_CLS,
                    key != NULL ? "config.json" : "the classifier");
     return config->status;
 }
@@ -234,6 +242,13 @@ static int read_layer(fl_model *model, const fl_family *family, const fl_head_la
     stage->eps        = desc->norm_eps;
     FL_TRY(config->status);
     FL_TRY(load(model, family, layer->name, "weight", stage, &stage->weight, config->error));
+    const char *key     = family->head.temperature_key;
+    double      divisor = last && key != NULL ? fl_json_double(config, key, 1) : 1;
+    if (config->status == 0 && !(divisor > 0))
+        fl_family_refuse(config, key, "not above 0");
+    for (size_t i = 0; divisor != 1 && i < (size_t)stage->in * stage->out; i++)
+        stage->weight[i] = (float)(stage->weight[i] / divisor);
+    FL_TRY(config->status);
     return bias ? load(model, family, layer->name, "bias", stage, &stage->bias, config->error)
                 : FLETCH_OK;
 }

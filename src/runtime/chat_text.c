@@ -13,21 +13,54 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "runtime/chat_text.h"
 #include "runtime/feed.h"
 #include "runtime/runtime.h"
+#include "tokenizer/unicode.h"
+
+/* White space to Python. */
+static bool is_blank(const char *at) {
+    unsigned size;
+    uint32_t cp = fl_utf8_decode(at, &size);
+    return fl_unicode_is_space(cp) || (cp >= 0x1C && cp <= 0x1F);
+}
+
+/* What of a text a piece takes. */
+static fl_span taken(const fl_chat_piece *piece, const fl_span *text, bool *cut) {
+    fl_span out  = *text;
+    size_t  left = piece->most, size = 0;
+    if (piece->most == 0)
+        return out;
+    while (size < text->size && left > 0) {
+        size++;
+        while (size < text->size && ((unsigned char)text->data[size] & 0xC0) == 0x80)
+            size++;
+        left--;
+    }
+    *cut     = *cut || size < text->size;
+    out.size = size;
+    while (out.size > 0 && is_blank(out.data)) {
+        unsigned first;
+        fl_utf8_decode(out.data, &first);
+        out.data += first;
+        out.size -= first;
+    }
+    while (out.size > 0 && is_blank(out.data + fl_utf8_before(out.data, out.size)))
+        out.size = fl_utf8_before(out.data, out.size);
+    return out;
+}
 
 static int render(const fl_request *r, fl_buf *out, const fl_span *query, const fl_span *document,
-                  fletch_error *error) {
+                  bool *cut, fletch_error *error) {
     const fl_model *model = r->model->model;
     fl_buf_clear(out);
     for (uint32_t i = 0; i < model->chat_count; i++) {
         const fl_chat_piece *piece = &model->chat[i];
-        if (piece->kind == FL_CHAT_QUERY)
-            fl_buf_append(out, query->data, query->size);
-        else if (piece->kind == FL_CHAT_DOCUMENT)
-            fl_buf_append(out, document->data, document->size);
-        else if (piece->kind == FL_CHAT_SYSTEM && r->prompt_size > 0)
+        if (piece->kind == FL_CHAT_QUERY || piece->kind == FL_CHAT_DOCUMENT) {
+            fl_span text = taken(piece, piece->kind == FL_CHAT_QUERY ? query : document, cut);
+            fl_buf_append(out, text.data, text.size);
+        } else if (piece->kind == FL_CHAT_SYSTEM && r->prompt_size > 0)
             fl_buf_append(out, r->prompt, r->prompt_size);
         else
             fl_buf_puts(out, piece->text);
@@ -58,8 +91,8 @@ static int encode_filler(const fl_request *r, fl_feeder *feeder, const char *fil
     fl_encode_options   whole     = {.no_special = true};
     fl_span             text      = {filler, strlen(filler)};
     fl_buf             *buf       = fl_feeder_text(feeder);
-    bool                cut;
-    FL_TRY(render(r, buf, &text, &text, error));
+    bool                cut       = false;
+    FL_TRY(render(r, buf, &text, &text, &cut, error));
     size_t room = fl_tokenizer_ids_max(tokenizer, buf->size);
     *ids        = fl_alloc_array(room, sizeof **ids);
     if (*ids == NULL)
@@ -92,11 +125,13 @@ int fl_chat_encode(const fl_request *r, fl_feeder *feeder, const fl_span *query,
                    const fl_span *document, int32_t *ids, size_t capacity, fl_pair *pair,
                    fletch_error *error) {
     fl_buf *text = fl_feeder_text(feeder);
-    FL_TRY(render(r, text, query, document, error));
+    bool    cut  = false;
+    FL_TRY(render(r, text, query, document, &cut, error));
     FL_TRY(fl_tokenizer_encode(r->model->tokenizer, fl_feeder_scratch(feeder), text->data,
                                text->size, &r->encode, ids, capacity, &pair->count,
                                &pair->truncated, error));
-    pair->segment = pair->count;
+    pair->segment   = pair->count;
+    pair->truncated = pair->truncated || cut;
     return pair->count >= r->encode.max_length ? restore_end(r, feeder, ids, pair->count, error)
                                                : FLETCH_OK;
 }

@@ -10,6 +10,7 @@ token at the end of every text, of some, and unknown. expected.json holds the sc
 a prompt (the template's system message). Needs torch and sentence-transformers 6.2; the tests need neither.
 """
 import json
+import math
 import pathlib
 import shutil
 
@@ -82,7 +83,7 @@ SEQUENCES = [
 
 def save(name: str, config, kind, template: str | None, **settings) -> pathlib.Path:
     path = base.new_folder(name)
-    tokenizer = base.qwen_tokenizer([LONG + " yes no Document Query Instruct system user assistant"] * 3, 330, ("yes", "no"),
+    tokenizer = base.qwen_tokenizer([LONG + " yes no Document Query Instruct system user assistant"] * 3, 330, ("yes", "no", "Yes") if name == "zerank" else ("yes", "no"),
                                     model_max_length=400, padding_side="left")
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     config.vocab_size = len(tokenizer)
@@ -147,6 +148,53 @@ def modular(path: pathlib.Path, score: LogitScore, prompt: str | None = None, **
     finish(path, prompt)
 
 
+def write_scores(path: pathlib.Path, logit) -> None:
+    """expected.json of code of the Hub, whose predict() is a sigmoid."""
+    for unused in ("special_tokens_map.json", "generation_config.json", "README.md"):
+        (path / unused).unlink(missing_ok=True)
+    with torch.no_grad():
+        logits = [[float(logit(*pair))] for pair in PAIRS]
+    base.write_json(path / "expected.json", {"pairs": [[1 / (1 + math.exp(-x))] for [x] in logits], "logits": logits})
+
+
+def zerank() -> None:
+    """As published: Qwen3's language model, and code that scores by one token of a chat; its own chat template is another. The longest texts are cut."""
+    path = save("zerank", transformers.Qwen3Config(**SMALL | {"max_position_embeddings": 20000}), transformers.Qwen3ForCausalLM, "{% if tools %}{{ tools }}{% endif %}")
+    edit(path / "config.json", lambda value: value.update(auto_map={"AutoConfig": "modeling_zeranker.ZEConfig"}))
+    edit(path / "tokenizer_config.json", lambda value: value.update(model_max_length=20000))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    network = transformers.Qwen3ForCausalLM.from_pretrained(path, dtype=torch.float32)
+    yes = tokenizer.convert_tokens_to_ids("Yes")  # in the published vocabulary the one token of that word
+
+    def logit(query: str, document: str) -> torch.Tensor:
+        text = f"<|im_start|>system\n{query[:2000].strip()}<|im_end|>\n<|im_start|>user\n{document[:10000].strip()}<|im_end|>\n<|im_start|>assistant\n"
+        return network(**tokenizer(text, return_tensors="pt")).logits[0, -1, yes] / 5.0
+    write_scores(path, logit)
+    repeated = [["\u2003\x1c the cat ", 300, "\t the sea and the road\u00a0", 500], ["a ", 1, "the ship! ", 1001]]  # texts and how often: cut, then stripped
+    with torch.no_grad():
+        scores = [[float(logit(a * many, b * times))] for a, many, b, times in repeated]
+    base.write_json(path / "expected.json", json.loads((path / "expected.json").read_text()) | {"repeated": repeated, "cut": scores})
+
+
+def nemotron() -> None:
+    """As published: Llama that looks both ways, the mean of all tokens, a head over a temperature, one text of both."""
+    path = save("nemotron", transformers.LlamaConfig(**SMALL | {"is_causal": False}), transformers.LlamaForSequenceClassification, None, num_labels=1)
+    module = "llama_bidirectional_model.LlamaBidirectional"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    network = transformers.LlamaForSequenceClassification.from_pretrained(path, dtype=torch.float32)
+    edit(path / "config.json", lambda value: value.update(
+        model_type="llama_bidirec", architectures=["LlamaBidirectionalForSequenceClassification"], pooling="avg", temperature=0.7,
+        auto_map={"AutoConfig": module + "Config", "AutoModelForSequenceClassification": module + "ForSequenceClassification"}))
+    edit(path / "config.json", lambda value: value.pop("is_causal"))
+    edit(path / "tokenizer_config.json", lambda value: value.update(tokenizer_class="PreTrainedTokenizerFast", padding_side="right"))
+
+    def logit(query: str, document: str) -> torch.Tensor:
+        text = f"question:{query} \n \n passage:{document}"
+        rows = network.model(**tokenizer(text, truncation=True, max_length=400, return_tensors="pt")).last_hidden_state
+        return network.score(rows.mean(1))[0, 0] / 0.7
+    write_scores(path, logit)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     shutil.rmtree(HERE, ignore_errors=True)
@@ -163,6 +211,8 @@ def main() -> None:
                 num_labels=3))
     for name, config, kind, appended, padding in SEQUENCES:
         sequence(f"sequence-{name}", config, kind, appended, **padding)
+    zerank()
+    nemotron()
     base.write_json(HERE / "pairs.json", PAIRS)
     base.link_duplicates()
 

@@ -47,6 +47,28 @@ def test_as_cross_encoder(name, tmp_path):
     assert (alone == run(folder, PAIRS, tmp_path, "--activation", "none")[5:7]).all()
 
 
+def test_zerank_cuts_by_characters_and_says_so(tmp_path):
+    want = expected("zerank")
+    pairs = [(a * many, b * times) for a, many, b, times in want["repeated"]]
+    assert close(run(FOLDERS / "zerank", pairs, tmp_path, "--activation", "none"), want["cut"])
+    done = subprocess.run([golden.BIN, "classify", "-m", FOLDERS / "zerank", "-i", tmp_path / "pairs.jsonl", "--pair-field", "second", "--truncate", "error"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "pairs.jsonl:1: longer than" in done.stderr, done.stderr
+
+
+def test_code_of_pairs_that_is_not_known_is_refused(tmp_path):
+    copy = changed(FOLDERS / "nemotron", tmp_path, auto_map={"AutoModelForSequenceClassification": "other.LlamaBidirectionalForSequenceClassification"})
+    assert "auto_map" in run(copy, PAIRS[:1], tmp_path, status=3)
+    for key, value in (("pooling", "weighted"), ("temperature", 0)):
+        shutil.rmtree(copy)
+        assert key in run(changed(FOLDERS / "nemotron", tmp_path, **{key: value}), PAIRS[:1], tmp_path, status=3)
+    shutil.rmtree(copy)
+    copy = changed(FOLDERS / "zerank", tmp_path)
+    text = (copy / "tokenizer.json").read_text(encoding="utf-8")
+    (copy / "tokenizer.json").write_text(text.replace('"Yes":', '"Yess":'), encoding="utf-8")
+    assert "lacks this token" in run(copy, PAIRS[:1], tmp_path, status=3)
+
+
 def changed(folder, work, **changes):
     copy = work / "model"
     shutil.copytree(folder, copy)

@@ -8,7 +8,9 @@
 const fl_family fl_family_qwen3 = {
     .name        = "qwen3",
     .model_types = {"qwen3"},
-    .prefixes    = {"model."},
+    .remote_code =
+        {"zeroentropy/zerank-1--modeling_zeranker.ZEConfig"}, /* is Qwen3's: pair_code.c */
+    .prefixes = {"model."},
 
     .tokenizer_class = "Qwen2Tokenizer",
 
