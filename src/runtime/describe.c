@@ -87,6 +87,8 @@ static void tell_prompts(teller *t, const fletch_model *m) {
 static void tell_pooling(teller *t, const fletch_model *m) {
     tell(t, "pooling", origin_of(m, FL_KEY_MODEL_POOLING, m->model->pooling_source.origin), "%s",
          m->pooling);
+    if (!m->model->include_prompt)
+        tell(t, "pooling.prompt", "folder", "left out");
     tell(t, "normalize", origin_of(m, FL_KEY_MODEL_NORMALIZE, m->model->normalize_source.origin),
          "%s", m->results.normalize ? "true" : "false");
     if (m->model->weigher.weight)

@@ -247,6 +247,16 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     return fl_results_open(&m->results, model, m->tokenizer, m->config, error);
 }
 
+/* Repositories of which sentence-transformers knows that the instruction is not pooled; their files do not say it. */
+static bool leaves_prompt_out(const char *id) {
+    static const char *const names[] = {"hkunlp/instructor-base", "hkunlp/instructor-large",
+                                        "hkunlp/instructor-xl"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(id, names[i]) == 0)
+            return true;
+    return false;
+}
+
 static int open_folder(fletch_model *m, const char *name, fl_depth depth, fletch_error *error) {
     char           path[4096];
     bool           file = fl_onnx_path(name, path, sizeof path);
@@ -267,7 +277,9 @@ static int open_folder(fletch_model *m, const char *name, fl_depth depth, fletch
                                 .hub             = &hub,
                                 .onnx_file       = file ? name : NULL,
                                 .log             = fl_config_log(m->config)};
-    return fl_model_open(&m->model, path, &options, error);
+    FL_TRY(fl_model_open(&m->model, path, &options, error));
+    m->model->include_prompt = m->model->include_prompt && !leaves_prompt_out(m->id);
+    return FLETCH_OK;
 }
 
 /* ---- Memory, pools, queue -------------------------------------------------------------------- */

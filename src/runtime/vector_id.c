@@ -36,6 +36,7 @@ static const char *const names[] = {
     "max_length",
     "truncate",
     "pooling",
+    "pooling.prompt",
     "task",
     "provider",
     "precision",

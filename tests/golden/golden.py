@@ -23,13 +23,13 @@ def settle(folder: pathlib.Path) -> None:
         time.sleep(0.05)
 
 
-def embed(folder, texts, *flags, work: pathlib.Path) -> numpy.ndarray:
+def embed(folder, texts, *flags, work: pathlib.Path, environment: dict = os.environ) -> numpy.ndarray:
     """The rows that the program writes for the texts; it must succeed."""
     source, result = work / "texts.jsonl", work / "rows.npy"
     source.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
     command = [BIN, "embed", "-m", folder, "-i", source, "--input-format", "jsonl",
                "--format", "npy", "-o", result, *flags]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     rows = numpy.load(result)
     result.unlink()
