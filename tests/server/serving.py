@@ -22,6 +22,11 @@ NAME = os.path.basename(MODEL)  # what clients call a model that was opened from
 SANITIZED = bool(os.environ.get("FLETCH_TEST_SANITIZED"))  # tools/sanitize.sh: memory is the sanitizer's, and says nothing
 WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "180"))  # no test measures it: it ends what hangs
 
+# A run in the background may start with these ignored, and children would inherit that.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 
 def until(holds, told=lambda: "it never came to hold"):
     """What holds() answers once it is true. What a server does after its reply shows a moment later: a test waits
