@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sha256.h"
@@ -45,8 +46,9 @@ static const char *const names[] = {
     "onnxruntime.version",
     "onnxruntime.provider",
     "onnxruntime.model",
+    "onnxruntime.data",
 };
-enum { PARTS = sizeof names / sizeof names[0] };
+enum { PARTS = sizeof names / sizeof names[0], ONNX_MODEL = PARTS - 2, ONNX_DATA = PARTS - 1 };
 
 /* ---- The model's -------------------------------------------------------------------------------- */
 
@@ -65,6 +67,36 @@ static int keep_property(void *user, const char *name, const char *value, const 
     return 0;
 }
 
+/* An .onnx file and what lies beside it count by their bytes, wherever they lie. */
+static int hash_onnx(char *value[PARTS], fletch_error *error) {
+    char   hex[FINGERPRINT], path[4096], *file = value[ONNX_MODEL];
+    fl_buf list   = {0};
+    int    status = 0;
+    if (file == NULL || !fl_file_exists(file))
+        return 0;
+    const char *slash = strrchr(file, '/'), *at = value[ONNX_DATA];
+    status = fl_file_sha256(file, hex, error);
+    fl_buf_printf(&list, "%s\n", hex);
+    while (status == 0 && at != NULL && *at != '\0') {
+        const int size = (int)strcspn(at, ",");
+        snprintf(path, sizeof path, "%.*s%.*s", slash != NULL ? (int)(slash + 1 - file) : 0, file,
+                 size, at);
+        status = fl_file_sha256(path, hex, error);
+        fl_buf_printf(&list, "%.*s %s\n", size, at, hex);
+        at += size;
+        at += strspn(at, ", ");
+    }
+    fl_sha256_hex(list.data, list.size, hex);
+    fl_free(value[ONNX_MODEL]);
+    fl_free(value[ONNX_DATA]);
+    value[ONNX_DATA]  = NULL;
+    value[ONNX_MODEL] = fl_strdup(hex);
+    if (status == 0 && (list.failed || value[ONNX_MODEL] == NULL))
+        status = fl_fail_nomem(error, list.size, "a vector id");
+    fl_buf_free(&list);
+    return status;
+}
+
 static int read_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
     char *value[PARTS] = {0}, fingerprint[FINGERPRINT], number[16];
     FL_TRY(fl_model_fingerprint(m->model->folder, m->model->base, fingerprint, error));
@@ -73,12 +105,15 @@ static int read_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
                   keep_property(value, "dtype", fl_dtype_names[FLETCH_FLOAT32], "") != 0 ||
                   keep_property(value, "numerics", number, "") != 0 ||
                   fl_runtime_describe(m, keep_property, value) != 0;
+    int status = failed ? 0 : hash_onnx(value, error);
     for (size_t i = 0; i < PARTS; i++) {
         if (value[i] != NULL)
             fl_buf_printf(out, "%s %s\n", names[i], value[i]);
         fl_free(value[i]);
     }
-    return failed || out->failed ? fl_fail_nomem(error, out->size, "a vector id") : 0;
+    return status != 0             ? status
+           : failed || out->failed ? fl_fail_nomem(error, out->size, "a vector id")
+                                   : 0;
 }
 
 /* "name value\n" of every part that the model has, read where nobody has asked before. */

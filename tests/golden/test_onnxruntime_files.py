@@ -152,6 +152,25 @@ def test_weights_outside_the_file(folder, tmp_path):
     check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
 
 
+def test_the_vector_id_counts_the_file_wherever_it_lies(folder, tmp_path):
+    """Of the network in an .onnx file nothing else tells: its bytes, and those of the weights beside it."""
+    def identify(place):
+        done = run("model", "id", place, *LIBRARY)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    onnx_files.toy(folder / "onnx/model.onnx", HIDDEN)
+    ids = {identify(folder)}
+    onnx_files.toy(folder / "onnx/model.onnx", HIDDEN, save_as_external_data=True, location="model.onnx_data", size_threshold=1024)
+    ids.add(before := identify(folder))
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    assert identify(tmp_path / "elsewhere") == before
+    data = bytearray((folder / "onnx/model.onnx_data").read_bytes())
+    data[-5] ^= 1
+    (folder / "onnx/model.onnx_data").write_bytes(data)
+    ids.add(identify(folder))
+    assert len(ids) == 3
+
+
 def hub_cache(folder, base):
     """The folder as a Hugging Face cache keeps it: a snapshot of links into blobs/."""
     blobs, snapshot = base / "models--a--b/blobs", base / "models--a--b/snapshots/0123456789abcdef"

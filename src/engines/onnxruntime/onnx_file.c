@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/proto.h"
@@ -28,6 +29,8 @@ typedef struct walk {
     const char          *path;
     const unsigned char *start;
     fl_ort_names        *inputs;
+    fl_buf              *data;  /* names of external data, ", " after each */
+    uint64_t             bytes; /* of those files */
     fletch_error        *error;
     int                  status;
     bool                 has_graph;
@@ -111,6 +114,17 @@ static bool stays_inside(const char *model, const char *data) {
     return strncmp(real, around, size) == 0 && real[size] == '/';
 }
 
+/* Tensors of one file mostly follow each other, but need not. */
+static void note_external(walk *w, const char *location, uint64_t bytes) {
+    const size_t size = strlen(location);
+    const char  *at   = w->data->size > 0 ? w->data->data : "";
+    for (const char *end; (end = strstr(at, ", ")) != NULL; at = end + 2)
+        if ((size_t)(end - at) == size && memcmp(at, location, size) == 0)
+            return;
+    fl_buf_printf(w->data, "%s, ", location);
+    w->bytes += bytes;
+}
+
 static void check_external(walk *w, const external *e) {
     char        path[FL_ORT_PATH_MAX];
     const char *slash  = strrchr(w->path, '/');
@@ -140,6 +154,7 @@ static void check_external(walk *w, const external *e) {
                             w->path, e->location);
         return;
     }
+    note_external(w, e->location, (uint64_t)what.st_size);
     if (__builtin_add_overflow(e->offset, e->length, &need) || need > (uint64_t)what.st_size)
         w->status =
             fl_fail(w->error, FLETCH_EMODEL, FLETCH_NOWHERE,
@@ -240,10 +255,11 @@ static void walk_function(walk *w, fl_proto_span s) {
 }
 
 /* ModelProto: 7 graph, 25 functions. */
-int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fletch_error *error) {
+int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fl_buf *data,
+                      uint64_t *bytes, fletch_error *error) {
     fl_map map = {0};
     FL_TRY(fl_map_open(&map, path, error));
-    walk           w = {.path = path, .start = map.data, .inputs = inputs, .error = error};
+    walk w = {.path = path, .start = map.data, .inputs = inputs, .data = data, .error = error};
     fl_proto_span  s = fl_proto_of(map.data, map.size);
     fl_proto_field f;
     inputs->count = 0;
@@ -258,7 +274,10 @@ int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fle
     if (w.status == FLETCH_OK && !w.has_graph)
         w.status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%.350s holds no ONNX graph; pull or export it again", path);
+    if (w.status == FLETCH_OK && data->failed)
+        w.status = fl_fail_nomem(error, data->size, "the names of external data");
     *dynamic = w.dynamic;
+    *bytes   = map.size + w.bytes;
     fl_map_close(&map);
     return w.status;
 }

@@ -11,6 +11,7 @@
 #ifndef FL_ENGINES_ONNXRUNTIME_ORT_H
 #define FL_ENGINES_ONNXRUNTIME_ORT_H
 
+#include "base/buf.h"
 #include "engines/engine.h"
 #include "engines/onnxruntime/api.h"
 
@@ -105,8 +106,10 @@ typedef struct fl_ort_names {
 
 /* onnx_file.c: walk the protobuf: damage is EMODEL with the byte offset; external data must lie
  * inside the file's folder, exist and be long enough. *dynamic: it quantises by ranges that it finds over a
- * whole run, so that a text's row would depend on its companions. */
-int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fletch_error *error);
+ * whole run, so that a text's row would depend on its companions. `data` gets the names of the external files, each
+ * with ", " behind it; *bytes: of all. */
+int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fl_buf *data,
+                      uint64_t *bytes, fletch_error *error);
 
 /* ---- options.c, ort_provider.c ---------------------------------------------------------------- */
 
@@ -192,7 +195,8 @@ typedef struct fl_ort_session {
     bool                      dynamic;   /* see fl_ort_file_check */
     const char               *precision; /* static */
     uint64_t                  bytes;     /* of the weights, about */
-    char source[FL_ORT_PATH_MAX];        /* the file, or "built from the descriptor" */
+    char   source[FL_ORT_PATH_MAX];      /* the file, or "built from the descriptor" */
+    fl_buf data;                         /* owned: files beside it that hold weights: "a, b" */
 } fl_ort_session;
 
 int  fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,

@@ -416,6 +416,7 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
         {"onnxruntime.version", e->ort->version, e->ort->path},
         {"onnxruntime.provider", e->provider, ""},
         {"onnxruntime.model", e->session.source, ""},
+        {"onnxruntime.data", e->session.data.size > 0 ? e->session.data.data : NULL, "beside it"},
         {"onnxruntime.output", e->session.output,
          e->session.pooled ? "pooled in the graph" : "pooled by fletch"},
         {"onnxruntime.threads", threads, "runs side by side"},
@@ -428,7 +429,8 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
         {"onnxruntime.compiled_shapes", shapes, e->plan.fixed ? "" : "shapes are free"}};
     int stop = 0;
     for (size_t i = 0; i < sizeof lines / sizeof *lines && stop == 0; i++)
-        stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
+        if (lines[i][1] != NULL)
+            stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
     return stop;
 }
 

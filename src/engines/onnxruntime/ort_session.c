@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/os.h"
@@ -246,15 +245,15 @@ static int open_file(fl_ort_session *s, const char *path, const fl_engine_option
                      unsigned inside, fletch_error *error) {
     OrtSessionOptions *made;
     fl_ort_names       inputs;
-    struct stat        what;
     char               buffer[FL_OS_PATH];
     snprintf(s->source, sizeof s->source, "%s", path);
-    FL_TRY(fl_ort_file_check(path, &inputs, &s->dynamic, error));
+    FL_TRY(fl_ort_file_check(path, &inputs, &s->dynamic, &s->data, &s->bytes, error));
+    if (s->data.size > 0)
+        s->data.data[s->data.size - strlen(", ")] = '\0';
     FL_TRY(fl_ort_options_make(s->ort, o, &inputs, inside, &made, error));
     const void *name    = fl_os_native_path(path, buffer, sizeof buffer);
     OrtStatus  *refused = s->ort->api.CreateSession(s->ort->env, name, made, &s->session);
     s->ort->api.ReleaseSessionOptions(made);
-    s->bytes = stat(path, &what) == 0 ? (uint64_t)what.st_size : 0;
     return refused == NULL ? FLETCH_OK : refuse_session(s, o, refused, error);
 }
 
@@ -399,5 +398,6 @@ void fl_ort_session_close(fl_ort_session *session) {
     if (session->session != NULL)
         session->ort->api.ReleaseSession(session->session);
     session->session = NULL;
+    fl_buf_free(&session->data);
     fl_ort_graph_free(session->ort, &session->graph);
 }
