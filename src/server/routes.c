@@ -15,8 +15,9 @@
 #include "server/routes.h"
 
 static const fl_route *const tables[] = {
-    fl_routes_operations, fl_routes_openai, fl_routes_tei,     fl_routes_ollama, fl_routes_cohere,
-    fl_routes_voyage,     fl_routes_score,  fl_routes_openapi, fl_routes_seed,   fl_routes_pages,
+    fl_routes_operations, fl_routes_openai, fl_routes_tei,     fl_routes_ollama,
+    fl_routes_cohere,     fl_routes_voyage, fl_routes_score,   fl_routes_openapi,
+    fl_routes_seed,       fl_routes_pages,  fl_routes_batches,
 };
 
 enum { OPERATIONS = 0, TABLE_COUNT = sizeof tables / sizeof tables[0] };
@@ -24,8 +25,10 @@ enum { OPERATIONS = 0, TABLE_COUNT = sizeof tables / sizeof tables[0] };
 static bool path_matches(const fl_route *route, const char *path, size_t size, const char **tail) {
     size_t own = strlen(route->path);
     if ((route->flags & FL_ROUTE_PREFIX) != 0) {
-        *tail = path + own;
-        return own < size && memcmp(route->path, path, own) == 0;
+        size_t head = strcspn(route->path, "*"), end = own - head - (head < own);
+        *tail = path + head;
+        return head + end < size && memcmp(route->path, path, head) == 0 &&
+               memcmp(route->path + own - end, path + size - end, end) == 0;
     }
     *tail = "";
     return own == size && memcmp(route->path, path, own) == 0;
