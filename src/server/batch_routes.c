@@ -63,10 +63,11 @@ static void fail(fl_http_request *request, const fletch_error *error) {
     fl_reply_fail(request, error);
 }
 
-/* The id in the path, up to a slash; "" for what cannot be one. */
+/* The id in the path, in front of what the route itself has behind it; "" for what cannot be one. */
 static void id_of(const fl_http_request *request, char out[FL_KEPT_ID]) {
-    size_t size = strcspn(request->tail, "/");
-    size        = size < FL_KEPT_ID ? size : 0;
+    const char *star = strchr(request->route->path, '*');
+    size_t      size = strlen(request->tail) - (star != NULL ? strlen(star + 1) : 0);
+    size             = size < FL_KEPT_ID ? size : 0;
     memcpy(out, request->tail, size);
     out[size] = '\0';
 }
@@ -284,12 +285,12 @@ static int keep_file(fl_batches *batches, fl_batch_file *file, fl_span bytes, fl
                        ? fl_atomic_put(path, bytes.data, bytes.size, FL_ATOMIC_DURABLE, error)
                        : fl_fail_nomem(error, NAME_MAX_BYTES, "the name of a file");
     if (status == FLETCH_OK) {
-        pthread_mutex_lock(&batches->lock);
+        pthread_mutex_lock(&batches->writing);
         status = fl_batch_file_save(batches, file, error);
-        if (status == FLETCH_OK && !fl_kept_add(&batches->files, &file->kept)) {
+        if (status == FLETCH_OK && !fl_kept_add(batches, &file->kept)) {
             status = fl_fail_nomem(error, sizeof(fl_kept *), "the list of files");
         }
-        pthread_mutex_unlock(&batches->lock);
+        pthread_mutex_unlock(&batches->writing);
         if (status < 0) {
             (void)unlink(path);
         }
@@ -360,13 +361,13 @@ static void file_content(fl_http_request *request) {
         }
         return;
     }
-    pthread_mutex_lock(&batches->lock); /* its name stays: what is mapped may lose it */
+    pthread_mutex_lock(&batches->lock);
     const fl_batch_file *file   = find_file(request, owner);
     char                *path   = file ? fl_batches_path(batches, file->kept.id, "jsonl") : NULL;
     int                  status = path != NULL ? fl_map_open(map, path, &error) : FLETCH_ENOTFOUND;
     pthread_mutex_unlock(&batches->lock);
     fl_free(path);
-    if (file == NULL) {
+    if (status == FLETCH_ENOTFOUND) { /* no such record, or it is being dropped */
         no_file(request);
     } else if (status < 0) {
         fl_reply_error(request, FL_HTTP_INTERNAL, "the bytes of the file cannot be read");
@@ -389,7 +390,7 @@ static void delete_file(fl_http_request *request) {
     if (batches == NULL) {
         return;
     }
-    pthread_mutex_lock(&batches->lock);
+    pthread_mutex_lock(&batches->writing);
     fl_batch_file *file = find_file(request, owner);
     if (file != NULL) {
         fl_json_w_object(&w, NULL);
@@ -400,7 +401,7 @@ static void delete_file(fl_http_request *request) {
         reader = fl_batch_reading(batches, file->kept.id);
         status = reader == NULL ? fl_batch_file_drop(batches, file, &error) : FLETCH_EBUSY;
     }
-    pthread_mutex_unlock(&batches->lock);
+    pthread_mutex_unlock(&batches->writing);
     if (file == NULL) {
         no_file(request);
     } else if (reader != NULL) {
@@ -434,8 +435,8 @@ const fl_field fl_fields_batch[] = {
     {"endpoint", FL_FIELD_WORD, FL_FIELD_REQUIRED, AT(endpoint), .words = "/v1/embeddings",
      .text = "Where all of them go."},
     {"completion_window", FL_FIELD_RAW, FL_FIELD_REQUIRED, AT(window),
-     .words = "\"type\":\"string\",\"pattern\":\"^[1-9][0-9]{0,4}[smhd]$\"",
-     .text  = "When the batch expires: 24h, or another number of s, m, h or d, up to 30d."},
+     .words = "\"type\":\"string\",\"pattern\":\"^[1-9][0-9]{0,2}[smhd]$\"",
+     .text  = "When the batch expires: 24h, or another number of s, m, h or d."},
     {"metadata", FL_FIELD_RAW, FL_FIELD_NULL, AT(metadata),
      .words = "\"type\":[\"object\",\"null\"],\"maxProperties\":16,\"propertyNames\":{"
               "\"maxLength\":64},\"additionalProperties\":{\"type\":\"string\",\"maxLength\":512}",
@@ -444,25 +445,23 @@ const fl_field fl_fields_batch[] = {
      .text = "When its files are removed."},
     {0}};
 
-/* "24h", with its quotes, as seconds; 0: it is not one. */
-static int64_t seconds_of(fl_span raw, char text[16]) {
+/* "24h" of the quoted text, as seconds; 0: it is not one to three digits and a unit. */
+static int64_t seconds_of(fl_span raw, char window[16]) {
     static const struct {
         char    unit;
         int64_t seconds;
     } units[]      = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
     int64_t number = 0;
-    if (raw.size < 4 || raw.size > 8 || raw.data[0] != '"') {
-        return 0;
+    size_t  digits = raw.size > 3 && raw.size < 7 && raw.data[1] != '0' ? raw.size - 3 : 0;
+    for (size_t i = 1; i <= digits; i++) {
+        if (raw.data[i] < '0' || raw.data[i] > '9') {
+            return 0;
+        }
+        number = number * 10 + (raw.data[i] - '0');
     }
-    size_t size = raw.size - 2;
-    memcpy(text, raw.data + 1, size);
-    text[size]     = '\0';
-    char unit      = text[size - 1];
-    text[size - 1] = '\0';
-    bool good      = strspn(text, "0123456789") == size - 1 && fl_parse_i64(text, &number);
-    text[size - 1] = unit;
-    for (size_t i = 0; good && i < sizeof units / sizeof units[0]; i++) {
-        if (unit == units[i].unit && number * units[i].seconds <= LIFE_MAX) {
+    for (size_t i = 0; digits > 0 && i < sizeof units / sizeof units[0]; i++) {
+        if (raw.data[digits + 1] == units[i].unit) {
+            (void)snprintf(window, 16, "%lld%c", (long long)number, units[i].unit);
             return number * units[i].seconds;
         }
     }
@@ -495,9 +494,9 @@ static bool read_wanted(fl_http_request *request, wanted *ask, fl_batch_record *
     }
     int64_t seconds = seconds_of(ask->window, batch->window);
     if (seconds == 0) {
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "completion_window: expected 24h, or another number of s, m, h or d, up to "
-                       "30d");
+        fl_reply_error(
+            request, FL_HTTP_BAD_REQUEST,
+            "completion_window: expected 24h, or another number (1 to 999) of s, m, h or d");
         return false;
     }
     if (ask->metadata.data != NULL) {
@@ -516,7 +515,7 @@ static bool read_wanted(fl_http_request *request, wanted *ask, fl_batch_record *
     return true;
 }
 
-/* Of a file that is there. The lock is held. */
+/* Of a file that is there. `writing` is held. */
 static int keep_batch(fl_batches *batches, fl_batch_record *batch, const fl_batch_file *file,
                       fletch_error *error) {
     memcpy(batch->input, file->kept.id, sizeof batch->input);
@@ -526,7 +525,7 @@ static int keep_batch(fl_batches *batches, fl_batch_record *batch, const fl_batc
         memcpy(batch->output[i], output.id, FL_KEPT_ID);
     }
     FL_TRY(fl_batch_save(batches, batch, error));
-    if (!fl_kept_add(&batches->batches, &batch->kept)) {
+    if (!fl_kept_add(batches, &batch->kept)) {
         return fl_fail_nomem(error, sizeof(fl_kept *), "the list of batches");
     }
     fl_batches_tell(batches);
@@ -546,27 +545,27 @@ static void create(fl_http_request *request) {
         return;
     }
     fl_kept_name(&batch->kept, "batch_", owner);
-    fl_batch_enter(batch, FL_BATCH_VALIDATING);
+    fl_batch_enter(batches, batch, FL_BATCH_VALIDATING);
     if (!read_wanted(request, &ask, batch)) {
         fl_batch_free(batch);
         return;
     }
     memcpy(id, ask.input.data, ask.input.size < sizeof id ? ask.input.size : 0);
-    pthread_mutex_lock(&batches->lock);
+    pthread_mutex_lock(&batches->writing);
     const fl_kept *file = fl_kept_find(&batches->files, owner, id);
     int status = file != NULL ? keep_batch(batches, batch, (const fl_batch_file *)file, &error)
                               : FLETCH_ENOTFOUND;
     if (status == FLETCH_OK) {
         reply_batch(request, batch);
     }
-    pthread_mutex_unlock(&batches->lock);
+    pthread_mutex_unlock(&batches->writing);
     if (status == FLETCH_OK) {
         fl_reply_json(request, 200);
         return;
     }
     fl_batch_free(batch);
     if (file == NULL) {
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "input_file_id: No such File object: %.*s",
+        fl_reply_error(request, FL_HTTP_NOT_FOUND, "input_file_id: No such File object: %.*s",
                        (int)(ask.input.size < 64 ? ask.input.size : 64), ask.input.data);
     } else {
         fail(request, &error);
@@ -602,11 +601,11 @@ static void cancel(fl_http_request *request) {
     if (batches == NULL) {
         return;
     }
-    pthread_mutex_lock(&batches->lock);
+    pthread_mutex_lock(&batches->writing);
     fl_batch_record *batch = find_batch(request, owner);
     fl_batch_status  was   = batch != NULL ? batch->status : FL_BATCH_FAILED;
     if (was == FL_BATCH_VALIDATING || was == FL_BATCH_IN_PROGRESS) {
-        fl_batch_enter(batch, FL_BATCH_CANCELLING);
+        fl_batch_enter(batches, batch, FL_BATCH_CANCELLING);
         status = fl_batch_save(batches, batch, &error);
         fl_batches_tell(batches);
     } else {
@@ -615,7 +614,7 @@ static void cancel(fl_http_request *request) {
     if (batch != NULL) {
         reply_batch(request, batch);
     }
-    pthread_mutex_unlock(&batches->lock);
+    pthread_mutex_unlock(&batches->writing);
     if (batch == NULL) {
         no_batch(request);
     } else if (late) {
@@ -637,6 +636,6 @@ const fl_route fl_routes_batches[] = {
     {"DELETE", "/v1/files/", DIALECT, delete_file, FL_ROUTE_BLOCKING | FL_ROUTE_PREFIX},
     {"POST", "/v1/batches", DIALECT, create, FL_ROUTE_BLOCKING},
     {"GET", "/v1/batches", DIALECT, list_batches, FL_ROUTE_BLOCKING},
-    {"GET", "/v1/batches/", DIALECT, one_batch, FL_ROUTE_BLOCKING | FL_ROUTE_PREFIX},
     {"POST", "/v1/batches/*/cancel", DIALECT, cancel, FL_ROUTE_BLOCKING | FL_ROUTE_PREFIX},
+    {"GET", "/v1/batches/", DIALECT, one_batch, FL_ROUTE_BLOCKING | FL_ROUTE_PREFIX},
     {0}};

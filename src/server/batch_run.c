@@ -55,7 +55,7 @@ typedef struct slot {
 
 typedef struct turn {
     fl_batches       *batches;
-    fl_batch_record  *batch; /* what may change of it is read and written under batches->lock */
+    fl_batch_record  *batch; /* what may change of it: see batches.h */
     const fl_route   *route;
     pthread_mutex_t   lock;
     pthread_cond_t    more;
@@ -294,7 +294,7 @@ static int end_first(turn *t, fletch_error *error) {
 
 /* ---- What counts ------------------------------------------------------------------------------------ */
 
-/* The file of an output, if it has a byte. The lock is held. */
+/* The file of an output, if it has a byte. `writing` is held. */
 static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
                        fletch_error *error) {
     const char *id = batch->output[which];
@@ -306,7 +306,9 @@ static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
         fl_free(path);
         return FLETCH_OK;
     }
+    pthread_mutex_lock(&batches->lock);
     batch->shown[which] = true;
+    pthread_mutex_unlock(&batches->lock);
     if (fl_kept_find(&batches->files, NULL, id) != NULL) { /* before a crash */
         return FLETCH_OK;
     }
@@ -327,7 +329,7 @@ static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
     file->expires      = batch->lifetime > 0 ? file->kept.created + batch->lifetime : 0;
     memcpy(file->kept.id, id, FL_KEPT_ID);
     int status = fl_batch_file_save(batches, file, error);
-    if (status == FLETCH_OK && !fl_kept_add(&batches->files, &file->kept)) {
+    if (status == FLETCH_OK && !fl_kept_add(batches, &file->kept)) {
         status = fl_fail_nomem(error, sizeof *file, "the file of a batch");
     }
     if (status < 0) {
@@ -336,19 +338,19 @@ static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
     return status;
 }
 
-/* Every line has its answer: make the files, then the status. The lock is held. */
+/* Every line has its answer: make the files, then the status. `writing` is held. */
 static int finish(fl_batches *batches, fl_batch_record *batch, fletch_error *error) {
     fl_batch_status status = batch->status == FL_BATCH_CANCELLING ? FL_BATCH_CANCELLED
                              : batch->progress.expired > 0        ? FL_BATCH_EXPIRED
                                                                   : FL_BATCH_COMPLETED;
     if (status == FL_BATCH_COMPLETED && batch->status != FL_BATCH_FINALIZING) {
-        fl_batch_enter(batch, FL_BATCH_FINALIZING);
+        fl_batch_enter(batches, batch, FL_BATCH_FINALIZING);
         FL_TRY(fl_batch_save(batches, batch, error));
     }
     for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
         FL_TRY(show_output(batches, batch, i, error));
     }
-    fl_batch_enter(batch, status);
+    fl_batch_enter(batches, batch, status);
     fl_server_log_line(batches->server->log, FL_LEVEL_INFO,
                        "batch %s %s: %" PRIu64 " requests completed, %" PRIu64 " failed",
                        batch->kept.id, fl_batch_words[status], batch->progress.count[0],
@@ -366,17 +368,19 @@ static int commit(turn *t, bool whole, fletch_error *error) {
             return fl_fail_errno(error, errno, "cannot sync", batch->output[i]);
         }
     }
-    pthread_mutex_lock(&batches->lock);
+    pthread_mutex_lock(&batches->writing);
     for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
         uint64_t before = batch->progress.count[i], after = t->now.count[i];
         (void)atomic_fetch_add(&batches->lines[i], after > before ? after - before : 0);
     }
+    pthread_mutex_lock(&batches->lock);
     batch->progress = t->now;
-    int status      = fl_batch_save(batches, batch, error);
+    pthread_mutex_unlock(&batches->lock);
+    int status = fl_batch_save(batches, batch, error);
     if (status == FLETCH_OK && whole) {
         status = finish(batches, batch, error);
     }
-    pthread_mutex_unlock(&batches->lock);
+    pthread_mutex_unlock(&batches->writing);
     return status;
 }
 
@@ -456,38 +460,46 @@ static int run_turn(turn *t, fletch_error *error) {
 /* The batch never began, or cannot go on: it ends as `status`. */
 static int end_early(fl_batches *batches, fl_batch_record *batch, fl_batch_status status,
                      fl_buf *errors, fletch_error *error) {
+    pthread_mutex_lock(&batches->writing);
     pthread_mutex_lock(&batches->lock);
     fl_free(batch->errors);
     batch->errors = errors != NULL ? fl_buf_take(errors) : NULL;
-    fl_batch_enter(batch, status);
-    int saved = fl_batch_save(batches, batch, error);
     pthread_mutex_unlock(&batches->lock);
+    fl_batch_enter(batches, batch, status);
+    int saved = fl_batch_save(batches, batch, error);
+    pthread_mutex_unlock(&batches->writing);
     return saved;
 }
 
+/* The batch is sound: what its input told, and that it goes on unless it was cancelled meanwhile. */
+static int begin(fl_batches *batches, fl_batch_record *batch, uint64_t total, char *model,
+                 fletch_error *error) {
+    pthread_mutex_lock(&batches->writing);
+    bool cancelled = batch->status != FL_BATCH_VALIDATING;
+    pthread_mutex_lock(&batches->lock);
+    batch->model                    = model;
+    batch->total                    = total;
+    batch->at[FL_BATCH_IN_PROGRESS] = (int64_t)time(NULL);
+    batch->status                   = cancelled ? batch->status : FL_BATCH_IN_PROGRESS;
+    pthread_mutex_unlock(&batches->lock);
+    int status = fl_batch_save(batches, batch, error);
+    pthread_mutex_unlock(&batches->writing);
+    return status;
+}
+
 static int check(turn *t, fletch_error *error) {
-    fl_batches      *batches = t->batches;
-    fl_batch_record *batch   = t->batch;
-    fl_buf           errors  = {0};
-    char            *model   = NULL;
-    uint64_t         total   = 0;
-    int              status  = fl_batch_check(batches, t->lines.fd, &errors, &total, &model, error);
+    fl_buf   errors = {0};
+    char    *model  = NULL;
+    uint64_t total  = 0;
+    int      status = fl_batch_check(t->batches, t->lines.fd, &errors, &total, &model, error);
     if (status == FLETCH_OK && errors.size > 0) {
         fl_free(model);
-        status = end_early(batches, batch, FL_BATCH_FAILED, &errors, error);
+        status = end_early(t->batches, t->batch, FL_BATCH_FAILED, &errors, error);
     } else if (status == FLETCH_OK) {
-        pthread_mutex_lock(&batches->lock);
-        batch->model                    = model;
-        batch->total                    = total;
-        batch->at[FL_BATCH_IN_PROGRESS] = (int64_t)time(NULL);
-        if (batch->status == FL_BATCH_VALIDATING) { /* not cancelled meanwhile */
-            fl_batch_enter(batch, FL_BATCH_IN_PROGRESS);
-        }
-        status = fl_batch_save(batches, batch, error);
-        pthread_mutex_unlock(&batches->lock);
+        status = begin(t->batches, t->batch, total, model, error);
     }
     fl_buf_free(&errors);
-    return status == FLETCH_ECANCELLED ? FLETCH_OK : status;
+    return status;
 }
 
 static int lost_input(turn *t, fletch_error *error) {
@@ -509,9 +521,9 @@ static int take_turn(turn *t, fl_batch_status was, fletch_error *error) {
         return end_early(t->batches, batch, FL_BATCH_EXPIRED, NULL, error);
     }
     if (was == FL_BATCH_FINALIZING) {
-        pthread_mutex_lock(&t->batches->lock);
+        pthread_mutex_lock(&t->batches->writing);
         int status = finish(t->batches, batch, error);
-        pthread_mutex_unlock(&t->batches->lock);
+        pthread_mutex_unlock(&t->batches->writing);
         return status;
     }
     int status = open_at(t, batch->input, O_RDONLY, &t->lines.fd, error);
@@ -546,15 +558,16 @@ static void end_turn(turn *t) {
 
 /* ---- The thread ---------------------------------------------------------------------------------------- */
 
-/* Batches to look at, then the next one after `last` in the ring of unfinished ones; NULL: all is done. */
-static fl_batch_record *choose(const fl_batches *batches, const char *last) {
+/* Batches to look at, but not after a failure, then the next one after `last` in the ring of unfinished ones; NULL: all
+ * is done. */
+static fl_batch_record *choose(const fl_batches *batches, const char *last, bool failed) {
     fl_batch_record *first = NULL, *next = NULL;
     for (size_t i = 0; i < batches->batches.count; i++) {
         fl_batch_record *batch = (fl_batch_record *)(void *)batches->batches.list[i];
         if (fl_batch_is_over(batch)) {
             continue;
         }
-        if (batch->status == FL_BATCH_VALIDATING) {
+        if (batch->status == FL_BATCH_VALIDATING && !failed) {
             return batch;
         }
         first = first == NULL ? batch : first;
@@ -563,9 +576,9 @@ static fl_batch_record *choose(const fl_batches *batches, const char *last) {
     return next != NULL ? next : first;
 }
 
-/* The lock is held. */
 static void drop_old_files(fl_batches *batches) {
     int64_t now = (int64_t)time(NULL);
+    pthread_mutex_lock(&batches->writing);
     for (size_t i = batches->files.count; i > 0; i--) {
         fl_batch_file *file = (fl_batch_file *)(void *)batches->files.list[i - 1];
         if (file->expires > 0 && file->expires <= now &&
@@ -573,6 +586,7 @@ static void drop_old_files(fl_batches *batches) {
             (void)fl_batch_file_drop(batches, file, NULL);
         }
     }
+    pthread_mutex_unlock(&batches->writing);
 }
 
 static int one_turn(fl_batches *batches, fl_batch_record *batch, fl_batch_status was,
@@ -594,21 +608,26 @@ static int one_turn(fl_batches *batches, fl_batch_record *batch, fl_batch_status
 static void *run(void *arg) {
     fl_batches *batches          = arg;
     char        last[FL_KEPT_ID] = "";
+    bool        failed           = false;
     pthread_mutex_lock(&batches->lock);
     while (!atomic_load(&batches->stopping)) {
-        drop_old_files(batches);
-        fl_batch_record *batch = choose(batches, last);
+        fl_batch_record *batch = choose(batches, last, failed);
         if (batch == NULL) {
             fl_cond_wait_until(&batches->more, &batches->lock, fl_clock_ns() + idle_ns);
+            pthread_mutex_unlock(&batches->lock);
+            drop_old_files(batches);
+            pthread_mutex_lock(&batches->lock);
             continue;
         }
         fl_batch_status was   = batch->status;
         fletch_error    error = {0};
         memcpy(last, batch->kept.id, sizeof last);
         pthread_mutex_unlock(&batches->lock);
+        drop_old_files(batches);
         int status = one_turn(batches, batch, was, &error);
         pthread_mutex_lock(&batches->lock);
-        if (status < 0 && !atomic_load(&batches->stopping)) {
+        failed = status < 0;
+        if (failed && !atomic_load(&batches->stopping)) {
             fl_server_log_line(batches->server->log, FL_LEVEL_WARNING,
                                "batch %s cannot go on for now: %s", last, error.message);
             fl_cond_wait_until(&batches->more, &batches->lock, fl_clock_ns() + pause_ns);
@@ -628,9 +647,10 @@ int fl_batches_start(fl_server *server, fletch_error *error) {
     return status;
 }
 
-/* The lock is held. */
 void fl_batches_tell(fl_batches *batches) {
+    pthread_mutex_lock(&batches->lock);
     pthread_cond_broadcast(&batches->more);
+    pthread_mutex_unlock(&batches->lock);
 }
 
 void fl_batches_stop(fl_server *server) {

@@ -86,7 +86,11 @@ static size_t place(const fl_kept_list *list, const char *id) {
     return low;
 }
 
-bool fl_kept_add(fl_kept_list *list, fl_kept *kept) {
+static bool is_batch(const char *id) {
+    return strncmp(id, "batch_", 6) == 0;
+}
+
+static bool add(fl_kept_list *list, fl_kept *kept) {
     if (list->count == list->room) {
         size_t    room = list->room == 0 ? 64 : list->room * 2;
         fl_kept **more = fl_realloc_array(list->list, room, sizeof(fl_kept *));
@@ -103,10 +107,20 @@ bool fl_kept_add(fl_kept_list *list, fl_kept *kept) {
     return true;
 }
 
-static void forget(fl_kept_list *list, const fl_kept *kept) {
+bool fl_kept_add(fl_batches *batches, fl_kept *kept) {
+    pthread_mutex_lock(&batches->lock);
+    bool added = add(is_batch(kept->id) ? &batches->batches : &batches->files, kept);
+    pthread_mutex_unlock(&batches->lock);
+    return added;
+}
+
+static void forget(fl_batches *batches, const fl_kept *kept) {
+    fl_kept_list *list = &batches->files;
+    pthread_mutex_lock(&batches->lock);
     size_t at = place(list, kept->id);
     list->count--;
     memmove(&list->list[at], &list->list[at + 1], (list->count - at) * sizeof(fl_kept *));
+    pthread_mutex_unlock(&batches->lock);
 }
 
 fl_kept *fl_kept_find(const fl_kept_list *list, const char *owner, const char *id) {
@@ -120,9 +134,11 @@ fl_kept *fl_kept_find(const fl_kept_list *list, const char *owner, const char *i
 
 /* ---- Batches --------------------------------------------------------------------------------------- */
 
-void fl_batch_enter(fl_batch_record *batch, fl_batch_status status) {
+void fl_batch_enter(fl_batches *batches, fl_batch_record *batch, fl_batch_status status) {
+    pthread_mutex_lock(&batches->lock);
     batch->status     = status;
     batch->at[status] = (int64_t)time(NULL);
+    pthread_mutex_unlock(&batches->lock);
 }
 
 bool fl_batch_is_over(const fl_batch_record *batch) {
@@ -349,10 +365,6 @@ static fl_kept *read_batch(fl_json_reader *in, fl_json_reader *kept, const fl_bu
     return &batch->kept;
 }
 
-static bool is_batch(const char *id) {
-    return strncmp(id, "batch_", 6) == 0;
-}
-
 static void free_kept(fl_kept *kept) {
     if (is_batch(kept->id)) {
         fl_batch_free((fl_batch_record *)(void *)kept);
@@ -380,8 +392,7 @@ static int read_record(fl_batches *batches, const char *id, const char *path, fl
         fl_json_settle(&in, &kept);
         status = in.status;
     }
-    if (status == FLETCH_OK &&
-        (made == NULL || !fl_kept_add(is_batch(id) ? &batches->batches : &batches->files, made))) {
+    if (status == FLETCH_OK && (made == NULL || !fl_kept_add(batches, made))) {
         status = fl_fail_nomem(error, sizeof(fl_batch_record), "the records of server.batches");
     }
     if (status < 0 && made != NULL) {
@@ -469,6 +480,7 @@ int fl_batches_open(fl_server *server, fletch_error *error) {
     server->batches  = batches;
     batches->server  = server;
     batches->lock_fd = -1;
+    pthread_mutex_init(&batches->writing, NULL);
     pthread_mutex_init(&batches->lock, NULL);
     fl_cond_init(&batches->more);
     batches->folder = fl_strdup(folder);
@@ -515,7 +527,7 @@ int fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *e
             (void)unlink(bytes); /* what stays is removed at the next start */
         }
         fl_free(bytes);
-        forget(&batches->files, &file->kept);
+        forget(batches, &file->kept);
         fl_batch_file_free(file);
     }
     fl_free(record);
@@ -539,6 +551,7 @@ void fl_batches_close(fl_server *server) {
     fl_close(batches->lock_fd);
     pthread_cond_destroy(&batches->more);
     pthread_mutex_destroy(&batches->lock);
+    pthread_mutex_destroy(&batches->writing);
     fl_free(batches->folder);
     fl_free(batches);
     server->batches = NULL;

@@ -8,7 +8,8 @@
  *         which the next start removes, or bytes beyond those that a batch's record counts, which its next
  *         turn cuts off.
  * Rights  Everything has an owner, the API key that made it (fl_api_key_owner), and is not there for others.
- * Threads Tables and records: under the lock, which is held while a record is written: routes run on workers. */
+ * Threads Who changes something holds `writing` from his first look until the record is on the disk, and `lock` only
+ *         while memory changes; who only looks holds `lock`, and so waits for no disk. */
 #ifndef FL_SERVER_BATCHES_H
 #define FL_SERVER_BATCHES_H
 
@@ -82,8 +83,9 @@ typedef struct fl_batches {
     fl_server       *server;
     char            *folder;
     int              lock_fd;
+    pthread_mutex_t  writing; /* taken before lock */
     pthread_mutex_t  lock;
-    pthread_cond_t   more; /* something to run, or an answer */
+    pthread_cond_t   more; /* something to run; with lock */
     fl_kept_list     files, batches;
     pthread_t        thread;
     bool             running;
@@ -96,23 +98,23 @@ typedef struct fl_batches {
 /* ID.SUFFIX in the folder, into request-independent memory: fl_free it. NULL: out of memory. */
 char *fl_batches_path(const fl_batches *batches, const char *id, const char *suffix);
 void  fl_kept_name(fl_kept *kept, const char *kind, const char *owner); /* id, owner and time */
-bool  fl_kept_add(fl_kept_list *list, fl_kept *kept);
+bool  fl_kept_add(fl_batches *batches, fl_kept *kept); /* to its list; holds the lock */
 /* NULL: there is none, or it is not this owner's (NULL: anybody's). */
 fl_kept *fl_kept_find(const fl_kept_list *list, const char *owner, const char *id);
 
 /* The members of the object that clients see. */
 void fl_batch_file_put(fl_json_w *w, const fl_batch_file *file);
 void fl_batch_put(fl_json_w *w, const fl_batch_record *batch);
-/* Write the record; durable when it returns. */
+/* Write the record; durable when it returns. For these three `writing` is held. */
 int fl_batch_file_save(fl_batches *batches, const fl_batch_file *file, fletch_error *error);
 int fl_batch_save(fl_batches *batches, const fl_batch_record *batch, fletch_error *error);
 /* The file is gone, record first. */
 int  fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *error);
 void fl_batch_file_free(fl_batch_file *file);
 void fl_batch_free(fl_batch_record *batch);
-/* Of the batch, and its time. */
-void               fl_batch_enter(fl_batch_record *batch, fl_batch_status status);
-bool               fl_batch_is_over(const fl_batch_record *batch);
+/* Its status from now on; holds the lock. */
+void fl_batch_enter(fl_batches *batches, fl_batch_record *batch, fl_batch_status status);
+bool fl_batch_is_over(const fl_batch_record *batch);
 extern const char *fl_batch_words[FL_BATCH_STATUSES];
 /* The unfinished batch that reads the file; NULL: none does. */
 const fl_batch_record *fl_batch_reading(const fl_batches *batches, const char *file);
@@ -152,6 +154,6 @@ void fl_batch_fault(fl_buf *errors, const char *code, const char *message);
 
 /* ---- batch_run.c ---- */
 
-void fl_batches_tell(fl_batches *batches); /* there is something to run; the lock is held */
+void fl_batches_tell(fl_batches *batches); /* there is something to run; holds the lock */
 
 #endif

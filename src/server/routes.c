@@ -47,13 +47,16 @@ static void allow_method(fl_buf *allow, const char *method) {
 /* In the tables from `first` on; the path has `size` bytes. */
 static const fl_route *find(size_t first, const char *method, const char *path, size_t size,
                             fl_buf *allow, const char **tail) {
+    const char *closed = NULL; /* a path with a '*', which no longer ones share */
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
     for (size_t t = first; t < TABLE_COUNT; t++) {
         for (const fl_route *route = tables[t]; route->method != NULL; route++) {
             const char *rest;
-            if (!path_matches(route, path, size, &rest)) {
+            if ((closed != NULL && strcmp(route->path, closed) != 0) ||
+                !path_matches(route, path, size, &rest)) {
                 continue;
             }
+            closed = strchr(route->path, '*') != NULL ? route->path : closed;
             if (strcmp(route->method, wanted) == 0) {
                 *tail = rest;
                 return route;

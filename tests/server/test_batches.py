@@ -184,12 +184,22 @@ def test_a_form_that_cannot_be(batches, change, word):
 
 
 @pytest.mark.parametrize("change, word", [
-    ({"endpoint": "/v1/chat/completions"}, "endpoint"), ({"completion_window": "0h"}, "completion_window"), ({"completion_window": "31d"}, "30d"),
+    ({"endpoint": "/v1/chat/completions"}, "endpoint"), ({"completion_window": "0h"}, "completion_window"), ({"completion_window": "1000h"}, "999"),
     ({"completion_window": 24}, "completion_window"), ({"input_file_id": "file-none"}, "file-none"), ({"metadata": {"a": 1}}, "metadata"),
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata"), ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "seconds")])
 def test_a_batch_that_cannot_be(batches, change, word):
     reply = batches.create(change.pop("input_file_id", None) or batches.upload(b"{}"), **change)
-    assert reply.status == 400 and word in reply.json()["error"]["message"]
+    assert reply.status == (404 if word == "file-none" else 400) and word in reply.json()["error"]["message"]
+
+
+def test_paths_have_no_more_than_they_say(batches):
+    batch = batches.wait(batches.begin([line(0)]))
+    for path in (f"batches/{batch['id']}/x", f"files/{batch['output_file_id']}/x", f"files/{batch['output_file_id']}/content/content", "files//content"):
+        assert batches.ask("GET", f"/v1/{path}").status == 404, path
+    reply = batches.ask("GET", f"/v1/batches/{batch['id']}/cancel")
+    assert reply.status == 405 and reply.headers["allow"] == "POST, OPTIONS"
+    reply = batches.ask("DELETE", f"/v1/files/{batch['output_file_id']}/content")
+    assert reply.status == 405 and reply.headers["allow"] == "GET, HEAD, OPTIONS"
 
 
 def test_without_a_folder(server):
@@ -218,7 +228,7 @@ def test_keys_see_their_own(start, tmp_path):
     for path in (f"files/{found['output_file_id']}", f"files/{found['output_file_id']}/content", f"batches/{batch}"):
         assert b.ask("GET", f"/v1/{path}").status == 200 and c.ask("GET", f"/v1/{path}").status == 404
     assert c.ask("DELETE", f"/v1/files/{found['input_file_id']}").status == 404 and c.ask("POST", f"/v1/batches/{batch}/cancel").status == 404
-    assert c.create(found["input_file_id"]).status == 400
+    assert c.create(found["input_file_id"]).status == 404
     assert len(b.ask("GET", "/v1/files").json()["data"]) == 2 and c.ask("GET", "/v1/files").json()["data"] == []
 
 
@@ -274,24 +284,23 @@ def wound(folder, record, chance):
     return lost
 
 
-@pytest.mark.parametrize("at", ["finalizing", "in_progress"])
-def test_killed_at_the_end(start, tmp_path, at):
+def test_killed_at_the_end(start, tmp_path):
     """Between the files and the status: the record of an output is there already, or its batch's says in_progress."""
     flags = ("--server-batches", tmp_path / "kept")
     batches = Batches(start(*flags))
-    batch = batches.begin([line(i) for i in range(20)])
-    found = batches.wait(batch)
-    before = batches.outputs(found)
+    found = {at: batches.wait(batches.begin([line(i) for i in range(20)])) for at in ("finalizing", "in_progress")}
+    before = {at: batches.outputs(batch) for at, batch in found.items()}
     batches.server.kill()
-    path = tmp_path / "kept" / f"{batch}.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {"status": at, "completed_at": None, "output_file_id": None, "error_file_id": None}))
-    if at == "in_progress":
-        (tmp_path / "kept" / f"{found['error_file_id']}.json").unlink()
+    for at, batch in found.items():
+        path = tmp_path / "kept" / f"{batch['id']}.json"
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"status": at, "completed_at": None, "output_file_id": None, "error_file_id": None}))
+    (tmp_path / "kept" / f"{batch['error_file_id']}.json").unlink()
     batches = Batches(start(*flags))
-    again = batches.wait(batch)
-    assert batches.outputs(again) == before and again["output_file_id"] == found["output_file_id"]
-    assert len(batches.ask("GET", "/v1/files").json()["data"]) == 3
+    for at, batch in found.items():
+        again = batches.wait(batch["id"])
+        assert batches.outputs(again) == before[at] and again["output_file_id"] == batch["output_file_id"]
+    assert len(batches.ask("GET", "/v1/files").json()["data"]) == 6
 
 
 def test_expired_in_the_middle(faulty, tmp_path):
