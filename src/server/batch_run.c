@@ -64,8 +64,10 @@ typedef struct turn {
     int               out[FL_BATCH_OUTPUTS];
     fl_buf            unwritten[FL_BATCH_OUTPUTS];
     size_t            first, count, bytes; /* slots in use, in the order of lines */
-    bool              cancelled, stopped;  /* the server ends: they were told; one did */
-    slot              slots[WINDOW];
+    uint64_t          end_ns;              /* when it is over */
+    bool              cancelled;           /* the server ends: the slots were told */
+    bool stopped; /* the first slot has no answer for now: it is run again in another turn */
+    slot slots[WINDOW];
 } turn;
 
 static bool is_stopping(const turn *t) {
@@ -268,18 +270,19 @@ static int end_first(turn *t, fletch_error *error) {
     int         status = FLETCH_OK;
     wait_for(t, s);
     while (is_for_now(s->full->shared.reply.status) && (reason = why_not(t)) == NULL &&
-           !is_stopping(t)) {
+           !is_stopping(t) && fl_clock_ns() < t->end_ns) {
         drop(s);
         pause_for(t, again_ns);
         FL_TRY(start(t, s, error));
         wait_for(t, s);
     }
     const fl_http_request *request = &s->full->shared;
-    if (is_stopping(t) && (request->reply.status == 499 || is_for_now(request->reply.status))) {
-        t->stopped = true; /* it is done again at the next start, and those that follow */
+    bool                   for_now = is_for_now(request->reply.status);
+    if ((for_now && reason == NULL) || (is_stopping(t) && request->reply.status == 499)) {
+        t->stopped = true;
         return FLETCH_OK;
     }
-    if (is_for_now(request->reply.status)) {
+    if (for_now) {
         status = give_up(t, s, reason, error);
     } else {
         t->now.tokens += request->tokens;
@@ -388,12 +391,12 @@ static int commit(turn *t, bool whole, fletch_error *error) {
 
 /* Lines until the turn is over; *whole: there are no more. */
 static int run_lines(turn *t, bool *whole, fletch_error *error) {
-    const uint64_t end   = fl_clock_ns() + turn_ns;
-    uint64_t       sync  = fl_clock_ns() + sync_ns;
-    int            found = 1;
+    uint64_t sync  = fl_clock_ns() + sync_ns;
+    int      found = 1;
+    t->end_ns      = fl_clock_ns() + turn_ns;
     while (found == 1 && !t->stopped) {
         const char *reason = why_not(t);
-        bool        over   = fl_clock_ns() >= end || is_stopping(t);
+        bool        over   = fl_clock_ns() >= t->end_ns || is_stopping(t);
         if (fl_clock_ns() >= sync) {
             FL_TRY(commit(t, false, error));
             sync = fl_clock_ns() + sync_ns;

@@ -308,17 +308,19 @@ static char *raw_of(const fl_buf *text, const char *wanted) {
     return out.size > 0 ? fl_buf_take(&out) : NULL;
 }
 
-static fl_kept *read_file(fl_json_reader *in, fl_json_reader *kept) {
+static fl_kept *read_file(fl_json_reader *in) {
     fl_batch_file *file = fl_alloc_zero(1, sizeof *file);
-    (void)kept;
-    if (file == NULL) {
+    char          *name = fl_strdup(fl_json_string(in, "filename", ""));
+    if (file == NULL || name == NULL) {
+        fl_free(file);
+        fl_free(name);
         return NULL;
     }
     file->kept.created = fl_json_int(in, "created_at", 0, 0, INT64_MAX);
     file->expires      = fl_json_int(in, "expires_at", 0, 0, INT64_MAX);
     file->bytes        = read_count(in, "bytes");
     file->output       = strcmp(fl_json_string(in, "purpose", ""), "batch_output") == 0;
-    file->name         = fl_strdup(fl_json_string(in, "filename", ""));
+    file->name         = name;
     return &file->kept;
 }
 
@@ -384,7 +386,7 @@ static int read_record(fl_batches *batches, const char *id, const char *path, fl
     if (status == FLETCH_OK) {
         fl_json_reader in   = {.object = root, .source = path, .error = error};
         fl_json_reader kept = fl_json_below(&in, "kept");
-        made                = is_batch(id) ? read_batch(&in, &kept, &text) : read_file(&in, &kept);
+        made                = is_batch(id) ? read_batch(&in, &kept, &text) : read_file(&in);
         if (made != NULL) {
             copy(made->id, sizeof made->id, id);
             copy(made->owner, sizeof made->owner, fl_json_string(&kept, "owner", ""));
@@ -392,7 +394,12 @@ static int read_record(fl_batches *batches, const char *id, const char *path, fl
         fl_json_settle(&in, &kept);
         status = in.status;
     }
-    if (status == FLETCH_OK && (made == NULL || !fl_kept_add(batches, made))) {
+    if (status < 0 && status != FLETCH_ENOMEM) {
+        char why[sizeof error->message];
+        copy(why, sizeof why, error->message);
+        status = fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                         "%s; the record was damaged: put a copy of it back, or move it away", why);
+    } else if (status == FLETCH_OK && (made == NULL || !fl_kept_add(batches, made))) {
         status = fl_fail_nomem(error, sizeof(fl_batch_record), "the records of server.batches");
     }
     if (status < 0 && made != NULL) {

@@ -215,7 +215,7 @@ def test_a_folder_that_is_taken_or_damaged(start, tmp_path):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "batch_1.json").write_text('{"id": ')
     third = serving.Server(tmp_path, "--server-batches", tmp_path / "bad", ready=False)
-    assert third.process.wait(serving.WAIT) != 0 and "batch_1.json" in third.log()
+    assert third.process.wait(serving.WAIT) == 2 and "batch_1.json" in third.log()
 
 
 def test_keys_see_their_own(start, tmp_path):
@@ -354,3 +354,12 @@ def test_a_full_disk(start, tmp_path):
     batches.begin([line(0)])  # which wakes it
     found = batches.wait(batch)
     assert found["status"] == "completed" and batches.outputs(found).keys() == names(50)
+
+
+def test_who_is_told_to_come_again_comes_again(start, tmp_path):
+    """A queue in which next to nothing may wait turns requests away, but loses none of a batch."""
+    server = start("--server-batches", tmp_path / "kept", "--server-max-queue-tokens", "8")
+    batches = Batches(server)
+    found = batches.wait(batches.begin([line(i) for i in range(30)]))
+    assert found["status"] == "completed" and found["request_counts"] == {"total": 30, "completed": 27, "failed": 3}
+    assert batches.outputs(found).keys() == names(30) and server.of_model("queue_refused_total") > 0
