@@ -72,40 +72,54 @@ static void id_of(const fl_http_request *request, char out[FL_KEPT_ID]) {
     out[size] = '\0';
 }
 
-static fl_batch_file *find_file(fl_http_request *request, const char *owner) {
-    char id[FL_KEPT_ID];
+static fl_kept *find(const fl_http_request *request, const char *owner, bool files) {
+    const fl_batches *batches = request->server->batches;
+    char              id[FL_KEPT_ID];
     id_of(request, id);
-    fl_kept *found = fl_kept_find(&request->server->batches->files, owner, id);
-    return (fl_batch_file *)(void *)found;
+    return fl_kept_find(files ? &batches->files : &batches->batches, owner, id);
 }
 
-static fl_batch_record *find_batch(fl_http_request *request, const char *owner) {
-    char id[FL_KEPT_ID];
-    id_of(request, id);
-    fl_kept *found = fl_kept_find(&request->server->batches->batches, owner, id);
-    return (fl_batch_record *)(void *)found;
+static void not_found(fl_http_request *request, bool files) {
+    fl_reply_error(request, FL_HTTP_NOT_FOUND,
+                   files ? "No such File object: %.64s" : "No batch found with id '%.64s'.",
+                   request->tail);
 }
 
-static void no_file(fl_http_request *request) {
-    fl_reply_error(request, FL_HTTP_NOT_FOUND, "No such File object: %.64s", request->tail);
+static void put(fl_json_w *w, const fl_kept *kept, bool files) {
+    fl_json_w_object(w, NULL);
+    if (files) {
+        fl_batch_file_put(w, (const fl_batch_file *)kept);
+    } else {
+        fl_batch_put(w, (const fl_batch_record *)kept);
+    }
+    fl_json_w_end(w);
 }
 
-static void no_batch(fl_http_request *request) {
-    fl_reply_error(request, FL_HTTP_NOT_FOUND, "No batch found with id '%.64s'.", request->tail);
+static void one(fl_http_request *request, bool files) {
+    char        owner[FL_OWNER];
+    fl_batches *batches = begin(request, owner);
+    if (batches == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&batches->lock);
+    const fl_kept *kept = find(request, owner, files);
+    if (kept != NULL) {
+        put(&(fl_json_w){.out = &request->reply.body}, kept, files);
+    }
+    pthread_mutex_unlock(&batches->lock);
+    if (kept != NULL) {
+        fl_reply_json(request, 200);
+    } else {
+        not_found(request, files);
+    }
 }
 
-static void reply_file(fl_http_request *request, const fl_batch_file *file) {
-    fl_json_w w = {.out = &request->reply.body};
-    fl_json_w_object(&w, NULL);
-    fl_batch_file_put(&w, file);
-    fl_json_w_end(&w);
+static void one_file(fl_http_request *request) {
+    one(request, true);
 }
 
-static void reply_batch(fl_http_request *request, const fl_batch_record *batch) {
-    fl_json_w w = {.out = &request->reply.body};
-    fl_json_w_object(&w, NULL);
-    fl_batch_put(&w, batch);
-    fl_json_w_end(&w);
+static void one_batch(fl_http_request *request) {
+    one(request, false);
 }
 
 /* ---- Pages -------------------------------------------------------------------------------------------- */
@@ -166,13 +180,7 @@ static void put_page(fl_http_request *request, const fl_kept_list *list, const p
         if (more) {
             continue;
         }
-        fl_json_w_object(&w, NULL);
-        if (files) {
-            fl_batch_file_put(&w, (const fl_batch_file *)kept);
-        } else {
-            fl_batch_put(&w, (const fl_batch_record *)kept);
-        }
-        fl_json_w_end(&w);
+        put(&w, kept, files);
         first = first == NULL ? kept : first;
         last  = kept;
         count++;
@@ -318,32 +326,14 @@ static void upload(fl_http_request *request) {
     file->bytes   = sent.file.size;
     file->expires = lifetime > 0 ? file->kept.created + lifetime : 0;
     file->name    = name_of(sent.filename);
-    reply_file(request, file); /* once it is kept another may delete it */
+    put(&(fl_json_w){.out = &request->reply.body}, &file->kept,
+        true); /* another may delete it soon */
     if (keep_file(batches, file, sent.file, &error) < 0) {
         fl_batch_file_free(file);
         fail(request, &error);
         return;
     }
     fl_reply_json(request, 200);
-}
-
-static void one_file(fl_http_request *request) {
-    char        owner[FL_OWNER];
-    fl_batches *batches = begin(request, owner);
-    if (batches == NULL) {
-        return;
-    }
-    pthread_mutex_lock(&batches->lock);
-    const fl_batch_file *file = find_file(request, owner);
-    if (file != NULL) {
-        reply_file(request, file);
-    }
-    pthread_mutex_unlock(&batches->lock);
-    if (file != NULL) {
-        fl_reply_json(request, 200);
-    } else {
-        no_file(request);
-    }
 }
 
 static void unmap(fl_http_request *request) {
@@ -362,13 +352,13 @@ static void file_content(fl_http_request *request) {
         return;
     }
     pthread_mutex_lock(&batches->lock);
-    const fl_batch_file *file   = find_file(request, owner);
-    char                *path   = file ? fl_batches_path(batches, file->kept.id, "jsonl") : NULL;
-    int                  status = path != NULL ? fl_map_open(map, path, &error) : FLETCH_ENOTFOUND;
+    const fl_kept *file   = find(request, owner, true);
+    char          *path   = file ? fl_batches_path(batches, file->id, "jsonl") : NULL;
+    int            status = path != NULL ? fl_map_open(map, path, &error) : FLETCH_ENOTFOUND;
     pthread_mutex_unlock(&batches->lock);
     fl_free(path);
     if (status == FLETCH_ENOTFOUND) { /* no such record, or it is being dropped */
-        no_file(request);
+        not_found(request, true);
     } else if (status < 0) {
         fl_reply_error(request, FL_HTTP_INTERNAL, "the bytes of the file cannot be read");
     } else if (map->data == NULL) {
@@ -391,7 +381,7 @@ static void delete_file(fl_http_request *request) {
         return;
     }
     pthread_mutex_lock(&batches->writing);
-    fl_batch_file *file = find_file(request, owner);
+    fl_batch_file *file = (fl_batch_file *)(void *)find(request, owner, true);
     if (file != NULL) {
         fl_json_w_object(&w, NULL);
         fl_json_w_text(&w, "id", file->kept.id);
@@ -403,7 +393,7 @@ static void delete_file(fl_http_request *request) {
     }
     pthread_mutex_unlock(&batches->writing);
     if (file == NULL) {
-        no_file(request);
+        not_found(request, true);
     } else if (reader != NULL) {
         fl_reply_error(request, FL_HTTP_CONFLICT,
                        "the file is the input of %s, which is not done; cancel that first",
@@ -556,7 +546,7 @@ static void create(fl_http_request *request) {
     int status = file != NULL ? keep_batch(batches, batch, (const fl_batch_file *)file, &error)
                               : FLETCH_ENOTFOUND;
     if (status == FLETCH_OK) {
-        reply_batch(request, batch);
+        put(&(fl_json_w){.out = &request->reply.body}, &batch->kept, false);
     }
     pthread_mutex_unlock(&batches->writing);
     if (status == FLETCH_OK) {
@@ -572,25 +562,6 @@ static void create(fl_http_request *request) {
     }
 }
 
-static void one_batch(fl_http_request *request) {
-    char        owner[FL_OWNER];
-    fl_batches *batches = begin(request, owner);
-    if (batches == NULL) {
-        return;
-    }
-    pthread_mutex_lock(&batches->lock);
-    const fl_batch_record *batch = find_batch(request, owner);
-    if (batch != NULL) {
-        reply_batch(request, batch);
-    }
-    pthread_mutex_unlock(&batches->lock);
-    if (batch != NULL) {
-        fl_reply_json(request, 200);
-    } else {
-        no_batch(request);
-    }
-}
-
 /* What runs is finished, what has not begun is answered as cancelled; then the batch is. */
 static void cancel(fl_http_request *request) {
     char         owner[FL_OWNER];
@@ -602,7 +573,7 @@ static void cancel(fl_http_request *request) {
         return;
     }
     pthread_mutex_lock(&batches->writing);
-    fl_batch_record *batch = find_batch(request, owner);
+    fl_batch_record *batch = (fl_batch_record *)(void *)find(request, owner, false);
     fl_batch_status  was   = batch != NULL ? batch->status : FL_BATCH_FAILED;
     if (was == FL_BATCH_VALIDATING || was == FL_BATCH_IN_PROGRESS) {
         fl_batch_enter(batches, batch, FL_BATCH_CANCELLING);
@@ -612,11 +583,11 @@ static void cancel(fl_http_request *request) {
         late = was != FL_BATCH_CANCELLING;
     }
     if (batch != NULL) {
-        reply_batch(request, batch);
+        put(&(fl_json_w){.out = &request->reply.body}, &batch->kept, false);
     }
     pthread_mutex_unlock(&batches->writing);
     if (batch == NULL) {
-        no_batch(request);
+        not_found(request, false);
     } else if (late) {
         fl_reply_error(request, FL_HTTP_CONFLICT, "Cannot cancel a batch with status '%s'.",
                        fl_batch_words[was]);
