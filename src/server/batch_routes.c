@@ -171,14 +171,14 @@ static void put_page(fl_http_request *request, const fl_kept_list *list, const p
     fl_json_w_object(&w, NULL);
     fl_json_w_text(&w, "object", "list");
     fl_json_w_array(&w, "data");
-    for (size_t i = 0; i < list->count && !more; i++) {
+    for (size_t i = 0; i < list->count; i++) {
         const fl_kept *kept = list->list[p->ascending ? i : list->count - 1 - i];
         if (!is_on(p, kept, owner, files)) {
             continue;
         }
-        more = count == p->limit;
-        if (more) {
-            continue;
+        if (count == p->limit) {
+            more = true;
+            break;
         }
         put(&w, kept, files);
         first = first == NULL ? kept : first;
@@ -492,7 +492,7 @@ static bool read_wanted(fl_http_request *request, wanted *ask, fl_batch_record *
     if (ask->metadata.data != NULL) {
         fl_json_compact(&metadata, ask->metadata.data, ask->metadata.size);
         batch->metadata = fl_buf_take(&metadata);
-        if (!is_metadata(ask->metadata)) {
+        if (batch->metadata == NULL || !is_metadata(ask->metadata)) {
             fl_reply_error(request, FL_HTTP_BAD_REQUEST,
                            "metadata: expected an object of at most %d strings of at most %d "
                            "characters, with names of at most %d",

@@ -71,7 +71,7 @@ def test_schemathesis(server, tmp_path):
 
 def test_schemathesis_with_batches(start, tmp_path):
     server = start("--server-batches", tmp_path / "kept")
-    check(server, tmp_path, "--phases", "examples,fuzzing", "--include-path-regex", "^/v1/(files|batches)")
+    check(server, tmp_path, "--phases", "examples,fuzzing", "-n", "4", "--include-path-regex", "^/v1/(files|batches)")
     assert server.metrics()['fletch_requests_total{route="/v1/files",method="POST",code="200"}'] > 0
 
 
