@@ -514,7 +514,7 @@ static int keep_batch(fl_batches *batches, fl_batch_record *batch, const fl_batc
         fl_kept_name(&output, "file-", batch->kept.owner);
         memcpy(batch->output[i], output.id, FL_KEPT_ID);
     }
-    FL_TRY(fl_batch_save(batches, batch, error));
+    FL_TRY(fl_batch_become(batches, batch, batch, error));
     if (!fl_kept_add(batches, &batch->kept)) {
         return fl_fail_nomem(error, sizeof(fl_kept *), "the list of batches");
     }
@@ -535,7 +535,7 @@ static void create(fl_http_request *request) {
         return;
     }
     fl_kept_name(&batch->kept, "batch_", owner);
-    fl_batch_enter(batches, batch, FL_BATCH_VALIDATING);
+    fl_batch_enter(batch, FL_BATCH_VALIDATING);
     if (!read_wanted(request, &ask, batch)) {
         fl_batch_free(batch);
         return;
@@ -576,8 +576,9 @@ static void cancel(fl_http_request *request) {
     fl_batch_record *batch = (fl_batch_record *)(void *)find(request, owner, false);
     fl_batch_status  was   = batch != NULL ? batch->status : FL_BATCH_FAILED;
     if (was == FL_BATCH_VALIDATING || was == FL_BATCH_IN_PROGRESS) {
-        fl_batch_enter(batches, batch, FL_BATCH_CANCELLING);
-        status = fl_batch_save(batches, batch, &error);
+        fl_batch_record next = *batch;
+        fl_batch_enter(&next, FL_BATCH_CANCELLING);
+        status = fl_batch_become(batches, batch, &next, &error);
         fl_batches_tell(batches);
     } else {
         late = was != FL_BATCH_CANCELLING;

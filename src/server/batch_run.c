@@ -300,8 +300,9 @@ static int end_first(turn *t, fletch_error *error) {
 /* The file of an output, if it has a byte. `writing` is held. */
 static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
                        fletch_error *error) {
-    const char *id = batch->output[which];
-    if (batch->progress.bytes[which] == 0) {
+    const char *id      = batch->output[which];
+    batch->shown[which] = batch->progress.bytes[which] > 0;
+    if (!batch->shown[which]) {
         char *path = fl_batches_path(batches, id, "jsonl");
         if (path != NULL) {
             (void)unlink(path);
@@ -309,9 +310,6 @@ static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
         fl_free(path);
         return FLETCH_OK;
     }
-    pthread_mutex_lock(&batches->lock);
-    batch->shown[which] = true;
-    pthread_mutex_unlock(&batches->lock);
     if (fl_kept_find(&batches->files, NULL, id) != NULL) { /* before a crash */
         return FLETCH_OK;
     }
@@ -346,19 +344,21 @@ static int finish(fl_batches *batches, fl_batch_record *batch, fletch_error *err
     fl_batch_status status = batch->status == FL_BATCH_CANCELLING ? FL_BATCH_CANCELLED
                              : batch->progress.expired > 0        ? FL_BATCH_EXPIRED
                                                                   : FL_BATCH_COMPLETED;
+    fl_batch_record next   = *batch;
     if (status == FL_BATCH_COMPLETED && batch->status != FL_BATCH_FINALIZING) {
-        fl_batch_enter(batches, batch, FL_BATCH_FINALIZING);
-        FL_TRY(fl_batch_save(batches, batch, error));
+        fl_batch_enter(&next, FL_BATCH_FINALIZING);
+        FL_TRY(fl_batch_become(batches, batch, &next, error));
     }
     for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
-        FL_TRY(show_output(batches, batch, i, error));
+        FL_TRY(show_output(batches, &next, i, error));
     }
-    fl_batch_enter(batches, batch, status);
+    fl_batch_enter(&next, status);
+    FL_TRY(fl_batch_become(batches, batch, &next, error));
     fl_server_log_line(batches->server->log, FL_LEVEL_INFO,
                        "batch %s %s: %" PRIu64 " requests completed, %" PRIu64 " failed",
                        batch->kept.id, fl_batch_words[status], batch->progress.count[0],
                        batch->progress.count[1]);
-    return fl_batch_save(batches, batch, error);
+    return FLETCH_OK;
 }
 
 /* Make what was done count. */
@@ -372,14 +372,14 @@ static int commit(turn *t, bool whole, fletch_error *error) {
         }
     }
     pthread_mutex_lock(&batches->writing);
-    for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
-        uint64_t before = batch->progress.count[i], after = t->now.count[i];
-        (void)atomic_fetch_add(&batches->lines[i], after > before ? after - before : 0);
+    const fl_batch_progress was  = batch->progress;
+    fl_batch_record         next = *batch;
+    next.progress                = t->now;
+    int status                   = fl_batch_become(batches, batch, &next, error);
+    for (int i = 0; i < FL_BATCH_OUTPUTS && status == FLETCH_OK; i++) {
+        bool more = t->now.count[i] > was.count[i]; /* not where it began anew */
+        (void)atomic_fetch_add(&batches->lines[i], more ? t->now.count[i] - was.count[i] : 0);
     }
-    pthread_mutex_lock(&batches->lock);
-    batch->progress = t->now;
-    pthread_mutex_unlock(&batches->lock);
-    int status = fl_batch_save(batches, batch, error);
     if (status == FLETCH_OK && whole) {
         status = finish(batches, batch, error);
     }
@@ -464,12 +464,13 @@ static int run_turn(turn *t, fletch_error *error) {
 static int end_early(fl_batches *batches, fl_batch_record *batch, fl_batch_status status,
                      fl_buf *errors, fletch_error *error) {
     pthread_mutex_lock(&batches->writing);
-    pthread_mutex_lock(&batches->lock);
-    fl_free(batch->errors);
-    batch->errors = errors != NULL ? fl_buf_take(errors) : NULL;
-    pthread_mutex_unlock(&batches->lock);
-    fl_batch_enter(batches, batch, status);
-    int saved = fl_batch_save(batches, batch, error);
+    fl_batch_record next = *batch;
+    next.errors          = errors != NULL ? errors->data : NULL;
+    fl_batch_enter(&next, status);
+    int saved = fl_batch_become(batches, batch, &next, error);
+    if (saved == FLETCH_OK && errors != NULL) {
+        *errors = (fl_buf){0}; /* they are the batch's */
+    }
     pthread_mutex_unlock(&batches->writing);
     return saved;
 }
@@ -478,15 +479,16 @@ static int end_early(fl_batches *batches, fl_batch_record *batch, fl_batch_statu
 static int begin(fl_batches *batches, fl_batch_record *batch, uint64_t total, char *model,
                  fletch_error *error) {
     pthread_mutex_lock(&batches->writing);
-    bool cancelled = batch->status != FL_BATCH_VALIDATING;
-    pthread_mutex_lock(&batches->lock);
-    batch->model                    = model;
-    batch->total                    = total;
-    batch->at[FL_BATCH_IN_PROGRESS] = (int64_t)time(NULL);
-    batch->status                   = cancelled ? batch->status : FL_BATCH_IN_PROGRESS;
-    pthread_mutex_unlock(&batches->lock);
-    int status = fl_batch_save(batches, batch, error);
+    fl_batch_record next          = *batch;
+    next.model                    = model;
+    next.total                    = total;
+    next.at[FL_BATCH_IN_PROGRESS] = (int64_t)time(NULL);
+    next.status = next.status == FL_BATCH_VALIDATING ? FL_BATCH_IN_PROGRESS : next.status;
+    int status  = fl_batch_become(batches, batch, &next, error);
     pthread_mutex_unlock(&batches->writing);
+    if (status < 0) {
+        fl_free(model);
+    }
     return status;
 }
 

@@ -134,11 +134,9 @@ fl_kept *fl_kept_find(const fl_kept_list *list, const char *owner, const char *i
 
 /* ---- Batches --------------------------------------------------------------------------------------- */
 
-void fl_batch_enter(fl_batches *batches, fl_batch_record *batch, fl_batch_status status) {
-    pthread_mutex_lock(&batches->lock);
+void fl_batch_enter(fl_batch_record *batch, fl_batch_status status) {
     batch->status     = status;
     batch->at[status] = (int64_t)time(NULL);
-    pthread_mutex_unlock(&batches->lock);
 }
 
 bool fl_batch_is_over(const fl_batch_record *batch) {
@@ -257,7 +255,7 @@ int fl_batch_file_save(fl_batches *batches, const fl_batch_file *file, fletch_er
     return save(batches, file->kept.id, &w, error);
 }
 
-int fl_batch_save(fl_batches *batches, const fl_batch_record *batch, fletch_error *error) {
+static int save_batch(fl_batches *batches, const fl_batch_record *batch, fletch_error *error) {
     const fl_batch_progress *progress = &batch->progress;
     fl_buf                   text     = {0};
     fl_json_w                w        = {.out = &text};
@@ -274,6 +272,15 @@ int fl_batch_save(fl_batches *batches, const fl_batch_record *batch, fletch_erro
     fl_json_w_u64(&w, "at", progress->at);
     fl_json_w_u64(&w, "expired", progress->expired);
     return save(batches, batch->kept.id, &w, error);
+}
+
+int fl_batch_become(fl_batches *batches, fl_batch_record *batch, const fl_batch_record *next,
+                    fletch_error *error) {
+    FL_TRY(save_batch(batches, next, error));
+    pthread_mutex_lock(&batches->lock);
+    *batch = *next;
+    pthread_mutex_unlock(&batches->lock);
+    return FLETCH_OK;
 }
 
 /* ---- Reading --------------------------------------------------------------------------------------- */

@@ -107,14 +107,16 @@ void fl_batch_file_put(fl_json_w *w, const fl_batch_file *file);
 void fl_batch_put(fl_json_w *w, const fl_batch_record *batch);
 /* Write the record; durable when it returns. For these three `writing` is held. */
 int fl_batch_file_save(fl_batches *batches, const fl_batch_file *file, fletch_error *error);
-int fl_batch_save(fl_batches *batches, const fl_batch_record *batch, fletch_error *error);
+/* The batch becomes *next, on the disk first: what is seen of it outlasts a crash. Their pointers are the batch's. */
+int fl_batch_become(fl_batches *batches, fl_batch_record *batch, const fl_batch_record *next,
+                    fletch_error *error);
 /* The file is gone, record first. */
 int  fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *error);
 void fl_batch_file_free(fl_batch_file *file);
 void fl_batch_free(fl_batch_record *batch);
-/* Its status from now on; holds the lock. */
-void fl_batch_enter(fl_batches *batches, fl_batch_record *batch, fl_batch_status status);
-bool fl_batch_is_over(const fl_batch_record *batch);
+/* Its status, from now on. */
+void               fl_batch_enter(fl_batch_record *batch, fl_batch_status status);
+bool               fl_batch_is_over(const fl_batch_record *batch);
 extern const char *fl_batch_words[FL_BATCH_STATUSES];
 /* The unfinished batch that reads the file; NULL: none does. */
 const fl_batch_record *fl_batch_reading(const fl_batches *batches, const char *file);
