@@ -510,7 +510,7 @@ static int keep_batch(fl_batches *batches, fl_batch_record *batch, const fl_batc
                       fletch_error *error) {
     memcpy(batch->input, file->kept.id, sizeof batch->input);
     for (size_t i = 0; i < FL_BATCH_OUTPUTS; i++) {
-        fl_kept output;
+        fl_kept output = {0};
         fl_kept_name(&output, "file-", batch->kept.owner);
         memcpy(batch->output[i], output.id, FL_KEPT_ID);
     }
