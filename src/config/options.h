@@ -218,6 +218,8 @@
       "Models to serve, NAME=ID or ID with commas between; none: model.id.")                       \
     X(SERVER_STORE, "server.store", "--server-store", STRING, "", FL_ANY,                          \
       "SQLite file that keeps what /add takes; empty: bounded memory, none: no /add, no /search.") \
+    X(SERVER_BATCHES, "server.batches", "--server-batches", STRING, "", FL_ANY,                    \
+      "Folder that keeps /v1/files and /v1/batches; empty: there are none.")                       \
     X(SERVER_HOST, "server.host", "--server-host", STRING, "127.0.0.1", FL_ANY,                    \
       "Address the server listens on; none: no TCP.")                                              \
     X(SERVER_PORT, "server.port", "--server-port", INT, "9900", FL_RANGE(0, 65535),                \

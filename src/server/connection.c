@@ -108,9 +108,7 @@ static void settle(fl_conn *conn, int status) {
     if (atomic_load(&full->abandoned)) {
         return; /* an engine may still write into it: its memory stays, and counts */
     }
-    (void)atomic_fetch_sub(&server->bodies, full->held);
-    (void)atomic_fetch_sub(&server->replies, full->replied);
-    fl_request_retire(full);
+    fl_request_drop(full);
 }
 
 static void end_conn(fl_conn *conn) {
@@ -332,14 +330,10 @@ void fl_conn_answered(fl_request_full *full) {
 
 void fl_conn_cancel(fl_conn *conn) {
     if (conn->phase == FL_PHASE_RUN) {
-        fl_request_full *full   = conn->request;
-        fletch_ticket    ticket = atomic_load(&full->ticket);
         if (conn->gone) {
-            atomic_store(&full->shared.cancelled, true);
+            atomic_store(&conn->request->shared.cancelled, true);
         }
-        if (ticket != 0) { /* tickets are never used twice: a stale one cancels nothing */
-            (void)fletch_cancel(full->served->model, ticket);
-        }
+        fl_request_cancel(conn->request);
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_request.c - request objects: their memory, the work they start, and the reply they wait for.
  *
- * Role    connection.c makes and ends them; routes allocate from them, submit work and reply.
+ * Role    connection.c makes and ends them, batch_run.c those that no connection has; routes allocate from them, submit
+ *         work and reply.
  * Method  A request waits for two things: that its handler has returned and that a reply was given
  *         (`pending` counts them). Whoever brings the count to zero wakes the connection; when that is
  *         the handler's own thread before it was put to sleep, nothing needs waking. So a reply may
@@ -121,6 +122,12 @@ void fl_request_retire(fl_request_full *full) {
     }
 }
 
+void fl_request_drop(fl_request_full *full) {
+    (void)atomic_fetch_sub(&full->shared.server->bodies, full->held);
+    (void)atomic_fetch_sub(&full->shared.server->replies, full->replied);
+    fl_request_retire(full);
+}
+
 void fl_request_pool_free(fl_server *server) {
     while (server->pool != NULL) {
         fl_request_full *full = server->pool;
@@ -218,7 +225,7 @@ void *fl_request_alloc(fl_http_request *request, size_t size) {
 
 const char *fl_request_header(const fl_http_request *request, const char *name) {
     const fl_request_full *full = fl_full_const(request);
-    return fl_http_header(&full->head, full->conn->in.data, name);
+    return full->conn != NULL ? fl_http_header(&full->head, full->conn->in.data, name) : NULL;
 }
 
 size_t fl_percent_decode(char *text, size_t size) {
@@ -272,7 +279,26 @@ const char *fl_request_query(fl_http_request *request, const char *name) {
 /* A handler returned, or the reply stands. */
 static void step(fl_request_full *full) {
     if (atomic_fetch_sub(&full->pending, 1) == 1 && !atomic_exchange(&full->resumed, true)) {
-        fl_transport_answer(full);
+        full->conn != NULL ? fl_transport_answer(full) : full->answered(full);
+    }
+}
+
+void fl_request_run_inner(fl_request_full *full, size_t held) {
+    fl_http_request *request = &full->shared;
+    request->start_ns        = fl_clock_ns();
+    atomic_store(&full->pending, 2);
+    if (hold(full, held)) {
+        request->route->handler(request);
+    } else {
+        fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", "");
+    }
+    step(full);
+}
+
+void fl_request_cancel(fl_request_full *full) {
+    fletch_ticket ticket = atomic_load(&full->ticket);
+    if (ticket != 0) { /* tickets are never used twice: a stale one cancels nothing */
+        (void)fletch_cancel(full->served->model, ticket);
     }
 }
 
@@ -515,7 +541,8 @@ static uint32_t time_left(const fl_http_request *request) {
  * threads fewer to wake. Not on a device: if that hung, the I/O thread would hang with it and nobody be told. */
 static uint32_t time_to_spare(const fl_request_full *full) {
     const fl_conn *conn = full->conn;
-    bool lone = pthread_equal(conn->io->thread, pthread_self()) && conn->turns >= FL_LONE_TURNS;
+    bool           lone = conn != NULL && pthread_equal(conn->io->thread, pthread_self()) &&
+                conn->turns >= FL_LONE_TURNS;
     return lone && strcmp(full->served->info.provider, "cpu") == 0 ? FL_SPARE_US : 0;
 }
 

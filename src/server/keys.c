@@ -32,7 +32,7 @@ struct fl_api_key {
     unsigned char   digest[DIGEST];
     char            name[NAME_MAX_BYTES + 1];
     uint64_t        rate, burst, concurrent; /* 0: no limit */
-    bool            bulk;
+    bool            bulk, named;
     pthread_mutex_t lock;
     uint64_t        filled_ns; /* time to which the bucket is used up */
     uint64_t        under_way;
@@ -75,6 +75,7 @@ static bool parse_word(fl_api_key *key, const char *word) {
             return false;
         }
         memcpy(key->name, word + 5, size + 1);
+        key->named = true;
         return true;
     }
     if (strncmp(word, "rate=", 5) == 0) {
@@ -240,6 +241,18 @@ const char *fl_api_key_name(const fl_api_key *key) {
 
 bool fl_api_key_is_bulk(const fl_api_key *key) {
     return key->bulk;
+}
+
+void fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]) {
+    unsigned char digest[DIGEST], text[1 + DIGEST + NAME_MAX_BYTES] = {0};
+    out[0] = '\0';
+    if (key != NULL) { /* a digest of either, so that a file tells neither keys nor names */
+        size_t size = key->named ? strlen(key->name) : DIGEST;
+        text[0]     = key->named;
+        memcpy(text + 1, key->named ? (const void *)key->name : key->digest, size);
+        fl_sha256(text, 1 + size, digest);
+        fl_hex(digest, FL_OWNER / 2, out);
+    }
 }
 
 bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds) {

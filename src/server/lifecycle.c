@@ -155,7 +155,8 @@ static int open_parts(fl_server *server, const fl_serve *serve, fletch_error *er
                            error));
     FL_TRY(fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error));
     server->guarded = server->keys != NULL; /* stays so: a reload cannot open what was guarded */
-    return fl_seed_open(server, error);
+    FL_TRY(fl_seed_open(server, error));
+    return fl_batches_open(server, error);
 }
 
 /* Everything that can be wrong before a socket listens. */
@@ -247,6 +248,7 @@ static bool drain(fl_server *server) {
     uint64_t              lame    = fl_server_number(server, "server.lame_duck_ms", 0);
     uint64_t              seconds = fl_server_number(server, "server.drain_seconds", 0);
     atomic_store(&server->state, FL_LAME_DUCK);
+    fl_batches_stop(server);
     fl_transport_wake(server);
     fl_notify("STOPPING=1");
     fl_server_log_line(server->log, FL_LEVEL_INFO, "%s: draining, %d requests under way",
@@ -279,10 +281,12 @@ static bool drain(fl_server *server) {
 }
 
 static void stop(fl_server *server) {
+    fl_batches_join(server); /* while the watch still ends an engine that hangs */
     fl_watch_leave(server);
     fl_transport_stop(server);
     fl_workers_close(server->workers);
     fl_seed_close(server);
+    fl_batches_close(server);
     fl_models_close(server);
     fl_sockets_close(server);
     fl_request_pool_free(server);
@@ -303,7 +307,8 @@ static int load(fl_server *server, const fl_serve *serve, bool *opening, fletch_
     int status = fl_models_open(server, serve->models, serve->model_count, error);
     *opening   = status < 0;
     FL_TRY(status);
-    return fl_seed_load(server, error);
+    FL_TRY(fl_seed_load(server, error));
+    return fl_batches_start(server, error);
 }
 
 int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error *error) {

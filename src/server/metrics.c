@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "server/batches.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
 #include "server/store.h"
@@ -256,6 +257,26 @@ static void write_server(const writer *w) {
            (double)fl_server_log_dropped(server->log));
     head(w, "build_info", "gauge", "Always 1; the version is in the label.");
     fl_buf_printf(w->out, "%s_build_info{version=\"%s\"} 1\n", metrics->prefix, fletch_version());
+}
+
+static void write_batches(const writer *w) {
+    static const char *const results[FL_BATCH_OUTPUTS] = {"completed", "failed"};
+    fl_batches              *batches                   = w->server->batches;
+    uint64_t                 count[FL_BATCH_STATUSES];
+    if (batches == NULL) {
+        return;
+    }
+    fl_batches_count(batches, count);
+    head(w, "batches", "gauge", "Batches that are kept (server.batches), by status.");
+    for (int i = 0; i < FL_BATCH_STATUSES; i++) {
+        fl_buf_printf(w->out, "%s_batches{status=\"%s\"} %llu\n", w->metrics->prefix,
+                      fl_batch_words[i], (unsigned long long)count[i]);
+    }
+    head(w, "batch_requests_total", "counter", "Requests of batches that have their answer.");
+    for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
+        fl_buf_printf(w->out, "%s_batch_requests_total{result=\"%s\"} %llu\n", w->metrics->prefix,
+                      results[i], (unsigned long long)get(&batches->lines[i]));
+    }
 }
 
 /* ---- What the library counts, per model ------------------------------------------------------------- */
@@ -585,6 +606,7 @@ void fl_metrics_write(const fl_server *server, fl_buf *out) {
     write_embeddings(&w);
     write_requests(&w);
     write_server(&w);
+    write_batches(&w);
     size_t        count = atomic_load(&server->state) >= FL_READY ? server->model_count : 0;
     fletch_stats *stats = fl_alloc_zero(count + 1, sizeof *stats);
     char(*names)[160]   = fl_alloc_zero(count + 1, sizeof *names);

@@ -293,16 +293,21 @@ static void put_parameters(facts *f, const fl_operation *op) {
     fl_buf_puts(f->out, "]");
 }
 
+static bool has_body(const fl_operation *op) {
+    return op->fields != NULL || op->rule != NULL;
+}
+
 static void put_body(facts *f, const fl_operation *op) {
-    if (op->fields == NULL) {
+    if (!has_body(op)) {
         return;
     }
-    fl_buf_puts(
-        f->out,
-        ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":{");
-    put_object(f, op->fields, false);
+    fl_buf_printf(f->out, ",\"requestBody\":{\"required\":true,\"content\":{\"%s\":{\"schema\":{",
+                  op->fields != NULL ? "application/json" : "multipart/form-data");
+    if (op->fields != NULL) {
+        put_object(f, op->fields, false);
+    }
     if (op->rule != NULL) {
-        fl_buf_printf(f->out, ",%s", op->rule);
+        fl_buf_printf(f->out, "%s%s", op->fields != NULL ? "," : "", op->rule);
     }
     fl_buf_puts(f->out, "}}}}");
 }
@@ -327,14 +332,23 @@ static const char item_links[] =
     "\"$response.body#/ids/0\"}},\"drop\":{\"operationId\":\"delete_items_id\",\"parameters\":{"
     "\"id\":\"$response.body#/ids/0\"}}}";
 
+/* The id is what follows the path, not what stands in it. */
+static bool has_open_end(const fl_route *route) {
+    return (route->flags & FL_ROUTE_PREFIX) != 0 && strchr(route->path, '*') == NULL;
+}
+
 /* "get_v1_models_id" */
 static void put_operation_id(facts *f, const char *method, const fl_route *route) {
     fl_buf_printf(f->out, "\"operationId\":\"%s", method);
     for (const char *at = route->path; *at != '\0'; at++) {
         bool plain = (*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9');
-        fl_buf_putc(f->out, plain ? *at : '_');
+        if (*at == '*') {
+            fl_buf_puts(f->out, "id");
+        } else {
+            fl_buf_putc(f->out, plain ? *at : '_');
+        }
     }
-    fl_buf_puts(f->out, (route->flags & FL_ROUTE_PREFIX) != 0 ? "id\"," : "\",");
+    fl_buf_puts(f->out, has_open_end(route) ? "id\"," : "\",");
 }
 
 /* The answer of 200; embedding routes can also give the rows alone. */
@@ -382,13 +396,15 @@ static void put_responses(facts *f, const fl_route *route, const fl_operation *o
     for (size_t i = 0; i < sizeof always / sizeof always[0]; i++) {
         put_error(f, route, always[i]);
     }
-    for (size_t i = 0; op->fields != NULL && i < sizeof body / sizeof body[0]; i++) {
+    for (size_t i = 0; has_body(op) && i < sizeof body / sizeof body[0]; i++) {
         put_error(f, route, body[i]);
     }
-    if (strcmp(route->path, "/add") == 0) {
+    bool batches =
+        strncmp(route->path, "/v1/files", 9) == 0 || strncmp(route->path, "/v1/batches", 11) == 0;
+    if (batches || strcmp(route->path, "/add") == 0) {
         put_error(f, route, 507);
     }
-    if (strstr(route->path, "_profile") != NULL) {
+    if (batches || strstr(route->path, "_profile") != NULL) {
         put_error(f, route, 409);
     }
     fl_buf_puts(f->out, "}");
@@ -438,9 +454,11 @@ static void put_path(facts *f, size_t index, bool *more) {
         }
     }
     fl_buf_puts(f->out, *more ? "," : "");
-    *more = true;
-    fl_buf_printf(f->out, "\"%s%s\":{", first->path,
-                  (first->flags & FL_ROUTE_PREFIX) != 0 ? "{id}" : "");
+    *more       = true;
+    size_t head = strcspn(first->path, "*");
+    bool   star = first->path[head] == '*';
+    fl_buf_printf(f->out, "\"%.*s%s%s\":{", (int)head, first->path,
+                  star || has_open_end(first) ? "{id}" : "", star ? first->path + head + 1 : "");
     const fl_route *route;
     bool            other = false;
     for (size_t i = index; (route = fl_route_at(i)) != NULL; i++) {

@@ -14,7 +14,8 @@ typedef struct fl_operation {
     const char     *type;       /* of the answer, or several: "a/b, c/d"; NULL: application/json */
     const char     *parameters; /* JSON, comma-separated; NULL: none */
     bool            embeds; /* takes x-fletch-… headers, can answer application/octet-stream */
-    const char     *rule;   /* more of the body's schema, as `"oneOf":[...]`; NULL: none */
+    const char *
+        rule; /* more of the body's schema, as `"oneOf":[...]`; NULL: none. Without fields: a form's */
 } fl_operation;
 
 extern const fl_operation fl_operations[]; /* openapi_text.c; a row of zeros ends it */
@@ -30,6 +31,7 @@ extern const fl_field fl_fields_openai[];
 extern const fl_field fl_fields_tei_embed[], fl_fields_tei_similarity[], fl_fields_tei_tokens[],
     fl_fields_tei_predict[], fl_fields_tei_zero_shot[], fl_fields_tei_rerank[],
     fl_fields_tei_tokenize[], fl_fields_tei_decode[], fl_fields_tei_chunks[];
+extern const fl_field fl_fields_batch[];
 extern const fl_field fl_fields_voyage[];
 extern const fl_field fl_fields_score[];
 extern const fl_field fl_fields_seed_add[], fl_fields_seed_search[];

@@ -22,7 +22,13 @@
 #define SPAN     "{\"type\":\"array\",\"items\":" INTEGER ",\"minItems\":2,\"maxItems\":2}"
 #define PLACE    "\"bytes\":" SPAN ",\"chars\":" SPAN
 #define METADATA "\"metadata\":{\"type\":[\"object\",\"null\"]}"
-#define TEXT     "\"error\":" STRING ",\"text\":" STRING
+#define WHEN     "{\"type\":[\"integer\",\"null\"]}"
+#define PAGE(of)                                                                                   \
+    OBJECT("\"object\",\"data\",\"first_id\",\"last_id\",\"has_more\"",                            \
+           "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(REF(of)) ",\"first_id\":" MAYBE       \
+                                                                      ",\"last_id\":" MAYBE        \
+                                                                      ",\"has_more\":" BOOLEAN)
+#define TEXT "\"error\":" STRING ",\"text\":" STRING
 #define HIGHLIGHT                                                                                  \
     "\"passage\":" OBJECT(                                                                         \
         "\"bytes\",\"chars\",\"text\"",                                                            \
@@ -43,23 +49,47 @@ const fl_schema fl_schemas[] = {
     {"plain_error", OBJECT("\"error\",\"code\"", "\"error\":" STRING ",\"code\":" STRING)},
     {"row", "{\"description\":\"numbers, or base64 of their bytes\",\"oneOf\":[" ARRAY(
                 NUMBER) "," STRING "]}"},
-    {"weights", OBJECT("\"indices\",\"values\"", "\"indices\":" ARRAY(
-                           INTEGER) ",\"values\":" ARRAY(NUMBER))},
+    {"weights",
+     OBJECT("\"indices\",\"values\"", "\"indices\":" ARRAY(INTEGER) ",\"values\":" ARRAY(NUMBER))},
     {"details_tokens", ARRAY(INTEGER)},
     {"openai_list",
      OBJECT("\"object\",\"data\",\"model\",\"usage\"",
             "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(OBJECT(
                 "\"object\",\"index\",\"embedding\"",
                 "\"object\":{\"const\":\"embedding\"},\"index\":" INTEGER ",\"embedding\":" REF(
-                    "row") ",\"tokens\":" INTEGER
-                           ",\"truncated\":" BOOLEAN
+                    "row") ",\"tokens\":" INTEGER ",\"truncated\":" BOOLEAN
                            ",\"outputs\":{\"type\":\"object\",\"additionalProperties\":"
-                           "{\"oneOf\":[" ARRAY(NUMBER) "," STRING
-                           "," ARRAY(ARRAY(NUMBER)) "," REF("weights") "]}}")) ",\"model\":" STRING
-                                                       ",\"usage\":" OBJECT(
-                                                           "\"prompt_tokens\",\"total_tokens\"",
-                                                           "\"prompt_tokens\":" INTEGER
-                                                           ",\"total_tokens\":" INTEGER))},
+                           "{\"oneOf\":[" ARRAY(NUMBER) "," STRING "," ARRAY(ARRAY(NUMBER)) "," REF(
+                               "weights") "]}}")) ",\"model\":" STRING
+                                                  ",\"usage\":" OBJECT(
+                                                      "\"prompt_tokens\",\"total_tokens\"",
+                                                      "\"prompt_tokens\":" INTEGER
+                                                      ",\"total_tokens\":" INTEGER))},
+    {"openai_file",
+     OBJECT("\"id\",\"object\",\"bytes\",\"created_at\",\"filename\",\"purpose\",\"status\"",
+            "\"id\":" STRING ",\"object\":{\"const\":\"file\"},\"bytes\":" INTEGER
+            ",\"created_at\":" INTEGER ",\"expires_at\":" WHEN ",\"filename\":" STRING
+            ",\"purpose\":{\"enum\":[\"batch\",\"batch_output\"]},\"status\":{\"const\":"
+            "\"processed\"}")},
+    {"openai_files", PAGE("openai_file")},
+    {"openai_batch",
+     OBJECT("\"id\",\"object\",\"endpoint\",\"input_file_id\",\"completion_window\",\"status\","
+            "\"created_at\",\"request_counts\"",
+            "\"id\":" STRING ",\"object\":{\"const\":\"batch\"},\"endpoint\":" STRING
+            ",\"model\":" MAYBE
+            ",\"errors\":{\"type\":[\"object\",\"null\"]},\"input_file_id\":" STRING
+            ",\"completion_window\":" STRING
+            ",\"status\":{\"enum\":[\"validating\",\"failed\",\"in_progress\",\"finalizing\","
+            "\"completed\",\"expired\",\"cancelling\",\"cancelled\"]},\"output_file_id\":" MAYBE
+            ",\"error_file_id\":" MAYBE ",\"created_at\":" INTEGER ",\"failed_at\":" WHEN
+            ",\"in_progress_at\":" WHEN ",\"finalizing_at\":" WHEN ",\"completed_at\":" WHEN
+            ",\"expired_at\":" WHEN ",\"cancelling_at\":" WHEN ",\"cancelled_at\":" WHEN
+            ",\"expires_at\":" WHEN
+            ",\"request_counts\":" OBJECT("\"total\",\"completed\",\"failed\"",
+                                          "\"total\":" INTEGER ",\"completed\":" INTEGER
+                                          ",\"failed\":" INTEGER) ",\"usage\":{\"type\":"
+                                                                  "\"object\"}," METADATA)},
+    {"openai_batches", PAGE("openai_batch")},
     {"voyage_list",
      OBJECT("\"object\",\"data\",\"model\",\"usage\"",
             "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(OBJECT(
@@ -169,6 +199,9 @@ const fl_schema fl_schemas[] = {
 #define ITEM_ID                                                                                    \
     "{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\","          \
     "\"minLength\":1}}"
+#define PAGE_OF(most)                                                                              \
+    "{\"name\":\"after\",\"in\":\"query\",\"schema\":" STRING "},{\"name\":\"limit\",\"in\":"      \
+    "\"query\",\"schema\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":" most "}}"
 #define BINARY_NOTE "; Accept: application/octet-stream gives the rows alone"
 
 const fl_operation fl_operations[] = {
@@ -181,6 +214,28 @@ const fl_operation fl_operations[] = {
      "{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\","
      "\"minLength\":1}}",
      false, NULL},
+    {"POST", "/v1/files", "Keep a file of requests for a batch", NULL, REF("openai_file"), NULL,
+     NULL, false,
+     "\"type\":\"object\",\"required\":[\"file\",\"purpose\"],\"properties\":{\"file\":{"
+     "\"type\":\"string\",\"format\":\"binary\"},\"purpose\":{\"enum\":[\"batch\"]}}"},
+    {"GET", "/v1/files", "The kept files", NULL, REF("openai_files"), NULL,
+     PAGE_OF("10000") ",{\"name\":\"order\",\"in\":\"query\",\"schema\":{\"enum\":[\"asc\","
+                      "\"desc\"]}},{\"name\":\"purpose\",\"in\":\"query\",\"schema\":" STRING "}",
+     false, NULL},
+    {"GET", "/v1/files/", "One kept file", NULL, REF("openai_file"), NULL, ITEM_ID, false, NULL},
+    {"GET", "/v1/files/*/content", "Its bytes", NULL, "{\"type\":\"string\",\"format\":\"binary\"}",
+     "application/octet-stream", ITEM_ID, false, NULL},
+    {"DELETE", "/v1/files/", "Drop a kept file", NULL,
+     OBJECT("\"id\",\"object\",\"deleted\"", "\"id\":" STRING ",\"object\":{\"const\":\"file\"},"
+                                             "\"deleted\":{\"const\":true}"),
+     NULL, ITEM_ID, false, NULL},
+    {"POST", "/v1/batches", "Run the requests of a file", fl_fields_batch, REF("openai_batch"),
+     NULL, NULL, false, NULL},
+    {"GET", "/v1/batches", "The batches", NULL, REF("openai_batches"), NULL, PAGE_OF("100"), false,
+     NULL},
+    {"GET", "/v1/batches/", "One batch", NULL, REF("openai_batch"), NULL, ITEM_ID, false, NULL},
+    {"POST", "/v1/batches/*/cancel", "Run no more of a batch", NULL, REF("openai_batch"), NULL,
+     ITEM_ID, false, NULL},
     {"POST", "/embed", "Embed texts or token ids" BINARY_NOTE, fl_fields_tei_embed, REF("tei_rows"),
      NULL, NULL, true, NULL},
     {"POST", "/", "The same as /embed", fl_fields_tei_embed, REF("tei_rows"), NULL, NULL, true,

@@ -15,8 +15,9 @@
 #include "server/routes.h"
 
 static const fl_route *const tables[] = {
-    fl_routes_operations, fl_routes_openai, fl_routes_tei,     fl_routes_ollama, fl_routes_cohere,
-    fl_routes_voyage,     fl_routes_score,  fl_routes_openapi, fl_routes_seed,   fl_routes_pages,
+    fl_routes_operations, fl_routes_openai, fl_routes_tei,     fl_routes_ollama,
+    fl_routes_cohere,     fl_routes_voyage, fl_routes_score,   fl_routes_openapi,
+    fl_routes_seed,       fl_routes_pages,  fl_routes_batches,
 };
 
 enum { OPERATIONS = 0, TABLE_COUNT = sizeof tables / sizeof tables[0] };
@@ -24,8 +25,10 @@ enum { OPERATIONS = 0, TABLE_COUNT = sizeof tables / sizeof tables[0] };
 static bool path_matches(const fl_route *route, const char *path, size_t size, const char **tail) {
     size_t own = strlen(route->path);
     if ((route->flags & FL_ROUTE_PREFIX) != 0) {
-        *tail = path + own;
-        return own < size && memcmp(route->path, path, own) == 0;
+        size_t head = strcspn(route->path, "*"), end = own - head - (head < own);
+        *tail = path + head;
+        return head + end < size && memcmp(route->path, path, head) == 0 &&
+               memcmp(route->path + own - end, path + size - end, end) == 0;
     }
     *tail = "";
     return own == size && memcmp(route->path, path, own) == 0;
@@ -44,13 +47,16 @@ static void allow_method(fl_buf *allow, const char *method) {
 /* In the tables from `first` on; the path has `size` bytes. */
 static const fl_route *find(size_t first, const char *method, const char *path, size_t size,
                             fl_buf *allow, const char **tail) {
+    const char *closed = NULL; /* a path with a '*', which no longer ones share */
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
     for (size_t t = first; t < TABLE_COUNT; t++) {
         for (const fl_route *route = tables[t]; route->method != NULL; route++) {
             const char *rest;
-            if (!path_matches(route, path, size, &rest)) {
+            if ((closed != NULL && strcmp(route->path, closed) != 0) ||
+                !path_matches(route, path, size, &rest)) {
                 continue;
             }
+            closed = strchr(route->path, '*') != NULL ? route->path : closed;
             if (strcmp(route->method, wanted) == 0) {
                 *tail = rest;
                 return route;

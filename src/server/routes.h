@@ -15,6 +15,7 @@ extern const fl_dialect fl_dialect_openai, fl_dialect_tei, fl_dialect_ollama, fl
 
 extern const fl_route fl_routes_operations[]; /* operations.c: /live /ready /metrics */
 extern const fl_route fl_routes_openai[];     /* openai.c: /v1/embeddings /v1/models */
+extern const fl_route fl_routes_batches[];    /* batch_routes.c: /v1/files /v1/batches */
 extern const fl_route fl_routes_tei[];        /* tei.c: /embed /similarity /tokenize /info … */
 extern const fl_route fl_routes_ollama[];     /* ollama.c: /api/… */
 extern const fl_route fl_routes_cohere[];     /* cohere.c: /v2/embed and the rerank routes */

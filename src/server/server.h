@@ -111,7 +111,7 @@ typedef void (*fl_route_fn)(fl_http_request *request);
 enum {
     FL_ROUTE_OPEN     = 1, /* needs no API key */
     FL_ROUTE_BLOCKING = 2, /* the handler may block or take long: run it on a worker */
-    FL_ROUTE_PREFIX   = 4, /* path ends with '/' and matches whatever follows: request->tail */
+    FL_ROUTE_PREFIX   = 4, /* request->tail: whatever follows the path, or from its '*' on */
     FL_ROUTE_ALWAYS   = 8, /* answered before the models are ready and while draining */
     FL_ROUTE_QUIET    = 16 /* logged at debug level only: probes and scrapes */
 };

@@ -64,6 +64,10 @@ size_t      fl_keys_count(const fl_keys *keys);
 fl_api_key *fl_keys_find(fl_keys *keys, const char *text, size_t size); /* in constant time */
 const char *fl_api_key_name(const fl_api_key *key);
 bool        fl_api_key_is_bulk(const fl_api_key *key);
+/* Whose the things are that a key makes: by its name where the file gives one, so that they outlive the key, else by
+ * the key. NULL: no keys are asked for, "". */
+enum { FL_OWNER = 33 };
+void fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]);
 /* Take one request's share; false with *wait_seconds when the key has had its share for now. */
 bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds);
 void fl_api_key_leave(fl_api_key *key);
@@ -147,9 +151,9 @@ typedef struct fl_block {
 
 struct fl_request_full {
     fl_http_request  shared; /* first: the two pointers convert into each other */
-    fl_conn         *conn;
-    fl_keys         *keys; /* held as long as shared.key is used */
-    fl_http_head     head; /* its text lies in conn->in */
+    fl_conn         *conn;   /* NULL: no client sent it */
+    fl_keys         *keys;   /* held as long as shared.key is used */
+    fl_http_head     head;   /* its text lies in conn->in */
     fl_http_chunks   chunks;
     fl_buf           gather; /* the body */
     fl_buf           out;    /* the reply's status line and headers */
@@ -180,6 +184,8 @@ struct fl_request_full {
     fl_route_fn      later;
     fletch_outcome   outcome; /* a copy for done functions that run on a worker */
     fl_request_full *next;    /* in the pool, or among those that were answered */
+    void            *asker;   /* without a connection: who waits, and how he hears of the reply */
+    void (*answered)(fl_request_full *full);
 };
 
 static inline fl_request_full *fl_full(fl_http_request *request) {
@@ -192,7 +198,11 @@ static inline const fl_request_full *fl_full_const(const fl_http_request *reques
 /* http_request.c */
 fl_request_full *fl_request_make(fl_server *server); /* NULL when out of memory */
 void             fl_request_retire(fl_request_full *full);
+void             fl_request_drop(fl_request_full *full); /* with what it counts as held */
 void             fl_request_pool_free(fl_server *server);
+void             fl_request_cancel(fl_request_full *full); /* what was submitted for it */
+/* Its route, for a request without a connection, of which `held` bytes count as memory of bodies. */
+void fl_request_run_inner(fl_request_full *full, size_t held);
 /* Run fn(request) on a worker; it is answered instead when it is over by then, or at once when too
  * many wait: then false. */
 bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cost_ns);
@@ -231,6 +241,16 @@ int fl_seed_open(fl_server *server, fletch_error *error);
 /* Load what it holds for the first model. */
 int  fl_seed_load(fl_server *server, fletch_error *error);
 void fl_seed_close(fl_server *server);
+
+/* ---- batch_store.c, batch_run.c ----------------------------------------------------------------------------- */
+
+/* Take server.batches, if one is named: its folder, lock and records. */
+int fl_batches_open(fl_server *server, fletch_error *error);
+/* With the models there: go on with what is unfinished. */
+int  fl_batches_start(fl_server *server, fletch_error *error);
+void fl_batches_stop(fl_server *server);  /* begin nothing more; it goes on at the next start */
+void fl_batches_join(fl_server *server);  /* the same, and wait for what runs */
+void fl_batches_close(fl_server *server); /* after all routes */
 
 /* ---- sockets.c -------------------------------------------------------------------------------------------- */
 
@@ -325,6 +345,7 @@ struct fl_server {
     fl_server_log     *log;
     fl_metrics        *metrics;
     fl_workers        *workers;
+    struct fl_batches *batches; /* set before FL_READY; NULL: server.batches is empty */
     fl_io             *io[FL_IO_MAX];
     size_t             io_count;
     _Atomic int        open;                  /* connections, but for those that linger */

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "server/batches.h"
 #include "server/embedding.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
@@ -318,6 +319,10 @@ uint64_t fl_store_cost_ns(const fl_store *store, fl_effort effort) {
 size_t fl_store_columns(const fl_store *store) {
     (void)store;
     return DIMENSIONS;
+}
+
+void fl_batches_tell(fl_batches *batches) {
+    (void)batches;
 }
 
 bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cost_ns) {

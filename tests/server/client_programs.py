@@ -36,6 +36,50 @@ def openai_outputs(url, texts):
                     for form in ({}, {"encoding_format": "float"}))
     return {"rows": [item.embedding for item in quiet.data], "cut": [item.outputs["dense:64"] for item in plain.data],
             "packed": [item.outputs["dense:64"] for item in quiet.data], "counts": [len(item.outputs["tokens"]) for item in plain.data]}
+def openai_batches(url, texts):
+    import time
+
+    import openai as package
+    client = package.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+    def begin(lines, **more):
+        file = client.files.create(file=("requests.jsonl", "\n".join(lines).encode()), purpose="batch",
+                                   expires_after={"anchor": "created_at", "seconds": 3600})
+        return client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h", **more)
+
+    def wait(batch):
+        while batch.status not in ("completed", "failed", "expired", "cancelled"):
+            time.sleep(0.02)
+            batch = client.batches.retrieve(batch.id)
+        return batch
+
+    lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/embeddings", "body": {"model": "m", "input": text}})
+             for i, text in enumerate([*texts, ""])]
+    done = wait(begin(lines, metadata={"for": "a test"}, output_expires_after={"anchor": "created_at", "seconds": 7200}))
+    rows, errors = ([json.loads(line) for line in client.files.content(file).text.splitlines()]
+                    for file in (done.output_file_id, done.error_file_id))
+    failed = wait(begin(["{"]))
+    stopped = begin(lines)
+    try:
+        stopped = wait(client.batches.cancel(stopped.id))
+    except package.ConflictError:  # it was done before
+        stopped = wait(stopped)
+    kept = client.files.retrieve(done.input_file_id)
+    mine = [file.id for file in client.files.list(limit=1, order="asc")]  # it asks for page after page
+    gone = client.files.delete(done.input_file_id).deleted
+    try:
+        client.files.retrieve(done.input_file_id)
+        refused = None
+    except package.NotFoundError as found:
+        refused = found.status_code
+    return {"rows": [row["response"]["body"]["data"][0]["embedding"] for row in rows], "ids": [row["custom_id"] for row in rows + errors],
+            "status": [done.status, failed.status, stopped.status], "counts": done.request_counts.model_dump(), "metadata": done.metadata,
+            "code": failed.errors.data[0].code, "line": failed.errors.data[0].line, "error": errors[0]["response"]["status_code"],
+            "batches": [batch.id for batch in client.batches.list(limit=1)] == [stopped.id, failed.id, done.id],
+            "files": len(mine) == len(set(mine)) and done.output_file_id in mine, "gone": [gone, refused],
+            "lives": [kept.expires_at - kept.created_at, client.files.retrieve(done.output_file_id).expires_at - done.completed_at]}
+
+
 def openai_late(url, texts):
     import openai as package
     client = package.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)

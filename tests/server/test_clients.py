@@ -45,6 +45,16 @@ def test_several_outputs_by_openai_python(client):
     assert [f32(row) for row in got["cut"]] == [unbase64(row) for row in got["packed"]] == vectors(TEXTS, "--dimensions", "64")
 
 
+def test_batches_by_openai_python(client, start, tmp_path):
+    got = client("openai_batches", TEXTS, start("--server-batches", tmp_path / "kept"))
+    assert [f32(row) for row in got["rows"]] == vectors(TEXTS) and got["ids"] == [str(i) for i in range(len(TEXTS) + 1)]
+    assert got["status"][:2] == ["completed", "failed"] and got["status"][2] in ("cancelled", "completed")
+    assert got["counts"] == {"total": len(TEXTS) + 1, "completed": len(TEXTS), "failed": 1} and got["metadata"] == {"for": "a test"}
+    assert (got["code"], got["line"], got["error"]) == ("invalid_json_line", 1, 400)
+    assert got["batches"] and got["files"] and got["gone"] == [True, 404]
+    assert got["lives"][0] == 3600 and 7190 <= got["lives"][1] <= 7210
+
+
 def test_huggingface_hub(client):
     got = client("huggingface_hub")
     assert [f32(row) for row in got["rows"]] == vectors(TEXTS)

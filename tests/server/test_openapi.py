@@ -69,6 +69,12 @@ def test_schemathesis(server, tmp_path):
     check(server, tmp_path, "--phases", "examples,coverage,fuzzing")
 
 
+def test_schemathesis_with_batches(start, tmp_path):
+    server = start("--server-batches", tmp_path / "kept")
+    check(server, tmp_path, "--phases", "examples,fuzzing", "-n", "4", "--include-path-regex", "^/v1/(files|batches)")
+    assert server.metrics()['fletch_requests_total{route="/v1/files",method="POST",code="200"}'] > 0
+
+
 def test_schemathesis_with_a_store(start, tmp_path):
     """The document's links lead from what was added to /items/{id}: the chains must reach it."""
     server = start("--server-store", tmp_path / "store.db")
