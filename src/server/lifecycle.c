@@ -27,8 +27,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "server/otlp.h"
 #include "server/serve.h"
-#include "server/server_internal.h"
 
 enum {
     LEAVE_MS     = 2000,
@@ -155,7 +155,8 @@ static int open_parts(fl_server *server, const fl_serve *serve, fletch_error *er
                            error));
     FL_TRY(fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error));
     server->guarded = server->keys != NULL; /* stays so: a reload cannot open what was guarded */
-    return fl_seed_open(server, error);
+    FL_TRY(fl_seed_open(server, error));
+    return fl_otlp_open(&server->otlp, server, error);
 }
 
 /* Everything that can be wrong before a socket listens. */
@@ -278,10 +279,12 @@ static bool drain(fl_server *server) {
     _exit(1);
 }
 
-static void stop(fl_server *server) {
+/* `served`: it has been ready, so that there is something to tell. */
+static void stop(fl_server *server, bool served) {
     fl_watch_leave(server);
     fl_transport_stop(server);
     fl_workers_close(server->workers);
+    fl_otlp_close(server->otlp, served);
     fl_seed_close(server);
     fl_models_close(server);
     fl_sockets_close(server);
@@ -324,7 +327,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         wait_for_stop(server);
         *code = drain(server) ? 0 : 1;
     }
-    stop(server);
+    stop(server, status == FLETCH_OK);
     fl_free(server);
     return status;
 }
