@@ -2,9 +2,9 @@
 /* environment.c - options from environment variables.
  *
  * Role    fletch_config_load_env. Each key is read from FLETCH_ and its name in capitals; a few
- *         shorter names and those of the OP_DBUS_ family are aliases.
+ *         shorter names, those of the OP_DBUS_ family and some of OpenTelemetry's are aliases.
  * Method  All names have one rank and are applied weakest first, so that where two names of one key
- *         are set the fuller wins: OP_DBUS_ aliases, FLETCH_ aliases, full names. An empty variable
+ *         are set the fuller wins: aliases of others, FLETCH_ aliases, full names. An empty variable
  *         counts as not set. A FLETCH_ variable that means nothing is a warning with the nearest name,
  *         since a misspelt one would otherwise do nothing in silence, and no error, since others put
  *         such variables into every process: Kubernetes and Docker links make FLETCH_SERVICE_HOST,
@@ -27,6 +27,9 @@ static const fl_alias aliases[] = {
     {"OP_DBUS_EXECUTION_PROVIDER", FL_KEY_PROVIDER_ORDER},
     {"OP_DBUS_GPU_DEVICE", FL_KEY_PROVIDER_DEVICES},
     {"OP_DBUS_VECTOR_LEVEL", FL_KEY_MODEL_LEVEL},
+    {"OTEL_EXPORTER_OTLP_ENDPOINT", FL_KEY_SERVER_OTLP_ENDPOINT},
+    {"OTEL_SERVICE_NAME", FL_KEY_SERVER_OTLP_SERVICE},
+    {"OTEL_METRIC_EXPORT_INTERVAL", FL_KEY_SERVER_OTLP_INTERVAL_MS},
     {"FLETCH_PROVIDER", FL_KEY_PROVIDER_ORDER},
     {"FLETCH_DEVICE", FL_KEY_PROVIDER_DEVICES},
     {"FLETCH_LEVEL", FL_KEY_MODEL_LEVEL},

@@ -276,7 +276,17 @@
       FL_ONE_OF("error|warning|info|debug|trace"),                                                 \
       "What the log holds; info: every request, trace: every batch.")           \
     X(SERVER_METRICS_PREFIX, "server.metrics_prefix", "--server-metrics-prefix", STRING, "fletch", \
-      FL_ANY, "First word of every metric's name.")
+      FL_ANY, "First word of every metric's name.")                                                \
+    X(SERVER_OTLP_ENDPOINT, "server.otlp_endpoint", "--server-otlp-endpoint", STRING, "", FL_ANY,  \
+      "Address of an OpenTelemetry collector that takes traces and metrics by HTTP, as "           \
+      "http://localhost:4318; none: nothing is exported.")                                         \
+    X(SERVER_OTLP_SERVICE, "server.otlp_service", "--server-otlp-service", STRING, "fletch",       \
+      FL_ANY, "What traces and exported metrics call this server (service.name).")                 \
+    X(SERVER_OTLP_SAMPLE, "server.otlp_sample", "--server-otlp-sample", FLOAT, "1",                \
+      FL_RANGE(0, 1),                                                                              \
+      "Share of requests that are traced where no traceparent says whether this one is.")          \
+    X(SERVER_OTLP_INTERVAL_MS, "server.otlp_interval_ms", "--server-otlp-interval-ms", INT,        \
+      "60000", FL_RANGE(1, 86400000), "Milliseconds between two exports of metrics.")
 /* clang-format on */
 
 #endif

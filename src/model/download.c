@@ -24,9 +24,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/libcurl.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "model/libcurl.h"
 
 enum {
     TRIES_MAX     = 5,
@@ -326,42 +326,23 @@ static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_
 
 /* ---- the session ---- */
 
-static void set_certificates(CURL *curl) {
-    /* Companies that re-sign TLS point Python at their certificate with one of these. */
-    static const char *const names[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *path = getenv(names[i]);
-        if (path != NULL && path[0] != '\0') {
-            fl_curl.easy_setopt(curl, CURLOPT_CAINFO, path);
-            return;
-        }
-    }
-}
-
 int fl_download_open(fl_download **out, const fl_download_options *options, fletch_error *error) {
     *out       = NULL;
-    int opened = fl_curl_open(error);
+    int opened = fl_curl_open(
+        "downloads need",
+        ", or bring the model with `hf download ID` and name its folder, or its id", error);
     if (opened != FLETCH_OK) {
         return opened;
     }
-    /* Counted and thread-safe since libcurl 7.84; fl_download_close gives it back. */
-    if (fl_curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-        return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE, "libcurl cannot start");
-    }
     fl_download *session = fl_alloc_zero(1, sizeof *session);
-    CURL        *curl    = session != NULL ? fl_curl.easy_init() : NULL;
+    CURL        *curl    = session != NULL ? fl_curl_make() : NULL;
     if (curl == NULL) {
         fl_free(session);
-        fl_curl.global_cleanup();
         return fl_fail_nomem(error, sizeof *session, "a download");
     }
     session->curl    = curl;
     session->options = *options;
     session->label   = "";
-    fl_curl.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    fl_curl.easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-    fl_curl.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    fl_curl.easy_setopt(curl, CURLOPT_USERAGENT, "fletch/" FLETCH_VERSION);
     fl_curl.easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES);
     fl_curl.easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
     fl_curl.easy_setopt(curl, CURLOPT_HEADERDATA, session);
@@ -371,16 +352,14 @@ int fl_download_open(fl_download **out, const fl_download_options *options, flet
     fl_curl.easy_setopt(curl, CURLOPT_XFERINFODATA, session);
     fl_curl.easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     fl_curl.easy_setopt(curl, CURLOPT_ERRORBUFFER, session->detail);
-    set_certificates(curl);
     *out = session;
     return 0;
 }
 
 void fl_download_close(fl_download *session) {
     if (session != NULL) {
-        fl_curl.easy_cleanup(session->curl);
+        fl_curl_free(session->curl);
         fl_free(session);
-        fl_curl.global_cleanup();
     }
 }
 

@@ -26,29 +26,11 @@ static bool good_id(const char *id) {
     return strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == size;
 }
 
-static bool is_hex(const char *text, size_t size) {
-    return strspn(text, "0123456789abcdef") >= size;
-}
-
-/* 00-<32 hex>-<16 hex>-<2 hex>; a later version may be longer, its first four fields are the same. */
-static bool good_parent(const char *text) {
-    size_t size = strlen(text);
-    if (size < 55 || text[2] != '-' || text[35] != '-' || text[52] != '-' || !is_hex(text, 2) ||
-        !is_hex(text + 3, 32) || !is_hex(text + 36, 16) || !is_hex(text + 53, 2)) {
-        return false;
-    }
-    if (strncmp(text, "ff", 2) == 0 || (strncmp(text, "00", 2) == 0 && size != 55) ||
-        (size > 55 && text[55] != '-')) {
-        return false;
-    }
-    return strspn(text + 3, "0") < 32 && strspn(text + 36, "0") < 16;
-}
-
-static void random_hex(char *out, size_t digits) {
+void fl_random_hex(char *out, size_t digits) {
     unsigned char bytes[16] = {0};
     if (!fl_os_random(bytes, sizeof bytes)) {
         uint64_t salt = (uint64_t)(uintptr_t)out ^ (uint64_t)errno;
-        memcpy(bytes, &salt, sizeof salt); /* ids need to differ, not to be secret */
+        memcpy(bytes, &salt, sizeof salt);
     }
     for (size_t i = 0; i < digits; i++) {
         out[i] = "0123456789abcdef"[(bytes[i / 2] >> (i % 2 * 4)) & 15];
@@ -56,20 +38,13 @@ static void random_hex(char *out, size_t digits) {
     out[digits] = '\0';
 }
 
-/* x-request-id and traceparent into the request; an id is made where there is none. */
-static void take_identity(fl_http_request *request) {
-    const char *id          = fl_request_header(request, "x-request-id");
-    const char *traceparent = fl_request_header(request, "traceparent");
+/* x-request-id into the request; an id is made where there is none. */
+static void take_id(fl_http_request *request) {
+    const char *id = fl_request_header(request, "x-request-id");
     if (id != NULL && good_id(id)) {
         memcpy(request->id, id, strlen(id) + 1);
     } else {
-        random_hex(request->id, 32);
-    }
-    request->trace_id[0] = request->span_id[0] = '\0';
-    if (traceparent != NULL && good_parent(traceparent)) {
-        memcpy(request->trace_id, traceparent + 3, 32);
-        request->trace_id[32] = '\0';
-        random_hex(request->span_id, 16);
+        fl_random_hex(request->id, 32);
     }
 }
 
@@ -82,7 +57,8 @@ static bool check_head(fl_request_full *full, int found) {
     request->path               = head->path != 0 ? data + head->path : "/";
     request->query              = head->path != 0 ? data + head->query : "";
     request->tail               = "";
-    take_identity(request);
+    take_id(request);
+    fl_trace_begin(full);
     if (found < 0) {
         if (found != -408) {
             fl_metrics_rejected(request->server->metrics, FL_REJECTED_HEADERS);

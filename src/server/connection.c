@@ -27,7 +27,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "server/server_internal.h"
+#include "server/otlp.h"
 
 enum {
     TURNS            = 64,          /* steps of one connection before others have theirs */
@@ -87,6 +87,22 @@ void fl_conn_open(fl_io *io, int fd, bool promised) {
     fl_transport_move(conn, &io->idle);
 }
 
+/* The span of a request that is over, if it is worth one: probes and scrapes are not, unless they fail. An engine may
+ * still write into that of an abandoned one. */
+static fl_otlp_span *keep_span(fl_request_full *full, int status) {
+    const fl_http_request *request = &full->shared;
+    const fl_route        *route   = request->route;
+    if (full->span == NULL || atomic_load(&full->abandoned)) {
+        return NULL;
+    }
+    if (route != NULL && (route->flags & FL_ROUTE_QUIET) != 0 && status < 500) {
+        fl_otlp_give(request->server->otlp, full->span, false);
+        return NULL;
+    }
+    fl_otlp_end(full->span, request, status);
+    return full->span;
+}
+
 /* The request is over: count it, log it, keep its memory for the next one. */
 static void settle(fl_conn *conn, int status) {
     fl_request_full *full    = conn->request;
@@ -97,8 +113,12 @@ static void settle(fl_conn *conn, int status) {
         fl_api_key_leave(full->entered);
     }
     if (full->begun) {
+        fl_otlp_span *span = keep_span(full, status);
         fl_metrics_request(server->metrics, request->route, status,
-                           fl_clock_ns() - request->start_ns);
+                           fl_clock_ns() - request->start_ns, span);
+        if (span != NULL) {
+            fl_otlp_give(server->otlp, span, true);
+        }
         fl_server_log_request(server->log, request, status);
         if (status == 499) {
             fl_metrics_cancelled(server->metrics);
@@ -169,7 +189,8 @@ static void put_headers(fl_request_full *full) {
     }
     put_header(out, "x-request-id", request->id);
     if (request->trace_id[0] != '\0') {
-        fl_buf_printf(out, "traceresponse: 00-%s-%s-00\r\n", request->trace_id, request->span_id);
+        fl_buf_printf(out, "traceresponse: 00-%s-%s-%s\r\n", request->trace_id, request->span_id,
+                      full->span != NULL ? "01" : "00");
     }
     for (size_t i = 0; i < request->reply.header_count; i++) {
         put_header(out, request->reply.headers[i].name, request->reply.headers[i].value);

@@ -69,7 +69,8 @@ bool fl_gzip_pack(const fl_http_request *request, const void *data, size_t size,
     }
     zlib.next_in  = (const Bytef *)data;
     zlib.next_out = (Bytef *)out->data;
-    for (size_t taken = 0, step; status == Z_OK && fl_request_over(request, NULL) == FLETCH_OK;
+    for (size_t taken = 0, step;
+         status == Z_OK && (request == NULL || fl_request_over(request, NULL) == FLETCH_OK);
          taken += step) {
         step           = size - taken < STEP ? size - taken : STEP;
         size_t free    = room - zlib.total_out;

@@ -21,7 +21,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/utf8.h"
-#include "server/server_internal.h"
+#include "server/otlp.h"
 
 enum {
     BLOCK_BYTES  = 16 * 1024,
@@ -499,9 +499,13 @@ static void on_done(void *user, const fletch_outcome *outcome) {
     request->tokenize_ns += outcome->tokenize_ns;
     request->queue_ns += outcome->queue_ns;
     request->forward_ns += outcome->forward_ns;
+    if (full->span != NULL) {
+        fl_otlp_stages(full->span, full->served, full->work_texts, outcome);
+    }
     if (outcome->error.code == FLETCH_OK) {
         request->texts += full->work_texts;
-        fl_metrics_embedding(request->server->metrics, full->work_texts, outcome->total_ns);
+        fl_metrics_embedding(request->server->metrics, full->work_texts, outcome->total_ns,
+                             full->span);
         atomic_store_explicit(&full->served->sick, false, memory_order_relaxed);
     } else if (is_engine_fault(outcome->error.code)) {
         atomic_store(&full->served->sick, true);

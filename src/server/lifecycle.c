@@ -27,8 +27,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "server/otlp.h"
 #include "server/serve.h"
-#include "server/server_internal.h"
 
 enum {
     LEAVE_MS     = 2000,
@@ -156,6 +156,7 @@ static int open_parts(fl_server *server, const fl_serve *serve, fletch_error *er
     FL_TRY(fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error));
     server->guarded = server->keys != NULL; /* stays so: a reload cannot open what was guarded */
     FL_TRY(fl_seed_open(server, error));
+    FL_TRY(fl_otlp_open(&server->otlp, server, error));
     return fl_batches_open(server, error);
 }
 
@@ -280,11 +281,13 @@ static bool drain(fl_server *server) {
     _exit(1);
 }
 
-static void stop(fl_server *server) {
+/* `served`: it has been ready, so that there is something to tell. */
+static void stop(fl_server *server, bool served) {
     fl_batches_join(server); /* while the watch still ends an engine that hangs */
     fl_watch_leave(server);
     fl_transport_stop(server);
     fl_workers_close(server->workers);
+    fl_otlp_close(server->otlp, served);
     fl_seed_close(server);
     fl_batches_close(server);
     fl_models_close(server);
@@ -329,7 +332,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         wait_for_stop(server);
         *code = drain(server) ? 0 : 1;
     }
-    stop(server);
+    stop(server, status == FLETCH_OK);
     fl_free(server);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.c - counters of the server and of its models, in Prometheus' text format.
+/* metrics.c - counters of the server and of its models, in Prometheus' text format or as OpenMetrics.
  *
- * Role    transport.c and http_request.c count; /metrics writes.
+ * Role    connection.c and http_request.c count; /metrics and the exporter (otlp.c) write.
  * In/Out  The option server.metrics_prefix is the first word of every name. docs/metrics.md lists them.
  * Method  Counters are atomics that are added to without order; a scrape reads them one by one. What the
  *         library counts itself (tokens, queue, batches, durations) is read from fletch_stats_get at
@@ -17,14 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "server/batches.h"
+#include "server/otlp.h"
 #include "server/routes.h"
-#include "server/server_internal.h"
 #include "server/store.h"
 
 static const int codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413,
@@ -37,9 +38,16 @@ static const double bounds[BOUNDS] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.
                                       0.025,  0.05,    0.1,    0.25,  0.5,    1,     2.5,
                                       5,      10,      25,     50,    100,    250};
 
+/* A traced request that fell into a bucket; trace_id "": none did. */
+typedef struct exemplar {
+    char   trace_id[33], span_id[17];
+    double seconds, when; /* Unix time */
+} exemplar;
+
 typedef struct spread {
     _Atomic uint64_t bucket[BOUNDS + 1];
     _Atomic uint64_t sum_ns;
+    exemplar         last[BOUNDS + 1]; /* under exemplars_lock */
 } spread;
 
 typedef struct route_row {
@@ -49,6 +57,7 @@ typedef struct route_row {
 } route_row;
 
 struct fl_metrics {
+    pthread_mutex_t  exemplars_lock; /* for traced requests alone */
     char             prefix[64];
     size_t           count;
     spread           embedding;
@@ -83,6 +92,7 @@ int fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error) {
     }
     memcpy(metrics->prefix, prefix, strlen(prefix) + 1);
     metrics->count = 1;
+    pthread_mutex_init(&metrics->exemplars_lock, NULL);
     for (size_t i = 0; metrics->count < ROUTES_MAX; i++) {
         const fl_route *route = fl_route_at(i);
         if (route == NULL) {
@@ -95,6 +105,9 @@ int fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error) {
 }
 
 void fl_metrics_close(fl_metrics *metrics) {
+    if (metrics != NULL) {
+        pthread_mutex_destroy(&metrics->exemplars_lock);
+    }
     fl_free(metrics);
 }
 
@@ -108,17 +121,33 @@ static uint64_t get(const _Atomic uint64_t *counter) {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-static void observe(spread *seen, uint64_t ns, uint64_t times) {
+static void keep_exemplar(fl_metrics *metrics, exemplar *last, double seconds,
+                          const fl_otlp_span *span) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    pthread_mutex_lock(&metrics->exemplars_lock);
+    memcpy(last->trace_id, span->trace_id, sizeof last->trace_id);
+    memcpy(last->span_id, span->span_id, sizeof last->span_id);
+    last->seconds = seconds;
+    last->when    = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    pthread_mutex_unlock(&metrics->exemplars_lock);
+}
+
+static void observe(fl_metrics *metrics, spread *seen, uint64_t ns, const fl_otlp_span *span) {
     double seconds = (double)ns / 1e9;
     size_t i       = 0;
     while (i < BOUNDS && seconds > bounds[i]) {
         i++;
     }
-    add(&seen->bucket[i], times);
-    add(&seen->sum_ns, ns * times);
+    add(&seen->bucket[i], 1);
+    add(&seen->sum_ns, ns);
+    if (span != NULL) {
+        keep_exemplar(metrics, &seen->last[i], seconds, span);
+    }
 }
 
-void fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns) {
+void fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns,
+                        const fl_otlp_span *span) {
     size_t row = 0, code = 0;
     for (size_t i = 1; route != NULL && i < metrics->count; i++) {
         if (metrics->row[i].route == route) {
@@ -130,12 +159,13 @@ void fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, 
         code++;
     }
     add(&metrics->row[row].code[code], 1);
-    observe(&metrics->row[row].duration, ns, 1);
+    observe(metrics, &metrics->row[row].duration, ns, span);
 }
 
-void fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns) {
+void fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns,
+                          const fl_otlp_span *span) {
     add(&metrics->texts, texts);
-    observe(&metrics->embedding, ns, 1);
+    observe(metrics, &metrics->embedding, ns, span);
 }
 
 void fl_metrics_rejected(fl_metrics *metrics, fl_rejection why) {
@@ -149,14 +179,25 @@ void fl_metrics_cancelled(fl_metrics *metrics) {
 /* ---- Writing --------------------------------------------------------------------------------------- */
 
 typedef struct writer {
-    fl_buf           *out;
-    const fl_metrics *metrics;
-    const fl_server  *server;
+    fl_buf          *out;
+    fl_metrics      *metrics;
+    const fl_server *server;
+    bool             open; /* as OpenMetrics */
 } writer;
 
+/* Of a name that stands alone. OpenMetrics calls a counter by its name without _total. */
+static void head_of(const writer *w, const char *prefix, const char *name, const char *type,
+                    const char *help) {
+    int size = (int)strlen(name);
+    size -= w->open && strcmp(type, "counter") == 0 ? (int)sizeof "_total" - 1 : 0;
+    fl_buf_printf(w->out, "# HELP %s%.*s %s\n# TYPE %s%.*s %s\n", prefix, size, name, help, prefix,
+                  size, name, type);
+}
+
 static void head(const writer *w, const char *name, const char *type, const char *help) {
-    fl_buf_printf(w->out, "# HELP %s_%s %s\n# TYPE %s_%s %s\n", w->metrics->prefix, name, help,
-                  w->metrics->prefix, name, type);
+    char prefix[sizeof w->metrics->prefix + 1];
+    snprintf(prefix, sizeof prefix, "%s_", w->metrics->prefix);
+    head_of(w, prefix, name, type, help);
 }
 
 static void simple(const writer *w, const char *name, const char *type, const char *help,
@@ -165,18 +206,39 @@ static void simple(const writer *w, const char *name, const char *type, const ch
     fl_buf_printf(w->out, "%s_%s %.15g\n", w->metrics->prefix, name, value);
 }
 
+static void write_exemplar(const writer *w, const exemplar *last) {
+    pthread_mutex_lock(&w->metrics->exemplars_lock);
+    if (w->open && last->trace_id[0] != '\0') {
+        fl_buf_printf(w->out, " # {trace_id=\"%s\",span_id=\"%s\"} %.9f %.3f", last->trace_id,
+                      last->span_id, last->seconds, last->when);
+    }
+    pthread_mutex_unlock(&w->metrics->exemplars_lock);
+    fl_buf_putc(w->out, '\n');
+}
+
+/* The bound of a bucket; OpenMetrics wants a point or an exponent. */
+static void put_bound(const writer *w, double bound, int digits) {
+    char text[32];
+    snprintf(text, sizeof text, "%.*g", digits, bound);
+    bool whole = w->open && strpbrk(text, ".e") == NULL;
+    fl_buf_printf(w->out, "%s%s", text, whole ? ".0" : "");
+}
+
 static void write_histogram(const writer *w, const char *name, const char *labels,
                             const spread *seen) {
     const char *prefix = w->metrics->prefix, *comma = labels[0] != '\0' ? "," : "";
     uint64_t    total = 0;
     for (size_t i = 0; i < BOUNDS; i++) {
         total += get(&seen->bucket[i]);
-        fl_buf_printf(w->out, "%s_%s_bucket{%s%sle=\"%g\"} %llu\n", prefix, name, labels, comma,
-                      bounds[i], (unsigned long long)total);
+        fl_buf_printf(w->out, "%s_%s_bucket{%s%sle=\"", prefix, name, labels, comma);
+        put_bound(w, bounds[i], 6);
+        fl_buf_printf(w->out, "\"} %llu", (unsigned long long)total);
+        write_exemplar(w, &seen->last[i]);
     }
     total += get(&seen->bucket[BOUNDS]);
-    fl_buf_printf(w->out, "%s_%s_bucket{%s%sle=\"+Inf\"} %llu\n", prefix, name, labels, comma,
+    fl_buf_printf(w->out, "%s_%s_bucket{%s%sle=\"+Inf\"} %llu", prefix, name, labels, comma,
                   (unsigned long long)total);
+    write_exemplar(w, &seen->last[BOUNDS]);
     const char *open = labels[0] != '\0' ? "{" : "", *shut = labels[0] != '\0' ? "}" : "";
     fl_buf_printf(w->out, "%s_%s_sum%s%s%s %.9f\n%s_%s_count%s%s%s %llu\n", prefix, name, open,
                   labels, shut, (double)get(&seen->sum_ns) / 1e9, prefix, name, open, labels, shut,
@@ -255,6 +317,14 @@ static void write_server(const writer *w) {
     }
     simple(w, "log_dropped_lines_total", "counter", "Log lines dropped because the sink was full.",
            (double)fl_server_log_dropped(server->log));
+    if (server->otlp != NULL) {
+        uint64_t exported, dropped;
+        fl_otlp_counts(server->otlp, &exported, &dropped);
+        simple(w, "otlp_exported_spans_total", "counter",
+               "Spans that the collector took (server.otlp_endpoint).", (double)exported);
+        simple(w, "otlp_dropped_spans_total", "counter",
+               "Spans lost because it was slow, dead or refused them.", (double)dropped);
+    }
     head(w, "build_info", "gauge", "Always 1; the version is in the label.");
     fl_buf_printf(w->out, "%s_build_info{version=\"%s\"} 1\n", metrics->prefix, fletch_version());
 }
@@ -368,9 +438,9 @@ static void write_library_histogram(const writer *w, const char *name, const cha
     for (size_t i = 0; i + 1 < FLETCH_HISTOGRAM_BUCKETS; i++) {
         total += histogram->bucket[i];
         if (i % EVERY == EVERY - 1) {
-            fl_buf_printf(w->out, "%s_%s_bucket{model=\"%s\",le=\"%.9g\"} %llu\n", prefix, name,
-                          model, (double)fletch_histogram_bound(i) / 1e9,
-                          (unsigned long long)total);
+            fl_buf_printf(w->out, "%s_%s_bucket{model=\"%s\",le=\"", prefix, name, model);
+            put_bound(w, (double)fletch_histogram_bound(i) / 1e9, 9);
+            fl_buf_printf(w->out, "\"} %llu\n", (unsigned long long)total);
         }
     }
     total += histogram->bucket[FLETCH_HISTOGRAM_BUCKETS - 1];
@@ -565,9 +635,10 @@ uint64_t fl_metrics_resident(void) {
     return read_number("/proc/self/status", "VmRSS:") * 1024;
 }
 
-static void plain(fl_buf *out, const char *name, const char *type, const char *help, double value) {
-    fl_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", name, help, name, type, name,
-                  value);
+static void plain(const writer *w, const char *name, const char *type, const char *help,
+                  double value) {
+    head_of(w, "", name, type, help);
+    fl_buf_printf(w->out, "%s %.15g\n", name, value);
 }
 
 static double count_files(void) {
@@ -588,21 +659,21 @@ static void write_process(const writer *w) {
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         double seconds = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                          (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-        plain(w->out, "process_cpu_seconds_total", "counter", "Processor time used.", seconds);
+        plain(w, "process_cpu_seconds_total", "counter", "Processor time used.", seconds);
     }
     double resident = (double)fl_metrics_resident();
-    plain(w->out, "process_resident_memory_bytes", "gauge", "Resident memory.", resident);
-    plain(w->out, "process_open_fds", "gauge", "Open file descriptors.", count_files());
+    plain(w, "process_resident_memory_bytes", "gauge", "Resident memory.", resident);
+    plain(w, "process_open_fds", "gauge", "Open file descriptors.", count_files());
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        plain(w->out, "process_max_fds", "gauge", "Limit of open file descriptors.",
+        plain(w, "process_max_fds", "gauge", "Limit of open file descriptors.",
               (double)files.rlim_cur);
     }
-    plain(w->out, "process_start_time_seconds", "gauge", "Start of the process, Unix time.",
+    plain(w, "process_start_time_seconds", "gauge", "Start of the process, Unix time.",
           (double)w->server->start_time);
 }
 
-void fl_metrics_write(const fl_server *server, fl_buf *out) {
-    writer w = {out, server->metrics, server};
+void fl_metrics_write(const fl_server *server, fl_buf *out, bool open_metrics) {
+    writer w = {out, server->metrics, server, open_metrics};
     write_embeddings(&w);
     write_requests(&w);
     write_server(&w);
@@ -622,4 +693,5 @@ void fl_metrics_write(const fl_server *server, fl_buf *out) {
     fl_free(stats);
     fl_free(names);
     write_process(&w);
+    fl_buf_puts(out, open_metrics ? "# EOF\n" : "");
 }

@@ -54,8 +54,12 @@ static void ready(fl_http_request *request) {
 }
 
 static void metrics(fl_http_request *request) {
-    fl_metrics_write(request->server, &request->reply.body);
-    fl_reply_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8");
+    const char *accept = fl_request_header(request, "accept");
+    bool        open = accept != NULL && strcasestr(accept, "application/openmetrics-text") != NULL;
+    fl_metrics_write(request->server, &request->reply.body, open);
+    fl_reply_bytes(request, 200,
+                   open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                        : "text/plain; version=0.0.4; charset=utf-8");
 }
 
 /* The library's own JSON; numbers grow between two calls, so that room is made until they fit. */

@@ -52,6 +52,17 @@ void fl_refuse_size(fl_http_request *request);
 /* The 503 when server.max_body_memory is used up by others. */
 void fl_refuse_memory(fl_http_request *request, uint64_t wanted); /* by a body of so many bytes */
 
+/* Random digits; they need to differ, not to be secret. */
+void fl_random_hex(char *out, size_t digits);
+
+/* ---- trace_context.c, otlp.c: see otlp.h ---- */
+
+typedef struct fl_otlp      fl_otlp;
+typedef struct fl_otlp_span fl_otlp_span;
+
+/* trace_id, span_id and, where it is exported, the span of a request whose head is there. */
+void fl_trace_begin(fl_request_full *full);
+
 /* ---- keys.c --------------------------------------------------------------------------------------- */
 
 typedef struct fl_keys fl_keys;
@@ -87,14 +98,18 @@ typedef enum fl_rejection {
     FL_REJECTION_COUNT
 } fl_rejection;
 
-int      fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error);
-void     fl_metrics_close(fl_metrics *metrics);
-void     fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns);
-void     fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns);
+int  fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error);
+void fl_metrics_close(fl_metrics *metrics);
+/* `span`: an example of what took so long, or NULL. */
+void     fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns,
+                            const fl_otlp_span *span);
+void     fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns,
+                              const fl_otlp_span *span);
 void     fl_metrics_rejected(fl_metrics *metrics, fl_rejection why);
 uint64_t fl_metrics_resident(void); /* bytes of the process */
 void     fl_metrics_cancelled(fl_metrics *metrics);
-void     fl_metrics_write(const fl_server *server, fl_buf *out);
+/* In Prometheus' text format, or as OpenMetrics, which has exemplars. */
+void fl_metrics_write(const fl_server *server, fl_buf *out, bool open_metrics);
 
 /* ---- A connection ---------------------------------------------------------------------------------- */
 
@@ -162,6 +177,7 @@ struct fl_request_full {
     size_t           static_size;
     fl_done_fn       done; /* of the submission under way */
     fl_served       *served;
+    fl_otlp_span    *span; /* NULL: not traced */
     uint64_t         work_texts, work_cells;
     fletch_output   *outputs; /* of a submission for several, borrowed; their lists are ours */
     size_t           output_count;
@@ -211,7 +227,8 @@ bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cos
 
 /* What Accept-Encoding (NULL: absent) says of gzip. */
 bool fl_gzip_accepted(const char *accept);
-/* data[size] packed onto *out, which is empty; false: it is better sent as it is. */
+/* data[size] packed onto *out, which is empty; false: it is better sent as it is. `request`: who waits for it, or
+ * NULL. */
 bool fl_gzip_pack(const fl_http_request *request, const void *data, size_t size, fl_buf *out);
 
 /* ---- workers.c ---------------------------------------------------------------------------------------- */
@@ -344,6 +361,7 @@ struct fl_server {
     fletch_config     *config; /* read-only while the server runs */
     fl_server_log     *log;
     fl_metrics        *metrics;
+    fl_otlp           *otlp; /* NULL: nothing is exported */
     fl_workers        *workers;
     struct fl_batches *batches; /* set before FL_READY; NULL: server.batches is empty */
     fl_io             *io[FL_IO_MAX];

@@ -8,7 +8,8 @@ import clients
 import pytest
 import serving
 
-NEED_CLIENTS = ("test_clients.py", "test_openapi.py", "test_deploy.py", "test_framing_peers.py", "test_rolling_restart.py")
+NEED_CLIENTS = ("test_clients.py", "test_openapi.py", "test_deploy.py", "test_framing_peers.py", "test_otlp.py",
+                "test_rolling_restart.py")
 
 
 def pytest_collection_modifyitems(items):

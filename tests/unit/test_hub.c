@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/libcurl.h"
 #include "base/mem.h"
 #include "model/download.h"
 #include "model/hub_cache.h"
-#include "model/libcurl.h"
 
 #define COMMIT_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define COMMIT_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -247,7 +247,7 @@ Test(hub, the_endpoint_is_a_url_without_slash) {
 }
 
 Test(hub, an_origin_is_scheme_host_and_port) {
-    cr_assert_eq(fl_curl_open(NULL), 0, "libcurl reads URLs");
+    cr_assert_eq(fl_curl_open("a test needs", "", NULL), 0, "libcurl reads URLs");
     cr_assert(fl_url_same_origin("https://a.b/x", "https://A.b:443/y?z"));
     cr_assert_not(fl_url_same_origin("https://a.b/x", "http://a.b/x"));
     cr_assert_not(fl_url_same_origin("https://a.b/x", "https://a.b:444/x"));

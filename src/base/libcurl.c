@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libcurl.c - open libcurl at run time.
  *
- * Role    download.c calls it first. A program that downloads nothing never loads libcurl, nor the
+ * Role    model/download.c and server/otlp.c call it first. A program that needs neither never loads libcurl, nor the
  *         two dozen libraries that come with it, and runs where none of them is installed.
  * Method  Debian's libcurl.so.4 (OpenSSL), its twin on GnuTLS, and what other systems call it: all
  *         have the same functions. Older than 7.85 cannot be told which protocols to keep to, so
  *         that it is refused.
  * Memory  One table per process, filled once; the library stays mapped. Threads: any.
  * Proof   tests/golden/test_hub.py. */
-#include "model/libcurl.h"
+#include "base/libcurl.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -58,14 +59,49 @@ static void open_library(void) {
     }
 }
 
-int fl_curl_open(fletch_error *error) {
+int fl_curl_open(const char *who, const char *otherwise, fletch_error *error) {
     (void)pthread_once(&once, open_library);
     if (missing[0] == '\0') {
         return FLETCH_OK;
     }
-    return fl_fail(
-        error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-        "downloads need libcurl, and %s. Install it (Debian and Ubuntu: apt-get install libcurl4), "
-        "or bring the model with `hf download ID` and name its folder, or its id",
-        missing);
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "%s libcurl, and %s. Install it (Debian and Ubuntu: apt-get install libcurl4)%s",
+                   who, missing, otherwise);
+}
+
+static void set_certificates(CURL *curl) {
+    /* Companies that re-sign TLS point Python at their certificate with one of these. */
+    static const char *const names[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *path = getenv(names[i]);
+        if (path != NULL && path[0] != '\0') {
+            fl_curl.easy_setopt(curl, CURLOPT_CAINFO, path);
+            return;
+        }
+    }
+}
+
+CURL *fl_curl_make(void) {
+    /* Counted and thread-safe since libcurl 7.84. */
+    if (fl_curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+        return NULL;
+    }
+    CURL *curl = fl_curl.easy_init();
+    if (curl == NULL) {
+        fl_curl.global_cleanup();
+        return NULL;
+    }
+    fl_curl.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    fl_curl.easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    fl_curl.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    fl_curl.easy_setopt(curl, CURLOPT_USERAGENT, "fletch/" FLETCH_VERSION);
+    set_certificates(curl);
+    return curl;
+}
+
+void fl_curl_free(CURL *curl) {
+    if (curl != NULL) {
+        fl_curl.easy_cleanup(curl);
+        fl_curl.global_cleanup();
+    }
 }
