@@ -151,6 +151,7 @@ typedef struct writer {
     fl_buf           *out;
     const fl_metrics *metrics;
     const fl_server  *server;
+    fl_served       **open; /* the models whose figures are written, held */
 } writer;
 
 static void head(const writer *w, const char *name, const char *type, const char *help) {
@@ -256,6 +257,34 @@ static void write_server(const writer *w) {
            (double)fl_server_log_dropped(server->log));
     head(w, "build_info", "gauge", "Always 1; the version is in the label.");
     fl_buf_printf(w->out, "%s_build_info{version=\"%s\"} 1\n", metrics->prefix, fletch_version());
+}
+
+/* Models that come and go (server.on_demand); zeros where they stay. */
+static void write_demand(const writer *w) {
+    static const char *const reasons[FL_CLOSE_REASONS]    = {"idle", "room", "asked"};
+    const char              *prefix                       = w->metrics->prefix;
+    fl_demand_counts         counts                       = fl_demand_counted(w->server);
+    size_t                   states[FL_MODEL_STATE_COUNT] = {0};
+    const fl_served         *served;
+    for (size_t i = 0; (served = fl_server_record_at(w->server, i)) != NULL; i++) {
+        states[atomic_load(&served->state)]++;
+    }
+    head(w, "models", "gauge", "Models that can be served, by state.");
+    for (size_t i = 0; i < FL_MODEL_STATE_COUNT; i++) {
+        fl_buf_printf(w->out, "%s_models{state=\"%s\"} %zu\n", prefix, fl_model_state_words[i],
+                      states[i]);
+    }
+    simple(w, "model_opens_total", "counter", "Models that were opened on demand.",
+           (double)counts.opened);
+    simple(w, "model_open_failures_total", "counter", "Models that could not be opened on demand.",
+           (double)counts.failed);
+    head(w, "model_closes_total", "counter", "Models that were closed, by reason.");
+    for (size_t i = 0; i < FL_CLOSE_REASONS; i++) {
+        fl_buf_printf(w->out, "%s_model_closes_total{reason=\"%s\"} %llu\n", prefix, reasons[i],
+                      (unsigned long long)counts.closed[i]);
+    }
+    simple(w, "model_waiting_requests", "gauge", "Requests that wait for a model to be opened.",
+           (double)counts.waiting);
 }
 
 /* ---- What the library counts, per model ------------------------------------------------------------- */
@@ -399,7 +428,7 @@ static void write_models(const writer *w, const fletch_stats *stats, char (*name
     }
     head(w, "model_info", "gauge", "Always 1; what is loaded is in the labels.");
     for (size_t i = 0; i < count; i++) {
-        const fl_served *served = fl_server_model_at(w->server, i);
+        const fl_served *served = w->open[i];
         fl_buf_printf(w->out,
                       "%s_model_info{model=\"%s\",provider=\"%s\",precision=\"%s\",sha=\"%.16s\"} "
                       "1\n",
@@ -516,8 +545,7 @@ static void write_devices(const writer *w, const fletch_stats *stats, char (*nam
             device_row *row = &rows[used];
             *row            = (device_row){.model = names[i], .replica = r};
             row->stats.size = sizeof row->stats;
-            used += fletch_device_stats_get(w->server->models[i]->model, r, &row->stats, NULL) ==
-                    FLETCH_OK;
+            used += fletch_device_stats_get(w->open[i]->model, r, &row->stats, NULL) == FLETCH_OK;
         }
     }
     write_device_rows(w, rows, used);
@@ -580,23 +608,40 @@ static void write_process(const writer *w) {
           (double)w->server->start_time);
 }
 
+/* The open models into w->open; how many. */
+static size_t hold_models(writer *w) {
+    size_t     room = w->server->model_count, count = 0;
+    fl_served *served;
+    w->open = fl_alloc_zero(room + 1, sizeof(fl_served *));
+    for (size_t i = 0;
+         w->open != NULL && count < room && (served = fl_models_next(w->server, &i)) != NULL;) {
+        w->open[count++] = served;
+    }
+    return count;
+}
+
 void fl_metrics_write(const fl_server *server, fl_buf *out) {
-    writer w = {out, server->metrics, server};
+    writer w = {out, server->metrics, server, NULL};
     write_embeddings(&w);
     write_requests(&w);
     write_server(&w);
-    size_t        count = atomic_load(&server->state) >= FL_READY ? server->model_count : 0;
+    write_demand(&w);
+    size_t        count = atomic_load(&server->state) >= FL_READY ? hold_models(&w) : 0;
     fletch_stats *stats = fl_alloc_zero(count + 1, sizeof *stats);
     char(*names)[160]   = fl_alloc_zero(count + 1, sizeof *names);
     if (stats != NULL && names != NULL) {
         for (size_t i = 0; i < count; i++) {
             stats[i].size = sizeof stats[i];
-            (void)fletch_stats_get(server->models[i]->model, &stats[i], NULL);
-            label(names[i], sizeof names[i], server->models[i]->name);
+            (void)fletch_stats_get(w.open[i]->model, &stats[i], NULL);
+            label(names[i], sizeof names[i], w.open[i]->name);
         }
         write_models(&w, stats, names, count);
         write_devices(&w, stats, names, count);
     }
+    for (size_t i = 0; i < count; i++) {
+        fl_served_drop(w.open[i]);
+    }
+    fl_free(w.open);
     fl_free(stats);
     fl_free(names);
     write_process(&w);
