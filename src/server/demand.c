@@ -31,7 +31,7 @@
 
 static const uint64_t second = 1000000000u, for_ever = UINT64_MAX;
 
-enum { ID_ROOM = 65, RETRY_SECONDS = 10, LOOK_SECONDS = 1, ROOM_LOOK_MS = 100 };
+enum { ID_ROOM = 65, RETRY_SECONDS = 10, LOOK_SECONDS = 1, STOP_SECONDS = 2, ROOM_LOOK_MS = 100 };
 
 typedef struct fl_offer {
     fl_demand   *demand;
@@ -60,7 +60,8 @@ struct fl_demand {
     pthread_mutex_t  lock, look_lock; /* the other while the disk is searched */
     pthread_cond_t   news;
     pthread_t        thread;
-    bool             running, ending;
+    bool             running, ending, ended;
+    bool             told; /* that there are more models than records */
     _Atomic bool     left; /* the server ends */
     fl_demand_counts counts;
 };
@@ -142,18 +143,16 @@ uint64_t fl_served_bytes(const fl_served *served) {
 
 /* ---- Who waits for one ----------------------------------------------------------------------------------- */
 
-static void refuse(fl_http_request *request, const fl_offer *copy) {
-    const fletch_error *error = &copy->error;
-    const char         *name  = copy->served->name;
-    if (copy->code == FL_HTTP_CONFLICT || copy->code == FL_HTTP_UNAVAILABLE) {
-        if (copy->code == FL_HTTP_UNAVAILABLE) {
-            fl_reply_header(request, "retry-after", "%d", RETRY_SECONDS);
-        }
-        fl_reply_error(request, copy->code, "%s", error->message);
+static void refuse(fl_http_request *request, const fl_served *served, const fletch_error *error,
+                   fl_http_code code) {
+    if (code == FL_HTTP_UNAVAILABLE) {
+        fl_reply_header(request, "retry-after", "%d", RETRY_SECONDS);
+    }
+    if (code == FL_HTTP_INTERNAL) {
+        fl_reply_error(request, code, "model '%s' cannot be opened: %s; the server's log says more",
+                       served->name, fletch_status_text(error->code));
     } else {
-        fl_reply_error(request, copy->code,
-                       "model '%s' cannot be opened: %s; the server's log says more", name,
-                       fletch_status_text(error->code));
+        fl_reply_error(request, code, "%s", error->message);
     }
 }
 
@@ -197,10 +196,14 @@ bool fl_request_take(fl_http_request *request, fl_served *served) {
         }
         pthread_cond_signal(&demand->news);
     }
-    fl_offer copy = *offer;
+    fletch_error error = {0};
+    fl_http_code code  = offer->code;
+    if (failed) {
+        error = offer->error;
+    }
     pthread_mutex_unlock(&demand->lock);
     if (failed) {
-        refuse(request, &copy);
+        refuse(request, served, &error, code);
         return false;
     }
     if (open) {
@@ -250,12 +253,13 @@ bool fl_demand_arrive(fl_request_full *full, bool over) {
 void fl_served_order(fl_served *served, const char *id, bool force) {
     fl_offer *offer = served->offer;
     pthread_mutex_lock(&offer->demand->lock);
-    offer->force   = force;
+    bool other     = id != NULL && strcmp(id, served->id) != 0;
+    offer->force   = force && (other || state_of(offer) != FL_MODEL_LOADED);
     offer->refused = false;
     if (state_of(offer) == FL_MODEL_FAILED) {
         set_state(offer, FL_MODEL_CLOSED);
     }
-    if (id != NULL && strcmp(id, served->id) != 0) {
+    if (other) {
         offer->next_id = id;
         offer->bytes   = 0;
         offer->leaving = state_of(offer) == FL_MODEL_LOADED || state_of(offer) == FL_MODEL_LOADING;
@@ -276,18 +280,24 @@ bool fl_served_is_refused(const fl_served *served) {
 }
 
 bool fl_request_unload(fl_http_request *request, fl_served *served) {
-    fl_offer  *offer  = served->offer;
-    fl_demand *demand = offer->demand;
+    fl_offer  *offer   = served->offer;
+    fl_demand *demand  = offer->demand;
+    uint64_t   awaited = fl_full(request)->awaited;
     pthread_mutex_lock(&demand->lock);
-    int      state = state_of(offer);
-    bool     gone  = state == FL_MODEL_CLOSED || state == FL_MODEL_FAILED;
-    uint64_t next  = offer->closes + 1;
-    offer->leaving = !gone;
-    if (state == FL_MODEL_FAILED) {
+    int  state = state_of(offer);
+    bool gone  = state == FL_MODEL_CLOSED || state == FL_MODEL_FAILED ||
+                (awaited > 0 && offer->closes >= awaited);
+    uint64_t next = offer->closes + 1;
+    if (!gone) {
+        offer->leaving = true;
+        pthread_cond_signal(&demand->news);
+    } else if (state == FL_MODEL_FAILED) {
         set_state(offer, FL_MODEL_CLOSED);
     }
-    pthread_cond_signal(&demand->news);
     pthread_mutex_unlock(&demand->lock);
+    if (!gone && atomic_load(&demand->left)) {
+        return refuse_end(request);
+    }
     return gone || wait_for(request, served, next);
 }
 
@@ -305,8 +315,12 @@ static void add(void *user, const char *name, const char *id, bool listed) {
     fl_served *served = offer != NULL ? fl_models_add(demand->server, name, id, offer) : NULL;
     if (served == NULL) {
         fl_free(offer);
-        fl_server_log_line(demand->server->log, FL_LEVEL_WARNING,
-                           "model %s is not offered: there are too many", name);
+        if (!demand->told) {
+            demand->told = true;
+            fl_server_log_line(demand->server->log, FL_LEVEL_WARNING,
+                               "model %s is not offered: a server offers at most %d", name,
+                               FL_RECORDS_MAX);
+        }
         return;
     }
     offer->demand = demand;
@@ -360,26 +374,31 @@ static bool is_same(const fl_offer *offer, char id[ID_ROOM]) {
     return offer->vector_id[0] == '\0' || strcmp(offer->vector_id, id) == 0;
 }
 
+/* What comes of opening one. */
+typedef struct opened {
+    char     vector_id[ID_ROOM];
+    uint64_t bytes;
+    bool     other; /* its vectors are other ones, and it was closed again */
+} opened;
+
 /* Without the lock; the state is FL_MODEL_LOADING. */
-static int open_it(fl_demand *demand, fl_offer *offer, const char *id, bool force, bool *other,
-                   fletch_error *error) {
-    char        found[ID_ROOM];
+static int open_it(fl_demand *demand, const fl_offer *offer, const char *id, bool force,
+                   opened *out, fletch_error *error) {
     uint64_t    before = fl_metrics_resident();
     const char *offline =
         offer->listed ? demand->offline : "true"; /* no client downloads anything */
     FL_TRY(fletch_config_set(demand->config, "model.offline", offline, error));
     FL_TRY(fl_served_open(demand->server, offer->served, id, demand->config, error));
-    *other = !is_same(offer, found) && !force;
-    if (*other) {
+    out->other = !is_same(offer, out->vector_id) && !force;
+    if (out->other) {
         fl_served_close(offer->served);
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "model '%s' has other vectors than before (vector id %.12s, and now %.12s); "
                        "POST /models/load with \"force\": true serves them all the same",
-                       offer->served->name, offer->vector_id, found);
+                       offer->served->name, offer->vector_id, out->vector_id);
     }
-    uint64_t after = fl_metrics_resident(), took = after > before ? after - before : 0;
-    memcpy(offer->vector_id, found, sizeof found);
-    offer->bytes = took > offer->bytes ? took : offer->bytes;
+    uint64_t after = fl_metrics_resident();
+    out->bytes     = after > before ? after - before : 0;
     read_limit(demand, offer->served->model);
     return FLETCH_OK;
 }
@@ -398,25 +417,28 @@ static void fail(fl_demand *demand, fl_offer *offer, const fletch_error *error, 
 static void open_offer(fl_demand *demand, fl_offer *offer) {
     fletch_error error = {0};
     const char  *next = offer->next_id, *id = next != NULL ? next : offer->served->id;
-    bool         force = offer->force, other = false;
+    bool         force = offer->force;
+    opened       found = {.other = false};
     set_state(offer, FL_MODEL_LOADING);
     offer->leaving = offer->crowded = false;
     offer->next_id                  = NULL;
     pthread_mutex_unlock(&demand->lock);
-    int status = open_it(demand, offer, id, force, &other, &error);
+    int status = open_it(demand, offer, id, force, &found, &error);
     pthread_mutex_lock(&demand->lock);
     offer->force = false;
     if (status == FLETCH_OK) {
         demand->counts.opened++;
         offer->served->id = id;
-        offer->keep_ns    = demand->keep_ns;
-        offer->used_ns    = fl_clock_ns();
+        offer->bytes      = found.bytes > offer->bytes ? found.bytes : offer->bytes;
+        memcpy(offer->vector_id, found.vector_id, ID_ROOM);
+        offer->keep_ns = demand->keep_ns;
+        offer->used_ns = fl_clock_ns();
         set_state(offer, FL_MODEL_LOADED);
-    } else if (other && next != NULL) {
+    } else if (found.other && next != NULL) {
         offer->refused = true; /* who waits gets what the name stood for */
         set_state(offer, FL_MODEL_CLOSED);
     } else {
-        fail(demand, offer, &error, other ? FL_HTTP_CONFLICT : FL_HTTP_INTERNAL);
+        fail(demand, offer, &error, found.other ? FL_HTTP_CONFLICT : FL_HTTP_INTERNAL);
     }
 }
 
@@ -581,6 +603,8 @@ static void *keep(void *arg) {
         fl_workers_wake(demand->server->workers);
         pthread_mutex_lock(&demand->lock);
     }
+    demand->ended = true;
+    pthread_cond_signal(&demand->news);
     pthread_mutex_unlock(&demand->lock);
     return NULL;
 }
@@ -646,16 +670,25 @@ void fl_demand_leave(fl_server *server) {
     }
 }
 
-void fl_demand_stop(fl_server *server) {
+bool fl_demand_stop(fl_server *server) {
     fl_demand *demand = server->demand;
-    if (demand != NULL && demand->running) {
-        pthread_mutex_lock(&demand->lock);
-        demand->ending = true;
-        pthread_cond_signal(&demand->news);
-        pthread_mutex_unlock(&demand->lock);
+    if (demand == NULL || !demand->running) {
+        return true;
+    }
+    uint64_t end = fl_clock_ns() + STOP_SECONDS * second;
+    pthread_mutex_lock(&demand->lock);
+    demand->ending = true;
+    pthread_cond_signal(&demand->news);
+    while (!demand->ended && fl_clock_ns() < end) {
+        fl_cond_wait_until(&demand->news, &demand->lock, end);
+    }
+    bool ended = demand->ended;
+    pthread_mutex_unlock(&demand->lock);
+    if (ended) {
         pthread_join(demand->thread, NULL);
         demand->running = false;
     }
+    return ended;
 }
 
 void fl_demand_free(fl_server *server) {

@@ -313,12 +313,16 @@ static bool drain(fl_server *server) {
     _exit(1);
 }
 
-static void stop(fl_server *server) {
+static void stop(fl_server *server, int code) {
     fl_watch_leave(server);
     fl_transport_stop(server);
     fl_demand_leave(server);
     fl_workers_close(server->workers);
-    fl_demand_stop(server);
+    if (!fl_demand_stop(server)) { /* every reply has left: nothing is lost with what it reads */
+        fl_server_log_flush(server->log);
+        fl_sockets_close(server);
+        _exit(code);
+    }
     fl_seed_close(server);
     fl_models_close(server);
     fl_sockets_close(server);
@@ -363,7 +367,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         wait_for_stop(server);
         *code = drain(server) ? 0 : 1;
     }
-    stop(server);
+    stop(server, *code);
     fl_free(server);
     return status;
 }

@@ -128,9 +128,7 @@ static void unload(fl_http_request *request) {
         (void)refuse_pinned(request, job->served);
         return;
     }
-    bool asked = job->extra != NULL;
-    job->extra = job;
-    if (asked || fl_request_unload(request, job->served)) {
+    if (fl_request_unload(request, job->served)) {
         answer(request, job->served, "closed", NULL);
     }
 }

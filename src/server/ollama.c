@@ -294,7 +294,9 @@ static void list_models(fl_http_request *request, bool running) {
 }
 
 static void tags(fl_http_request *request) {
-    list_models(request, false);
+    if (!fl_request_look(request)) {
+        list_models(request, false);
+    }
 }
 
 static void loaded(fl_http_request *request) {

@@ -405,6 +405,9 @@ static void put_model(fl_json_w *w, fl_served *served) {
 static void models(fl_http_request *request) {
     fl_json_w  w = {.out = &request->reply.body};
     fl_served *served;
+    if (fl_request_look(request)) {
+        return;
+    }
     fl_json_w_object(&w, NULL);
     fl_json_w_text(&w, "object", "list");
     fl_json_w_array(&w, "data");

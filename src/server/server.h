@@ -193,15 +193,15 @@ uint64_t fl_served_bytes(const fl_served *served);
 /* The model is open and stays so to the request's end: true. False: the handler returns; the request was answered,
  * or waits, and the handler runs again on a worker when the model is open. */
 bool fl_request_take(fl_http_request *request, fl_served *served);
-/* A name that nobody has: look on the disk once whether there is such a model by now. True: the handler returns and
- * runs again. */
+/* Look once what is offered on the disk by now, for a name that nobody has or a list of all. True: the handler
+ * returns and runs again. */
 bool fl_request_look(fl_http_request *request);
 /* Before it is taken: open it whatever went wrong before, as `id` (NULL: as it is), and also if its vectors are
  * other ones than before where `force`. */
 void fl_served_order(fl_served *served, const char *id, bool force);
 /* Whether that was refused: the vectors of `id` are other ones. */
 bool fl_served_is_refused(const fl_served *served);
-/* Let who has it finish, and close it. True: it is closed; false as of fl_request_take. */
+/* Let who has it finish, and close it. True: it was closed; false as of fl_request_take. */
 bool fl_request_unload(fl_http_request *request, fl_served *served);
 
 /* It gives weights of vocabulary entries, and no dense vectors. */

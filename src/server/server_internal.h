@@ -279,7 +279,8 @@ int fl_demand_open(fl_server *server, fletch_error *error);
 /* After fl_models_open: what is on the disk is on offer. */
 int  fl_demand_start(fl_server *server, fletch_error *error);
 void fl_demand_leave(fl_server *server); /* who waits for a model is told that the server ends */
-void fl_demand_stop(fl_server *server);  /* its thread; then fl_models_close */
+/* Its thread ends; then fl_models_close. False: it does not, since a model takes long to open. */
+bool fl_demand_stop(fl_server *server);
 void fl_demand_free(fl_server *server);
 
 bool fl_demand_due(

@@ -54,6 +54,10 @@ def embed(server, name, **more):
     return post(server, "/api/embed", {"model": name, "input": TEXTS, **more})
 
 
+def say(server, name, **headers):
+    return post(server, "/api/embed", {"model": name, "input": "a word"}, **headers)
+
+
 def is_of(rows, folder):
     return numpy.abs(numpy.array(rows) - expected(folder)).max() <= 1e-5
 
@@ -173,12 +177,12 @@ def test_closed_and_opened_under_clients(start, models):
     server = start("--models", models)
 
     def client(number):
-        for turn in range(15):
+        for turn in range(9):
             name = NAMES[(number + turn) % 3]
             assert is_of(good(embed(server, name))["embeddings"], name)
 
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        clients = [pool.submit(client, number) for number in range(6)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        clients = [pool.submit(client, number) for number in range(4)]
         while not all(one.done() for one in clients):
             for name in NAMES:
                 good(post(server, "/models/unload", {"model": name}))
@@ -209,7 +213,7 @@ def test_room_is_made_by_closing_the_oldest(start):
     need_model()
     server = start(*one_fits(start))
     for name, other in (("a", "b"), ("b", "a"), ("a", "b")):
-        good(embed(server, name))
+        good(say(server, name))
         assert states(server) == {name: "loaded", other: "closed"}, server.log()
     assert server.metrics()['fletch_model_closes_total{reason="room"}'] == 2
     tight = start("--models", f"a={serving.MODEL}", "--memory-limit", "64MiB")
@@ -220,17 +224,29 @@ def test_room_is_made_by_closing_the_oldest(start):
 def test_one_with_work_is_never_closed(faulty, start):
     need_model()
     server = faulty(*one_fits(start))
-    good(embed(server, "a"))
+    good(say(server, "a"))
     server.hold()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        held = pool.submit(embed, server, "a")
+        held = pool.submit(say, server, "a")
         server.wait_of_model("running_texts", lambda texts: texts > 0)
-        late = post(server, "/api/embed", {"model": "b", "input": "x"}, x_fletch_deadline_ms="300")
+        late = say(server, "b", x_fletch_deadline_ms="300")
         assert late.status == 503 and int(late.headers["retry-after"]) > 0, (late, server.log())
         assert states(server) == {serving.NAME: "loaded", "a": "loaded", "b": "closed"}
         server.let_go()
         good(held.result())
-    good(embed(server, "b"))
+    good(say(server, "b"))
+
+
+def test_the_end_of_the_server_is_told_to_who_waits(faulty):
+    need_model()
+    server = faulty("--models", f"a={serving.MODEL}", "--server-drain-seconds", "1")
+    server.hold()  # opening ends with a first batch
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(say, server, "a")
+        until(lambda: states(server)["a"] == "loading", server.log)
+        server.send_signal(serving.signal.SIGTERM)
+        assert waits.result().status == 503
+    assert server.process.wait(serving.WAIT) == 1, server.log()  # the model is never open
 
 
 def test_what_is_cached(start, tmp_path, models):
