@@ -312,7 +312,7 @@ static void add(void *user, const char *name, const char *id, bool listed) {
         }
     }
     fl_offer  *offer  = fl_alloc_zero(1, sizeof *offer);
-    fl_served *served = offer != NULL ? fl_models_add(demand->server, name, id, offer) : NULL;
+    fl_served *served = offer != NULL ? fl_models_make(demand->server, name, id) : NULL;
     if (served == NULL) {
         fl_free(offer);
         if (!demand->told) {
@@ -326,6 +326,8 @@ static void add(void *user, const char *name, const char *id, bool listed) {
     offer->demand = demand;
     offer->served = served;
     offer->listed = listed;
+    served->offer = offer;
+    fl_models_add(demand->server, served);
 }
 
 /* Once a second at most, however many unknown names come. */

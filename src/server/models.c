@@ -43,21 +43,23 @@ const char *const fl_model_state_words[] = {
 };
 
 /* Name and id lie behind the record. */
-fl_served *fl_models_add(fl_server *server, const char *name, const char *id,
-                         struct fl_offer *offer) {
-    size_t count = server->model_count, name_size = strlen(name) + 1, id_size = strlen(id) + 1;
-    served_full *full =
-        count < FL_RECORDS_MAX ? fl_alloc_zero(1, sizeof *full + name_size + id_size) : NULL;
+fl_served *fl_models_make(const fl_server *server, const char *name, const char *id) {
+    size_t       name_size = strlen(name) + 1, id_size = strlen(id) + 1;
+    served_full *full = server->model_count < FL_RECORDS_MAX
+                            ? fl_alloc_zero(1, sizeof *full + name_size + id_size)
+                            : NULL;
     if (full == NULL) {
         return NULL;
     }
-    char *texts           = (char *)(full + 1);
-    full->shared.name     = memcpy(texts, name, name_size);
-    full->shared.id       = memcpy(texts + name_size, id, id_size);
-    full->shared.offer    = offer;
-    server->models[count] = &full->shared;
-    server->model_count   = count + 1;
+    char *texts       = (char *)(full + 1);
+    full->shared.name = memcpy(texts, name, name_size);
+    full->shared.id   = memcpy(texts + name_size, id, id_size);
     return &full->shared;
+}
+
+void fl_models_add(fl_server *server, fl_served *served) {
+    server->models[server->model_count] = served;
+    atomic_fetch_add(&server->model_count, 1);
 }
 
 void fl_served_close(fl_served *served) {
@@ -205,11 +207,12 @@ static int open_spec(fl_server *server, const char *spec, fletch_error *error) {
     const char *id   = "";
     char       *name = NULL;
     FL_TRY(fl_model_spec_read(spec, &name, &id, error));
-    fl_served *served = fl_models_add(server, name, id, NULL);
+    fl_served *served = fl_models_make(server, name, id);
     fl_free(name);
     if (served == NULL) {
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
     }
+    fl_models_add(server, served);
     FL_TRY(fl_served_open(server, served, id, server->config, error));
     atomic_store(&served->state, FL_MODEL_LOADED);
     server->pinned_count++;

@@ -307,10 +307,10 @@ fl_demand_counts fl_demand_counted(const fl_server *server);
 int fl_model_spec_read(const char *spec, char **name, const char **id, fletch_error *error);
 /* What of a model can be judged without its weights, by who opens models and in its words. */
 int fl_model_check(const fletch_config *config, const char *id, fletch_error *error);
-/* One more record, closed; NULL: no memory, or there are too many. Strings are copied; `offer` is the record's, freed
- * with it. */
-fl_served *fl_models_add(fl_server *server, const char *name, const char *id,
-                         struct fl_offer *offer);
+/* A record of a closed model, strings copied; NULL: no memory, or there are too many. */
+fl_served *fl_models_make(const fl_server *server, const char *name, const char *id);
+/* From now on it is found. It and its offer are freed at the end; one thread at a time. */
+void fl_models_add(fl_server *server, fl_served *served);
 /* Open what `id` names, warm it, and fill the record; *served is as before where that fails. */
 int  fl_served_open(fl_server *server, fl_served *served, const char *id,
                     const fletch_config *config, fletch_error *error);
