@@ -69,8 +69,8 @@ static bool refuse_pinned(fl_http_request *request, const fl_served *served) {
 static bool order(fl_job *job) {
     fl_span          id    = job->ask.other_id;
     const fl_served *other = NULL;
-    if (id.size > 0) {
-        other = fl_server_model(job->request->server, id.data, id.size);
+    if (id.data != NULL) {
+        other = id.size > 0 ? fl_server_model(job->request->server, id.data, id.size) : NULL;
         if (other == NULL) {
             fl_reply_error(job->request, FL_HTTP_MODEL_NOT_FOUND, "id: '%.*s' is not offered",
                            (int)(id.size < 200 ? id.size : 200), id.data);
@@ -89,6 +89,10 @@ static bool order(fl_job *job) {
 /* Read it, and find the model that it names; NULL: the handler returns. */
 static fl_job *begin(fl_http_request *request, const fl_field *fields) {
     fl_job *job = fl_job_parse(request, &style, fields);
+    if (job != NULL && job->ask.model.size == 0) {
+        refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "model: expected a name");
+        return NULL;
+    }
     if (job == NULL || !fl_job_find(job)) {
         return NULL;
     }

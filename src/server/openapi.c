@@ -248,7 +248,7 @@ static void put_field(facts *f, const fl_field *field) {
     fl_buf_puts(f->out, "}");
 }
 
-/* The inside of a schema: fields that are not in the table are ignored by the server, so allowed. */
+/* The inside of a schema: fields that are not in the table are ignored by the server, so allowed, unless it is closed. */
 static void put_object(facts *f, const fl_field *fields, bool null) {
     fl_buf_puts(f->out, null ? "\"type\":[\"object\",\"null\"]" : "\"type\":\"object\"");
     const char *comma = "";
@@ -260,11 +260,13 @@ static void put_object(facts *f, const fl_field *fields, bool null) {
         }
     }
     fl_buf_puts(f->out, "],\"properties\":{");
-    for (size_t i = 0; fields[i].name != NULL; i++) {
-        fl_buf_printf(f->out, "%s\"%s\":", i > 0 ? "," : "", fields[i].name);
-        put_field(f, &fields[i]);
+    size_t count = 0;
+    for (; fields[count].name != NULL; count++) {
+        fl_buf_printf(f->out, "%s\"%s\":", count > 0 ? "," : "", fields[count].name);
+        put_field(f, &fields[count]);
     }
-    fl_buf_puts(f->out, "}");
+    bool closed = (fields[count].flags & FL_FIELD_CLOSED) != 0;
+    fl_buf_puts(f->out, closed ? "},\"additionalProperties\":false" : "}");
 }
 
 /* ---- Operations -------------------------------------------------------------------------------- */
