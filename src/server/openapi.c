@@ -248,7 +248,7 @@ static void put_field(facts *f, const fl_field *field) {
     fl_buf_puts(f->out, "}");
 }
 
-/* The inside of a schema: fields that are not in the table are ignored by the server, so allowed, unless it is closed. */
+/* The inside of a schema: fields that are not in the table are ignored, so allowed, unless the table is closed. */
 static void put_object(facts *f, const fl_field *fields, bool null) {
     fl_buf_puts(f->out, null ? "\"type\":[\"object\",\"null\"]" : "\"type\":\"object\"");
     const char *comma = "";
