@@ -2,7 +2,8 @@
 /* cmd_serve.c - `fletch serve`: hand the configuration and the models' names to the server.
  *
  * Role    With stored_sqlite.c and move_store.c, which read stores, all of the program that knows src/server.
- * Method  Models are the --model flags in their order, else server.models, else model.id. The signals
+ * Method  Models are the --model flags in their order, else server.models, else model.id, else none where
+ *         server.on_demand names some. The signals
  *         that steer a server are blocked before any thread exists, so that they arrive where the
  *         server waits for them.
  * Memory  The list of names lives as long as the server. Threads: main.
@@ -56,6 +57,18 @@ static size_t models_of_flags(const fl_cli *cli, const char **out, size_t capaci
     return count;
 }
 
+/* Models on demand are all there are where none is named otherwise. */
+static bool is_on_demand(const fl_cli *cli) {
+    static const char *const names[] = {"model.id", "model.level"};
+    bool                     named   = false;
+    for (size_t i = 0; i < 2; i++) {
+        const char *origin = "";
+        (void)fletch_config_get(cli->config, names[i], &origin);
+        named = named || strcmp(origin, "default") != 0;
+    }
+    return !named && fl_cli_option(cli, "server.on_demand")[0] != '\0';
+}
+
 static fl_exit serve(fl_cli *cli, const char *const *models, size_t count) {
     fletch_error error   = {0};
     bool         opening = false;
@@ -88,7 +101,7 @@ fl_exit fl_cmd_serve(fl_cli *cli) {
     if (count == 0) {
         count = split(copy, models, MODELS);
     }
-    if (count == 0) {
+    if (count == 0 && !is_on_demand(cli)) {
         models[0] = fletch_config_model(cli->config);
         count     = 1;
     }

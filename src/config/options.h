@@ -216,6 +216,12 @@
       "Trace from the start; false: from POST /start_profile or fletch_profile_start.")            \
     X(SERVER_MODELS, "server.models", "--server-models", STRING, "", FL_ANY,                       \
       "Models to serve, NAME=ID or ID with commas between; none: model.id.")                       \
+    X(SERVER_ON_DEMAND, "server.on_demand", "--server-on-demand", STRING, "", FL_ANY,              \
+      "Models opened when a request names them: folders of models, NAME=ID, ID, or cached for "    \
+      "all of the hub cache and Ollama's store, with commas between.")                             \
+    X(SERVER_KEEP_ALIVE, "server.keep_alive", "--server-keep-alive", STRING, "5m", FL_ANY,         \
+      "How long a model of server.on_demand stays open without work: 5m, 1h30m, seconds, 0, or "   \
+      "-1 for ever; a request's keep_alive wins.")                                                 \
     X(SERVER_STORE, "server.store", "--server-store", STRING, "", FL_ANY,                          \
       "SQLite file that keeps what /add takes; empty: bounded memory, none: no /add, no /search.") \
     X(SERVER_BATCHES, "server.batches", "--server-batches", STRING, "", FL_ANY,                    \

@@ -9,8 +9,9 @@
  *         it is asked is refused, /ready says so, and the log tells to start again.
  *         A read beyond the end of a noted file is SIGBUS. The handler puts a page of zeros there and spoils the
  *         model; what was computed from it is refused, since that is asked after the work is done.
- * Memory  A fixed table of the process: a signal handler has no other. Threads: fl_files_note main, while nothing is
- *         served; fl_files_look a worker; the handler any.
+ * Memory  A fixed table of the process: a signal handler has no other; what a closed model leaves is used again.
+ * Threads fl_files_note and fl_files_drop who opens and closes models; fl_files_look a worker; the handler any, by the
+ *         atomics alone.
  * Proof   tests/server/test_promises.py. */
 #include <errno.h>
 #include <limits.h>
@@ -29,12 +30,14 @@
 enum { FILES_MAX = 2048, MAPS_MAX = 64 * 1024 * 1024 };
 
 static struct noted {
-    char              path[512]; /* without links */
-    struct stat       then;
-    _Atomic uintptr_t begin, end; /* where it is mapped; 0: nowhere */
-    fl_served        *served;
-    bool              replaced; /* told */
+    char               path[512]; /* without links */
+    struct stat        then;
+    _Atomic uintptr_t  begin, end; /* where it is mapped; 0: nowhere */
+    fl_served *_Atomic served;     /* NULL: the row is free */
+    bool               replaced;   /* told */
 } noted[FILES_MAX];
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* of all but the atomics */
 
 static _Atomic size_t noted_count;
 static uintptr_t      page_bytes;
@@ -44,8 +47,11 @@ static void on_bus(int number, siginfo_t *info, void *context) {
     (void)context;
     for (size_t i = 0; i < atomic_load(&noted_count); i++) {
         if (at >= atomic_load(&noted[i].begin) && at < atomic_load(&noted[i].end)) {
-            void *page = (void *)(at & ~(page_bytes - 1));
-            atomic_store(&noted[i].served->spoiled, true);
+            void      *page   = (void *)(at & ~(page_bytes - 1));
+            fl_served *served = atomic_load(&noted[i].served);
+            if (served != NULL) {
+                atomic_store(&served->spoiled, true);
+            }
             if (mmap(page, page_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
                 page) {
                 return;
@@ -82,32 +88,48 @@ static void find_mapping(struct noted *file, const char *maps) {
 }
 
 static void note(fl_served *served, const char *path, const char *maps) {
-    size_t        count = atomic_load(&noted_count);
-    struct noted *file  = &noted[count];
+    size_t        count = atomic_load(&noted_count), at = 0;
+    struct noted *file;
     char          real[PATH_MAX];
-    if (count == FILES_MAX || realpath(path, real) == NULL || strlen(real) >= sizeof file->path ||
+    while (at < count && atomic_load(&noted[at].served) != NULL) {
+        at++;
+    }
+    file = &noted[at];
+    if (at == FILES_MAX || realpath(path, real) == NULL || strlen(real) >= sizeof file->path ||
         stat(real, &file->then) != 0) {
         return; /* it is served all the same, unguarded */
     }
     memcpy(file->path, real, strlen(real) + 1);
-    file->served   = served;
     file->replaced = false;
+    atomic_store(&file->served, served);
     find_mapping(file, maps);
-    atomic_store(&noted_count, count + 1);
+    if (at == count) {
+        atomic_store(&noted_count, count + 1);
+    }
 }
 
 void fl_files_note(fl_served *served) {
     fl_buf      maps = {0};
     const char *path;
     (void)fl_file_read("/proc/self/maps", MAPS_MAX, &maps, NULL);
+    pthread_mutex_lock(&table_lock);
     for (size_t i = 0; (path = fletch_model_file_at(served->model, i)) != NULL; i++) {
         note(served, path, maps.data != NULL ? maps.data : "");
     }
+    pthread_mutex_unlock(&table_lock);
     fl_buf_free(&maps);
 }
 
-void fl_files_forget(void) {
-    atomic_store(&noted_count, 0);
+void fl_files_drop(const fl_served *served) {
+    pthread_mutex_lock(&table_lock);
+    for (size_t i = 0; i < atomic_load(&noted_count); i++) {
+        if (atomic_load(&noted[i].served) == served) {
+            atomic_store(&noted[i].end, 0);
+            atomic_store(&noted[i].begin, 0);
+            atomic_store(&noted[i].served, NULL);
+        }
+    }
+    pthread_mutex_unlock(&table_lock);
 }
 
 static bool is_written(const struct stat *then, const struct stat *now) {
@@ -115,31 +137,38 @@ static bool is_written(const struct stat *then, const struct stat *now) {
            now->st_mtim.tv_nsec != then->st_mtim.tv_nsec;
 }
 
-void fl_files_look(fl_server *server) {
-    for (size_t i = 0; i < atomic_load(&noted_count); i++) {
-        struct noted *file = &noted[i];
-        struct stat   now;
-        if (stat(file->path, &now) != 0) {
-            continue; /* deleted: the mapping keeps it */
-        }
-        bool same = now.st_ino == file->then.st_ino && now.st_dev == file->then.st_dev;
-        if (!same && !file->replaced) {
-            file->replaced = true;
-            fl_server_log_line(server->log, FL_LEVEL_WARNING,
-                               "%s was replaced; the model goes on with what it has loaded, start "
-                               "the server again to serve the new file",
-                               file->path);
-        }
-        bool spoiled = atomic_load(&file->served->spoiled);
-        if ((same && is_written(&file->then, &now)) || spoiled) {
-            atomic_store(&file->served->spoiled, true);
-            if (!file->served->spoiled_told) {
-                file->served->spoiled_told = true;
-                fl_server_log_line(server->log, FL_LEVEL_ERROR,
-                                   "%s was written while it was served: model %s answers nothing "
-                                   "any more, start the server again",
-                                   file->path, file->served->name);
-            }
+/* One file. The lock is held: a disk that stands still holds up who opens models, which it would do anyway. */
+static void look_at(fl_server *server, struct noted *file) {
+    fl_served  *served = atomic_load(&file->served);
+    struct stat now;
+    if (served == NULL || stat(file->path, &now) != 0) {
+        return; /* deleted: the mapping keeps it */
+    }
+    bool same = now.st_ino == file->then.st_ino && now.st_dev == file->then.st_dev;
+    if (!same && !file->replaced) {
+        file->replaced = true;
+        fl_server_log_line(server->log, FL_LEVEL_WARNING,
+                           "%s was replaced; the model goes on with what it has loaded, start "
+                           "the server again to serve the new file",
+                           file->path);
+    }
+    bool spoiled = atomic_load(&served->spoiled);
+    if ((same && is_written(&file->then, &now)) || spoiled) {
+        atomic_store(&served->spoiled, true);
+        if (!served->spoiled_told) {
+            served->spoiled_told = true;
+            fl_server_log_line(server->log, FL_LEVEL_ERROR,
+                               "%s was written while it was served: model %s answers nothing "
+                               "any more, start the server again",
+                               file->path, served->name);
         }
     }
+}
+
+void fl_files_look(fl_server *server) {
+    pthread_mutex_lock(&table_lock);
+    for (size_t i = 0; i < atomic_load(&noted_count); i++) {
+        look_at(server, &noted[i]);
+    }
+    pthread_mutex_unlock(&table_lock);
 }

@@ -39,9 +39,9 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     (void)where;
     switch (why) {
     case FL_REFUSE_MODEL:
-        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "Model %.*s is not loaded.",
+        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "Model %.*s is not loaded.%s",
                        (int)(job->ask.model.size < 200 ? job->ask.model.size : 200),
-                       job->ask.model.data);
+                       job->ask.model.data, fl_job_near(job, " "));
         return;
     case FL_REFUSE_HEAD: fl_reply_error(request, FL_HTTP_WRONG_TASK, "%s", message); return;
     case FL_REFUSE_EMPTY:

@@ -43,8 +43,11 @@ static bool is_json(const fl_http_request *request, bool when_absent) {
                       : strncasecmp(type + size - 5, "+json", 5) == 0;
 }
 
-fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_field *fields) {
+fl_job *fl_job_parse(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     const fl_faults *faults = style->faults;
+    if (request->work != NULL) { /* it is read in place, so once */
+        return request->work;
+    }
     if (faults->type.text != NULL && !is_json(request, faults->untyped)) {
         fl_reply_error(request, faults->type.code, "%s", faults->type.text);
         return NULL;
@@ -66,15 +69,6 @@ fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_fi
         return NULL;
     }
     return job;
-}
-
-bool fl_job_model(fl_job *job) {
-    fl_span name = job->ask.model;
-    job->served  = fl_server_model(job->request->server, name.data, name.size);
-    if (job->served == NULL) {
-        job->style->refuse(job, FL_REFUSE_MODEL, FLETCH_NOWHERE, "no model of this name is loaded");
-    }
-    return job->served != NULL;
 }
 
 static bool refuse_header(fl_job *job, const char *message) {

@@ -62,6 +62,9 @@ typedef struct fl_ask {
     int64_t       group_size, candidates; /* likewise; 0: absent */
     int           late_chunking;          /* FL_FIELD_BOOL */
     fl_span       spans;                  /* raw: tei_chunks.c */
+    fl_span       keep_alive;             /* raw */
+    fl_span       other_id;               /* of POST /models/load */
+    int           force;                  /* likewise, FL_FIELD_BOOL */
 } fl_ask;
 
 #define FL_ASK_NONE INT64_MIN
@@ -97,6 +100,13 @@ enum { FL_WORD_PASSAGE = 1, FL_WORD_WORDS };
 #define FL_ASK_LATE_CHUNKING                                                                       \
     .name = "late_chunking", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                        \
     .offset = offsetof(fl_ask, late_chunking)
+#define FL_ASK_KEEP_ALIVE                                                                          \
+    .name = "keep_alive", .type = FL_FIELD_RAW, .flags = FL_FIELD_NULL,                            \
+    .offset = offsetof(fl_ask, keep_alive), .words = FL_KEEP_ALIVE_SCHEMA,                         \
+    .text = "How long a model on demand stays open without work: 300, \"5m\", 0, -1 for ever."
+#define FL_KEEP_ALIVE_SCHEMA                                                                       \
+    "\"anyOf\":[{\"type\":[\"number\",\"null\"]},{\"type\":\"string\","                            \
+    "\"pattern\":\"^-?([0-9]+|([0-9]+(h|m|s|ms))+)$\"}]"
 #define FL_ASK_DETAILS                                                                             \
     .name = "details", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                              \
     .offset = offsetof(fl_ask, details), .text = "Tell tokens and truncation of each text."
@@ -147,14 +157,16 @@ typedef struct fl_style {
 } fl_style;
 
 struct fl_job {
-    fl_http_request     *request;
-    const fl_style      *style;
-    fl_ask               ask;
-    fl_served           *served;
-    fletch_dtype         dtype;
-    bool                 base64, octets, details;
-    fl_base64_fn         encode; /* base64 */
-    fletch_request       work;
+    fl_http_request *request;
+    const fl_style  *style;
+    fl_ask           ask;
+    fl_served       *named;   /* whom ask.model names, open and held; NULL: nobody has this name */
+    uint64_t         keep_ns; /* of ask.keep_alive */
+    fl_served       *served;
+    fletch_dtype     dtype;
+    bool             base64, octets, details;
+    fl_base64_fn     encode; /* base64 */
+    fletch_request   work;
     fletch_embed_options options;        /* of `work` */
     fletch_texts         second;         /* likewise */
     size_t               count, columns; /* rows; tokens and truncated are of work.texts, of which
@@ -166,10 +178,19 @@ struct fl_job {
     void                *extra;          /* the dialect's own */
 };
 
-/* A job with the body read into job->ask; NULL after it was answered with a fault. */
+/* A job with the body read into job->ask; NULL after it was answered with a fault. Where the handler runs again it
+ * is the job of the first time. */
+fl_job *fl_job_parse(fl_http_request *request, const fl_style *style, const fl_field *fields);
+/* job->named, whatever its state; false: the handler returns, and was answered or runs again. */
+bool fl_job_find(fl_job *job);
+/* It is open, and held to the request's end; false likewise. */
+bool fl_job_take(fl_job *job);
+/* The same, and the model that the body names is open. NULL: the handler returns. */
 fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_field *fields);
 
 bool fl_job_model(fl_job *job); /* job->served; false: answered */
+/* What may be said behind a name that nobody has: `before` and "Did you mean `x`?", or nothing. In request memory. */
+const char *fl_job_near(fl_job *job, const char *before);
 /* The request to the library for vectors of job->columns numbers, as the body alone asks for them; false: answered. */
 bool fl_job_fill(fl_job *job);
 bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */

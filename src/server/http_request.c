@@ -87,6 +87,7 @@ void fl_request_retire(fl_request_full *full) {
         full->shared.cleanup(&full->shared);
     }
     fl_keys_drop(full->keys);
+    fl_demand_leave_model(full);
     trim(&full->gather);
     trim(&full->out);
     trim(&full->shared.reply.body);
@@ -409,7 +410,12 @@ static void send_reply(fl_http_request *request, int status) {
 static void run_later(void *arg) {
     fl_request_full *full  = arg;
     fletch_error     error = {0};
-    if (fl_request_over(&full->shared, &error) < 0) {
+    bool             over  = fl_request_over(&full->shared, &error) < 0;
+    if (fl_demand_arrive(full, over)) {
+        step(full);
+        return;
+    }
+    if (over) {
         fl_reply_fail(&full->shared, &error);
     } else {
         full->later(&full->shared);

@@ -145,12 +145,37 @@ static void on_library(void *user, int level, const char *message) {
     fl_server_log_line(user, level < FL_LEVEL_TRACE ? level : FL_LEVEL_TRACE, "%s", message);
 }
 
+static void take_log(const fl_server *server, fletch_config *config, int level) {
+    fletch_config_set_log(config, on_library, server->log);
+    fletch_config_set_trace_log(config, level == FL_LEVEL_TRACE);
+}
+
+/* What is as by default stays unsaid, since some of that is chosen when a model is opened. */
+fletch_config *fl_server_config_copy(const fl_server *server, fletch_error *error) {
+    fletch_config       *copy = fletch_config_new();
+    const fletch_option *option;
+    if (copy == NULL) {
+        (void)fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a configuration");
+        return NULL;
+    }
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+        const char *origin = "default";
+        const char *value  = fletch_config_get(server->config, option->key, &origin);
+        if (strcmp(origin, "default") != 0 &&
+            fletch_config_set(copy, option->key, value, error) < 0) {
+            fletch_config_free(copy);
+            return NULL;
+        }
+    }
+    take_log(server, copy, fl_server_log_level_of(fl_server_option(server, "server.log_level")));
+    return copy;
+}
+
 static int open_parts(fl_server *server, const fl_serve *serve, fletch_error *error) {
     int level = fl_server_log_level_of(fl_server_option(server, "server.log_level"));
     FL_TRY(fl_server_log_open(&server->log, fl_server_option(server, "server.log_format"), level,
                               error));
-    fletch_config_set_log(serve->config, on_library, server->log);
-    fletch_config_set_trace_log(serve->config, level == FL_LEVEL_TRACE);
+    take_log(server, serve->config, level);
     FL_TRY(fl_metrics_open(&server->metrics, fl_server_option(server, "server.metrics_prefix"),
                            error));
     FL_TRY(fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error));
@@ -168,7 +193,10 @@ static int check(fl_server *server, const fl_serve *serve, bool *opening, fletch
         status = error->code = FLETCH_ECONFIG;
     }
     FL_TRY(status);
-    status   = fl_models_check(serve->config, serve->models, serve->model_count, error);
+    status = fl_models_check(serve->config, serve->models, serve->model_count, error);
+    if (status == FLETCH_OK) {
+        status = fl_demand_open(server, error);
+    }
     *opening = status < 0;
     return status;
 }
@@ -198,14 +226,20 @@ static void share_memory(fl_server *server) {
 }
 
 static void announce(const fl_server *server) {
-    const fl_served *first = server->models[0];
+    const fl_served *first = fl_server_model_at(server, 0);
     for (size_t i = 0; i < server->listener_count; i++) {
         printf("listening on %s\n", server->listeners[i].where);
     }
-    printf("ready: %s, %u dimensions, %u tokens, %s%s, process %d\n", first->name,
-           first->info.dimensions, first->info.max_length,
-           server->model_count > 1 ? "and more models" : "one model",
-           server->guarded ? ", API key needed" : "", (int)getpid());
+    printf("ready: ");
+    if (first != NULL) {
+        printf("%s, %u dimensions, %u tokens, %s", first->name, first->info.dimensions,
+               first->info.max_length, server->pinned_count > 1 ? "and more models" : "one model");
+    }
+    if (server->demand != NULL) {
+        printf("%s%zu models on demand", first != NULL ? ", " : "",
+               server->model_count - server->pinned_count);
+    }
+    printf("%s, process %d\n", server->guarded ? ", API key needed" : "", (int)getpid());
     (void)fflush(stdout);
     fl_notify("READY=1");
 }
@@ -269,6 +303,7 @@ static bool drain(fl_server *server) {
     fl_server_log_line(server->log, FL_LEVEL_WARNING,
                        "%d requests were not done within server.drain_seconds: given up",
                        atomic_load(&server->inflight));
+    fl_demand_leave(server);
     fl_transport_cancel(server);
     if (wait_idle(server, 2 * second)) {
         return false;
@@ -282,17 +317,24 @@ static bool drain(fl_server *server) {
 }
 
 /* `served`: it has been ready, so that there is something to tell. */
-static void stop(fl_server *server, bool served) {
+static void stop(fl_server *server, bool served, int code) {
     fl_batches_join(server); /* while the watch still ends an engine that hangs */
     fl_watch_leave(server);
     fl_transport_stop(server);
+    fl_demand_leave(server);
     fl_workers_close(server->workers);
     fl_otlp_close(server->otlp, served);
+    if (!fl_demand_stop(server)) { /* every reply has left: nothing is lost with what it reads */
+        fl_server_log_flush(server->log);
+        fl_sockets_close(server);
+        _exit(code);
+    }
     fl_seed_close(server);
     fl_batches_close(server);
     fl_models_close(server);
     fl_sockets_close(server);
     fl_request_pool_free(server);
+    fl_demand_free(server);
     fl_keys_drop(server->keys);
     fl_metrics_close(server->metrics);
     fletch_config_set_log(server->config, NULL, NULL);
@@ -310,6 +352,7 @@ static int load(fl_server *server, const fl_serve *serve, bool *opening, fletch_
     int status = fl_models_open(server, serve->models, serve->model_count, error);
     *opening   = status < 0;
     FL_TRY(status);
+    FL_TRY(fl_demand_start(server, error));
     FL_TRY(fl_seed_load(server, error));
     return fl_batches_start(server, error);
 }
@@ -332,7 +375,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         wait_for_stop(server);
         *code = drain(server) ? 0 : 1;
     }
-    stop(server, status == FLETCH_OK);
+    stop(server, status == FLETCH_OK, *code);
     fl_free(server);
     return status;
 }

@@ -183,6 +183,7 @@ typedef struct writer {
     fl_metrics      *metrics;
     const fl_server *server;
     bool             open; /* as OpenMetrics */
+    fl_served      **held; /* the models whose figures are written */
 } writer;
 
 /* Of a name that stands alone. OpenMetrics calls a counter by its name without _total. */
@@ -349,6 +350,34 @@ static void write_batches(const writer *w) {
     }
 }
 
+/* Models that come and go (server.on_demand); zeros where they stay. */
+static void write_demand(const writer *w) {
+    static const char *const reasons[FL_CLOSE_REASONS]    = {"idle", "room", "asked"};
+    const char              *prefix                       = w->metrics->prefix;
+    fl_demand_counts         counts                       = fl_demand_counted(w->server);
+    size_t                   states[FL_MODEL_STATE_COUNT] = {0};
+    const fl_served         *served;
+    for (size_t i = 0; (served = fl_server_record_at(w->server, i)) != NULL; i++) {
+        states[atomic_load(&served->state)]++;
+    }
+    head(w, "models", "gauge", "Models that can be served, by state.");
+    for (size_t i = 0; i < FL_MODEL_STATE_COUNT; i++) {
+        fl_buf_printf(w->out, "%s_models{state=\"%s\"} %zu\n", prefix, fl_model_state_words[i],
+                      states[i]);
+    }
+    simple(w, "model_opens_total", "counter", "Models that were opened on demand.",
+           (double)counts.opened);
+    simple(w, "model_open_failures_total", "counter", "Models that could not be opened on demand.",
+           (double)counts.failed);
+    head(w, "model_closes_total", "counter", "Models that were closed, by reason.");
+    for (size_t i = 0; i < FL_CLOSE_REASONS; i++) {
+        fl_buf_printf(w->out, "%s_model_closes_total{reason=\"%s\"} %llu\n", prefix, reasons[i],
+                      (unsigned long long)counts.closed[i]);
+    }
+    simple(w, "model_waiting_requests", "gauge", "Requests that wait for a model to be opened.",
+           (double)counts.waiting);
+}
+
 /* ---- What the library counts, per model ------------------------------------------------------------- */
 
 /* A label's value: quotes, backslashes and newlines are escaped. */
@@ -490,7 +519,7 @@ static void write_models(const writer *w, const fletch_stats *stats, char (*name
     }
     head(w, "model_info", "gauge", "Always 1; what is loaded is in the labels.");
     for (size_t i = 0; i < count; i++) {
-        const fl_served *served = fl_server_model_at(w->server, i);
+        const fl_served *served = w->held[i];
         fl_buf_printf(w->out,
                       "%s_model_info{model=\"%s\",provider=\"%s\",precision=\"%s\",sha=\"%.16s\"} "
                       "1\n",
@@ -607,8 +636,7 @@ static void write_devices(const writer *w, const fletch_stats *stats, char (*nam
             device_row *row = &rows[used];
             *row            = (device_row){.model = names[i], .replica = r};
             row->stats.size = sizeof row->stats;
-            used += fletch_device_stats_get(w->server->models[i]->model, r, &row->stats, NULL) ==
-                    FLETCH_OK;
+            used += fletch_device_stats_get(w->held[i]->model, r, &row->stats, NULL) == FLETCH_OK;
         }
     }
     write_device_rows(w, rows, used);
@@ -672,24 +700,41 @@ static void write_process(const writer *w) {
           (double)w->server->start_time);
 }
 
+/* The open models into w->held; how many. */
+static size_t hold_models(writer *w) {
+    size_t     room = w->server->model_count, count = 0;
+    fl_served *served;
+    w->held = fl_alloc_zero(room + 1, sizeof(fl_served *));
+    for (size_t i = 0;
+         w->held != NULL && count < room && (served = fl_models_next(w->server, &i)) != NULL;) {
+        w->held[count++] = served;
+    }
+    return count;
+}
+
 void fl_metrics_write(const fl_server *server, fl_buf *out, bool open_metrics) {
-    writer w = {out, server->metrics, server, open_metrics};
+    writer w = {out, server->metrics, server, open_metrics, NULL};
     write_embeddings(&w);
     write_requests(&w);
     write_server(&w);
     write_batches(&w);
-    size_t        count = atomic_load(&server->state) >= FL_READY ? server->model_count : 0;
+    write_demand(&w);
+    size_t        count = atomic_load(&server->state) >= FL_READY ? hold_models(&w) : 0;
     fletch_stats *stats = fl_alloc_zero(count + 1, sizeof *stats);
     char(*names)[160]   = fl_alloc_zero(count + 1, sizeof *names);
     if (stats != NULL && names != NULL) {
         for (size_t i = 0; i < count; i++) {
             stats[i].size = sizeof stats[i];
-            (void)fletch_stats_get(server->models[i]->model, &stats[i], NULL);
-            label(names[i], sizeof names[i], server->models[i]->name);
+            (void)fletch_stats_get(w.held[i]->model, &stats[i], NULL);
+            label(names[i], sizeof names[i], w.held[i]->name);
         }
         write_models(&w, stats, names, count);
         write_devices(&w, stats, names, count);
     }
+    for (size_t i = 0; i < count; i++) {
+        fl_served_drop(w.held[i]);
+    }
+    fl_free(w.held);
     fl_free(stats);
     fl_free(names);
     write_process(&w);

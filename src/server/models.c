@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* models.c - the models a server holds: opening, names, and how they are.
  *
- * Role    lifecycle.c opens them before the server is ready; routes find them by name; watch.c looks after
- *         them once a second.
+ * Role    lifecycle.c opens those that are named at the start before the server is ready, demand.c others when they are
+ *         asked for; routes find them by name; watch.c looks after them once a second.
  * In/Out  "NAME=ID" or "ID" in; fl_served records out. NAME is what clients say and hear.
  * Method  A name is compared with alias, id and the last part of the id; with one model any name is its.
  *         Health: the last batch came back (an engine fault makes a model sick, and a sick one is sent
  *         a one-word probe each second until a vector comes back), and work that waits moves on.
- * Memory  Records and strings are freed at the end; none goes before. Threads: opened and closed by main;
- *         ticks by watch; the rest any.
+ * Memory  Records and strings are freed at the end; none goes before. Threads: opened and closed by main and the
+ *         thread of demand.c; ticks by watch; the rest any.
  * Proof   tests/server/test_start.py, test_promises.py. */
 #include <limits.h>
 #include <stdio.h>
@@ -36,17 +36,47 @@ typedef struct served_full {
 
 /* ---- Opening --------------------------------------------------------------------------------------- */
 
-static void close_one(served_full *full) {
+const char *const fl_model_state_words[] = {
+#define WORD(name, word) word,
+    FL_MODEL_STATES(WORD)
+#undef WORD
+};
+
+/* Name and id lie behind the record. */
+fl_served *fl_models_make(const fl_server *server, const char *name, const char *id) {
+    size_t       name_size = strlen(name) + 1, id_size = strlen(id) + 1;
+    served_full *full = server->model_count < FL_RECORDS_MAX
+                            ? fl_alloc_zero(1, sizeof *full + name_size + id_size)
+                            : NULL;
     if (full == NULL) {
-        return;
+        return NULL;
     }
-    fletch_close(full->shared.model);
-    char *texts[2];
-    memcpy(&texts[0], &full->shared.name, sizeof texts[0]); /* ours, const for everybody else */
-    memcpy(&texts[1], &full->shared.id, sizeof texts[1]);
-    fl_free(texts[0]);
-    fl_free(texts[1]);
-    fl_free(full);
+    char *texts       = (char *)(full + 1);
+    full->shared.name = memcpy(texts, name, name_size);
+    full->shared.id   = memcpy(texts + name_size, id, id_size);
+    return &full->shared;
+}
+
+void fl_models_add(fl_server *server, fl_served *served) {
+    server->models[server->model_count] = served;
+    atomic_fetch_add(&server->model_count, 1);
+}
+
+void fl_served_close(fl_served *served) {
+    served_full *full = (served_full *)(void *)served;
+    fl_files_drop(served);
+    fletch_close(served->model); /* ends the probe, too */
+    served->model = NULL;
+    memset(&served->info, 0, sizeof served->info); /* its strings are gone */
+    served->fingerprint[0] = '\0';
+    served->spoiled_told   = false;
+    atomic_store(&served->tokens_per_second, 0);
+    atomic_store(&served->sick, false);
+    atomic_store(&served->doubtful, false);
+    atomic_store(&served->spoiled, false);
+    atomic_store(&full->stuck_since_ns, 0);
+    atomic_store(&full->dead, false);
+    full->last_tokens = full->last_ns = full->progress = full->progress_ns = 0;
 }
 
 /* What clients call a model that has no alias: its hub id, or the last part of its folder's path, since
@@ -67,7 +97,7 @@ static char *own_name(const char *id) {
 }
 
 /* "NAME=ID" or "ID" to a name of our own and the id inside `spec`. A folder may have '=' in its path. */
-static int read_spec(const char *spec, char **name, const char **id, fletch_error *error) {
+int fl_model_spec_read(const char *spec, char **name, const char **id, fletch_error *error) {
     const char *equals = fl_folder_exists(spec) ? NULL : strchr(spec, '=');
     *id                = equals != NULL ? equals + 1 : spec;
     *name              = NULL;
@@ -91,8 +121,7 @@ static bool is_to_come(const fletch_config *config, const char *id) {
            fletch_hub_path(config, id, path, sizeof path, &error) == FLETCH_ENOTFOUND;
 }
 
-/* What of a model can be judged without its weights, by who opens models and in its words. */
-static int check_model(const fletch_config *config, const char *id, fletch_error *error) {
+int fl_model_check(const fletch_config *config, const char *id, fletch_error *error) {
     fletch_model *model = NULL;
     int           status =
         is_to_come(config, id) ? FLETCH_OK : fletch_open_tokenizer(&model, id, config, error);
@@ -111,7 +140,7 @@ int fl_models_check(const fletch_config *config, const char *const *specs, size_
     size_t known  = 0;
     for (size_t i = 0; status == FLETCH_OK && i < count; i++) {
         const char *id;
-        status = read_spec(specs[i], &names[i], &id, error);
+        status = fl_model_spec_read(specs[i], &names[i], &id, error);
         known += status == FLETCH_OK;
         for (size_t k = 0; status == FLETCH_OK && k < i; k++) {
             if (strcmp(names[k], names[i]) == 0) {
@@ -119,7 +148,7 @@ int fl_models_check(const fletch_config *config, const char *const *specs, size_
                                  "two models are called '%s'; name one: --model NAME=ID", names[i]);
             }
         }
-        status = status == FLETCH_OK ? check_model(config, id, error) : status;
+        status = status == FLETCH_OK ? fl_model_check(config, id, error) : status;
     }
     for (size_t i = 0; i < known; i++) {
         fl_free(names[i]);
@@ -127,28 +156,34 @@ int fl_models_check(const fletch_config *config, const char *const *specs, size_
     return status;
 }
 
-/* Fill the record of the model that `spec` names. */
-static int open_served(fl_server *server, const char *spec, fl_served *served,
-                       fletch_error *error) {
-    const char *id   = "";
-    char       *name = NULL;
-    FL_TRY(read_spec(spec, &name, &id, error));
-    served->id   = fl_strdup(id);
-    served->name = name;
-    if (served->id == NULL) {
-        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
-    }
-    if (is_to_come(server->config, id)) {
-        fl_server_log_line(server->log, FL_LEVEL_INFO, "model %s is not here yet: downloading it",
-                           served->name);
-    }
-    FL_TRY(fletch_open(&served->model, id, server->config, error));
+static int open_parts(fl_served *served, const char *id, const fletch_config *config,
+                      fletch_error *error) {
+    FL_TRY(fletch_open(&served->model, id, config, error));
     FL_TRY(fletch_warm(served->model, error));
     served->info.size = sizeof served->info;
     FL_TRY(fletch_model_info_get(served->model, &served->info, error));
     fl_files_note(served);
     /* "" where it cannot be had */
     (void)fletch_model_fingerprint(served->model, served->fingerprint, NULL);
+    return FLETCH_OK;
+}
+
+int fl_served_open(fl_server *server, fl_served *served, const char *id,
+                   const fletch_config *config, fletch_error *error) {
+    uint64_t begin = fl_clock_ns();
+    if (is_to_come(config, id)) {
+        fl_server_log_line(server->log, FL_LEVEL_INFO, "model %s is not here yet: downloading it",
+                           served->name);
+    }
+    int status = open_parts(served, id, config, error);
+    if (status < 0) {
+        fl_served_close(served);
+        return status;
+    }
+    fl_server_log_line(server->log, FL_LEVEL_INFO,
+                       "model %s: %u dimensions, %u tokens, loaded and warm in %.2f s",
+                       served->name, served->info.dimensions, served->info.max_length,
+                       (double)(fl_clock_ns() - begin) / 1e9);
     return FLETCH_OK;
 }
 
@@ -167,38 +202,42 @@ static int name_trace(fl_server *server, const char *first, size_t number, fletc
     return fletch_config_set(server->config, "profile.file", path, error);
 }
 
+/* The record of the model that `spec` names, opened. */
+static int open_spec(fl_server *server, const char *spec, fletch_error *error) {
+    const char *id   = "";
+    char       *name = NULL;
+    FL_TRY(fl_model_spec_read(spec, &name, &id, error));
+    fl_served *served = fl_models_make(server, name, id);
+    fl_free(name);
+    if (served == NULL) {
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
+    }
+    fl_models_add(server, served);
+    FL_TRY(fl_served_open(server, served, id, server->config, error));
+    atomic_store(&served->state, FL_MODEL_LOADED);
+    server->pinned_count++;
+    return FLETCH_OK;
+}
+
 int fl_models_open(fl_server *server, const char *const *specs, size_t count, fletch_error *error) {
     char trace[PATH_MAX];
     (void)snprintf(trace, sizeof trace, "%s",
                    fletch_config_get(server->config, "profile.file", NULL));
     for (size_t i = 0; i < count; i++) {
-        uint64_t begin = fl_clock_ns();
         FL_TRY(name_trace(server, trace, i + 1, error));
-        served_full *full   = fl_alloc_zero(1, sizeof *full);
-        int          status = full != NULL ? open_served(server, specs[i], &full->shared, error)
-                                           : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                                                     "out of memory for a model's record");
-        if (status < 0) {
-            close_one(full);
-            return status;
-        }
-        server->models[i]   = &full->shared;
-        server->model_count = i + 1;
-        fl_server_log_line(server->log, FL_LEVEL_INFO,
-                           "model %s: %u dimensions, %u tokens, loaded and warm in %.2f s",
-                           full->shared.name, full->shared.info.dimensions,
-                           full->shared.info.max_length, (double)(fl_clock_ns() - begin) / 1e9);
+        FL_TRY(open_spec(server, specs[i], error));
     }
     return FLETCH_OK;
 }
 
 void fl_models_close(fl_server *server) {
     for (size_t i = 0; i < server->model_count; i++) {
-        close_one((served_full *)(void *)server->models[i]);
+        fl_served_close(server->models[i]);
+        fl_free(server->models[i]->offer);
+        fl_free(server->models[i]);
         server->models[i] = NULL;
     }
-    server->model_count = 0;
-    fl_files_forget();
+    server->model_count = server->pinned_count = 0;
 }
 
 /* ---- Finding --------------------------------------------------------------------------------------- */
@@ -207,26 +246,41 @@ static bool is_name(const char *candidate, const char *name, size_t size) {
     return strlen(candidate) == size && memcmp(candidate, name, size) == 0;
 }
 
-fl_served *fl_server_model(const fl_server *server, const char *name, size_t size) {
-    if (server->model_count == 0) {
-        return NULL;
-    }
-    if (name == NULL || size == 0 || server->model_count == 1) {
-        return server->models[0];
-    }
-    for (size_t i = 0; i < server->model_count; i++) {
+/* Where a model on demand lies is nobody's business. */
+static bool is_hub_id(const fl_served *served) {
+    return served->offer == NULL || (served->id[0] != '/' && served->id[0] != '.');
+}
+
+static fl_served *find(const fl_server *server, const char *name, size_t size) {
+    size_t count = server->model_count;
+    for (size_t i = 0; i < count; i++) {
         const fl_served *served = server->models[i];
-        if (is_name(served->name, name, size) || is_name(served->id, name, size)) {
+        if (is_name(served->name, name, size) ||
+            (is_hub_id(served) && is_name(served->id, name, size))) {
             return server->models[i];
         }
     }
-    for (size_t i = 0; i < server->model_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const char *slash = strrchr(server->models[i]->id, '/');
-        if (slash != NULL && is_name(slash + 1, name, size)) {
+        if (slash != NULL && is_hub_id(server->models[i]) && is_name(slash + 1, name, size)) {
             return server->models[i];
         }
     }
     return NULL;
+}
+
+fl_served *fl_server_model(const fl_server *server, const char *name, size_t size) {
+    static const char latest[] = ":latest";
+    const size_t      tail     = sizeof latest - 1;
+    bool              one      = server->demand == NULL && server->pinned_count == 1;
+    if (name == NULL || size == 0 || one) {
+        return fl_server_model_at(server, 0);
+    }
+    fl_served *found = find(server, name, size);
+    if (found == NULL && size > tail && memcmp(name + size - tail, latest, tail) == 0) {
+        found = find(server, name, size - tail);
+    }
+    return found;
 }
 
 bool fl_served_is_sparse(const fl_served *served) {
@@ -242,7 +296,19 @@ bool fl_served_ranks(const fl_served *served) {
 }
 
 fl_served *fl_server_model_at(const fl_server *server, size_t index) {
+    return index < server->pinned_count ? server->models[index] : NULL;
+}
+
+fl_served *fl_server_record_at(const fl_server *server, size_t index) {
     return index < server->model_count ? server->models[index] : NULL;
+}
+
+fl_served *fl_models_next(const fl_server *server, size_t *index) {
+    fl_served *served;
+    while ((served = fl_server_record_at(server, (*index)++)) != NULL &&
+           !fl_served_try_hold(served)) {
+    }
+    return served;
 }
 
 /* ---- Looking after them ------------------------------------------------------------------------------ */
@@ -317,10 +383,11 @@ static void watch_progress(served_full *full, const fletch_stats *stats, uint64_
 
 void fl_models_tick(fl_server *server, uint64_t now_ns) {
     fletch_stats stats;
-    for (size_t i = 0; i < server->model_count; i++) {
-        served_full *full = (served_full *)(void *)server->models[i];
+    fl_served   *served;
+    for (size_t i = 0; (served = fl_models_next(server, &i)) != NULL; fl_served_drop(served)) {
+        served_full *full = (served_full *)(void *)served;
         stats.size        = sizeof stats;
-        if (fletch_stats_get(full->shared.model, &stats, NULL) < 0) {
+        if (fletch_stats_get(served->model, &stats, NULL) < 0) {
             continue;
         }
         measure(full, &stats, now_ns);
@@ -345,7 +412,8 @@ bool fl_models_stuck(const fl_server *server, uint64_t now_ns, uint64_t limit_ns
 
 bool fl_models_healthy(const fl_server *server, const char **why) {
     enum { STUCK_SECONDS = 15 };
-    for (size_t i = 0; i < server->model_count; i++) {
+    for (size_t i = 0; i < server->pinned_count;
+         i++) { /* others can be closed by who asks for them */
         const served_full *full = (const served_full *)(const void *)server->models[i];
         if (atomic_load(&full->shared.sick)) {
             *why = "the last batch of a model failed";

@@ -7,7 +7,7 @@
  *         "total_duration", "load_duration", "prompt_eval_count"}; errors are {"error": "…"}.
  * Rules   Any Content-Type passes (curl -d sends a form's). No input is an answer without vectors, not an
  *         error. dimensions beyond the model's are ignored. /api/embeddings gives the raw pooled vector.
- *         A name may end in ":latest". A pull of what is loaded has succeeded; nothing else is ever pulled.
+ *         A pull of what is loaded has succeeded; nothing else is ever pulled.
  * Memory  request memory. Threads: see server.h.
  * Proof   tests/server/test_ollama.py. */
 #include <inttypes.h>
@@ -44,8 +44,8 @@ static const fl_faults faults = {.syntax  = {FL_HTTP_BAD_REQUEST, ""},
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
     (void)where;
     if (why == FL_REFUSE_MODEL) {
-        fl_reply_error(job->request, FL_HTTP_MODEL_NOT_FOUND, "model '%.*s' not found",
-                       (int)job->ask.model.size, job->ask.model.data);
+        fl_reply_error(job->request, FL_HTTP_MODEL_NOT_FOUND, "model '%.*s' not found%s",
+                       (int)job->ask.model.size, job->ask.model.data, fl_job_near(job, ". "));
     } else if (why == FL_REFUSE_TOO_LONG) {
         fl_reply_error(job->request, FL_HTTP_TOO_LONG, "%s", message);
     } else if (why == FL_REFUSE_TOO_MUCH) {
@@ -69,9 +69,10 @@ static bool write_embed(fl_job *job, const fletch_outcome *outcome) {
             return false;
         }
     }
-    fl_buf_printf(
-        body, "],\"total_duration\":%" PRIu64 ",\"load_duration\":0,\"prompt_eval_count\":%" PRIu64,
-        fl_clock_ns() - request->start_ns, outcome->tokens);
+    fl_buf_printf(body,
+                  "],\"total_duration\":%" PRIu64 ",\"load_duration\":%" PRIu64
+                  ",\"prompt_eval_count\":%" PRIu64,
+                  fl_clock_ns() - request->start_ns, request->open_ns, outcome->tokens);
     if (job->details) {
         fl_buf_puts(body, ",");
         fl_job_put_details(job);
@@ -105,7 +106,7 @@ const fl_field fl_fields_ollama_embed[] = {
     {FL_ASK_TRUNCATE},
     {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = INT32_MIN, .max = INT32_MAX,
      .text = "Cut to this many, then normalise again; ignored outside of the model's range."},
-    {.name = "keep_alive", .type = FL_FIELD_ANY, .text = "Ignored: models stay loaded."},
+    {FL_ASK_KEEP_ALIVE},
     {.name = "options", .type = FL_FIELD_ANY, .text = "Ignored."},
     {FL_ASK_DTYPE},
     {FL_ASK_DETAILS},
@@ -115,7 +116,7 @@ const fl_field fl_fields_ollama_embeddings[] = {
     {FL_ASK_MODEL},
     {"prompt", FL_FIELD_INPUT, FL_FIELD_NULL, AT(input), .forms = FL_INPUT_TEXT | FL_INPUT_NOTHING,
      .text = "The text; an empty one gives an empty vector."},
-    {.name = "keep_alive", .type = FL_FIELD_ANY, .text = "Ignored: models stay loaded."},
+    {FL_ASK_KEEP_ALIVE},
     {.name = "options", .type = FL_FIELD_ANY, .text = "Ignored."},
     {0}};
 
@@ -127,21 +128,12 @@ const fl_field fl_fields_ollama_named[] = {
 
 /* Read, choose the model; NULL: answered. */
 static fl_job *begin(fl_http_request *request, const fl_style *style, const fl_field *fields) {
-    static const char latest[] = ":latest";
     if (request->body_size == 0) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST, "missing request body");
         return NULL;
     }
     fl_job *job = fl_job_read(request, style, fields);
-    if (job == NULL) {
-        return NULL;
-    }
-    fl_span *name = &job->ask.model;
-    size_t   tail = sizeof latest - 1;
-    if (name->size > tail && memcmp(name->data + name->size - tail, latest, tail) == 0) {
-        name->size -= tail;
-    }
-    if (!fl_job_model(job)) {
+    if (job == NULL || !fl_job_model(job)) {
         return NULL;
     }
     int64_t wanted = job->ask.dimensions;
@@ -202,13 +194,17 @@ static void parameter_size(char *out, size_t capacity, uint64_t count) {
     }
 }
 
-static void put_time(fl_buf *body, int64_t seconds) {
+static void put_time_as(fl_buf *body, const char *name, int64_t seconds) {
     time_t    made = (time_t)seconds;
     struct tm utc;
     char      when[32];
     gmtime_r(&made, &utc);
     (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    fl_buf_printf(body, "\"modified_at\":\"%s\"", when);
+    fl_buf_printf(body, "%s:\"%s\"", name, when);
+}
+
+static void put_time(fl_buf *body, int64_t seconds) {
+    put_time_as(body, "\"modified_at\"", seconds);
 }
 
 static void put_model_details(fl_buf *body, const fletch_model_info *info) {
@@ -220,46 +216,87 @@ static void put_model_details(fl_buf *body, const fletch_model_info *info) {
                   info->weights_format, info->family, info->family, size, info->weights_dtype);
 }
 
+static void put_names(fl_buf *body, const fl_served *served) {
+    fl_buf_puts(body, "\"name\":");
+    fl_json_quote(body, served->name, strlen(served->name));
+    fl_buf_puts(body, ",\"model\":");
+    fl_json_quote(body, served->name, strlen(served->name));
+    fl_buf_puts(body, ",");
+}
+
+/* A model that can be opened, of which its files tell no more than this. */
+static void put_closed_tag(fl_buf *body, const fl_served *served) {
+    put_names(body, served);
+    put_time(body, 0);
+    fl_buf_printf(body, ",\"size\":%" PRIu64 ",\"digest\":\"\",\"details\":{}",
+                  fl_served_bytes(served));
+}
+
 /* What /api/tags and /api/ps say of a model, without the braces. */
 static void put_tag(fl_http_request *request, const fl_served *served) {
     const fletch_model_info *info = &served->info;
     fl_buf                  *body = &request->reply.body;
-    const char              *name = served->name;
-    fl_buf_puts(body, "\"name\":");
-    fl_json_quote(body, name, strlen(name));
-    fl_buf_puts(body, ",\"model\":");
-    fl_json_quote(body, name, strlen(name));
-    fl_buf_puts(body, ",");
+    put_names(body, served);
     put_time(body, info->modified);
     fl_buf_printf(body, ",\"size\":%" PRIu64 ",\"digest\":\"%s\",", info->weights_bytes,
                   served->fingerprint);
     put_model_details(body, info);
 }
 
-/* /api/ps tells more of a model, since it runs: models stay loaded, and expire when the calendar of most clients
- * ends. */
+/* A model that stays loaded expires when the calendar of most clients ends. */
+static void put_expiry(fl_buf *body, const fl_served *served) {
+    const uint64_t second = 1000000000u, most = UINT64_C(4000000000) * second;
+    uint64_t       left = fl_served_stays_ns(served);
+    if (left >= most) {
+        fl_buf_puts(body, ",\"expires_at\":\"9999-12-31T00:00:00Z\"");
+    } else {
+        put_time_as(body, ",\"expires_at\"", (int64_t)time(NULL) + (int64_t)(left / second));
+    }
+}
+
+/* /api/ps tells more of a model, since it runs. */
+static void put_running(fl_buf *body, const fl_served *served) {
+    bool device = strncmp(served->info.provider, "cuda", 4) == 0;
+    put_expiry(body, served);
+    fl_buf_printf(body, ",\"size_vram\":%" PRIu64 ",\"context_length\":%" PRIu32,
+                  device ? served->info.weights_bytes : 0, served->info.max_length);
+}
+
+/* Of all that can be served, or of those that are open. */
 static void list_models(fl_http_request *request, bool running) {
-    fl_buf          *body = &request->reply.body;
-    const fl_served *served;
+    fl_buf    *body = &request->reply.body;
+    fl_served *served;
+    bool       more = false;
     fl_buf_puts(body, "{\"models\":[");
-    for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
-        bool device = strncmp(served->info.provider, "cuda", 4) == 0;
-        fl_buf_puts(body, i > 0 ? ",{" : "{");
-        put_tag(request, served);
-        if (running) {
-            fl_buf_printf(body,
-                          ",\"expires_at\":\"9999-12-31T00:00:00Z\",\"size_vram\":%" PRIu64
-                          ",\"context_length\":%" PRIu32,
-                          device ? served->info.weights_bytes : 0, served->info.max_length);
+    for (size_t i = 0; (served = fl_server_record_at(request->server, i)) != NULL; i++) {
+        bool open = fl_served_try_hold(served);
+        if (!open && running) {
+            continue;
         }
-        fl_buf_puts(body, "}");
+        fl_buf_puts(body, more ? ",{" : "{");
+        more = true;
+        if (open) {
+            put_tag(request, served);
+        } else {
+            put_closed_tag(body, served);
+        }
+        if (running) {
+            put_running(body, served);
+        }
+        fl_buf_printf(body, ",\"state\":\"%s\"}",
+                      fl_model_state_words[atomic_load(&served->state)]);
+        if (open) {
+            fl_served_drop(served);
+        }
     }
     fl_buf_puts(body, "]}");
     fl_reply_json(request, 200);
 }
 
 static void tags(fl_http_request *request) {
-    list_models(request, false);
+    if (!fl_request_look(request)) {
+        list_models(request, false);
+    }
 }
 
 static void loaded(fl_http_request *request) {

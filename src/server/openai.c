@@ -89,8 +89,8 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     switch (why) {
     case FL_REFUSE_MODEL:
         fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND,
-                       "The model `%.*s` does not exist or you do not have access to it.",
-                       (int)job->ask.model.size, job->ask.model.data);
+                       "The model `%.*s` does not exist or you do not have access to it.%s",
+                       (int)job->ask.model.size, job->ask.model.data, fl_job_near(job, " "));
         return;
     case FL_REFUSE_HEAD: fl_reply_error(request, FL_HTTP_WRONG_TASK, "%s", message); return;
     case FL_REFUSE_EMPTY: fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", bad_input); return;
@@ -372,13 +372,8 @@ const fl_route fl_routes_score[] = {{"POST", "/score", &fl_dialect_openai, score
 
 /* ---- /v1/models -------------------------------------------------------------------------------- */
 
-static void put_model(fl_json_w *w, const fl_served *served) {
+static void put_open_model(fl_json_w *w, const fl_served *served) {
     const fletch_model_info *info = &served->info;
-    fl_json_w_object(w, NULL);
-    fl_json_w_text(w, "id", served->name);
-    fl_json_w_text(w, "object", "model");
-    fl_json_w_i64(w, "created", info->modified);
-    fl_json_w_text(w, "owned_by", "fletch");
     fl_json_w_u64(w, "dimensions", info->dimensions);
     fl_json_w_text(w, "head", info->head);
     fl_json_w_u64(w, "labels", info->labels);
@@ -388,16 +383,35 @@ static void put_model(fl_json_w *w, const fl_served *served) {
     fl_json_w_u64(w, "size", info->weights_bytes);
     fl_json_w_text(w, "dtype", info->weights_dtype);
     fl_json_w_text(w, "fingerprint", served->fingerprint);
+}
+
+/* Of a model that is not open its name is known, and how it is. */
+static void put_model(fl_json_w *w, fl_served *served) {
+    bool open = fl_served_try_hold(served);
+    fl_json_w_object(w, NULL);
+    fl_json_w_text(w, "id", served->name);
+    fl_json_w_text(w, "object", "model");
+    fl_json_w_i64(w, "created", open ? served->info.modified : 0);
+    fl_json_w_text(w, "owned_by", "fletch");
+    fl_json_w_text(w, "state", fl_model_state_words[atomic_load(&served->state)]);
+    fl_json_w_bool(w, "pinned", served->offer == NULL);
+    if (open) {
+        put_open_model(w, served);
+        fl_served_drop(served);
+    }
     fl_json_w_end(w);
 }
 
 static void models(fl_http_request *request) {
-    fl_json_w        w = {.out = &request->reply.body};
-    const fl_served *served;
+    fl_json_w  w = {.out = &request->reply.body};
+    fl_served *served;
+    if (fl_request_look(request)) {
+        return;
+    }
     fl_json_w_object(&w, NULL);
     fl_json_w_text(&w, "object", "list");
     fl_json_w_array(&w, "data");
-    for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
+    for (size_t i = 0; (served = fl_server_record_at(request->server, i)) != NULL; i++) {
         put_model(&w, served);
     }
     fl_json_w_end(&w);
@@ -415,8 +429,8 @@ static void one_model(fl_http_request *request) {
     }
     memcpy(name, request->tail, size);
     size = fl_percent_decode(name, size);
-    const fl_served *served;
-    for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
+    fl_served *served;
+    for (size_t i = 0; (served = fl_server_record_at(request->server, i)) != NULL; i++) {
         fl_span span = {name, size};
         if (size != SIZE_MAX && (fl_span_is(span, served->name) || fl_span_is(span, served->id))) {
             put_model(&(fl_json_w){.out = &request->reply.body}, served);

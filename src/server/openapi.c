@@ -25,6 +25,7 @@ typedef struct facts {
     fl_buf          *out;
     size_t           models, dimensions, vocabulary;
     bool             dense, sparse, colbert; /* some model gives it */
+    bool             more;                   /* there are others that are not open */
     fl_buf           names;                  /* "a","b" */
     fl_buf           prompts;                /* "query","passage" */
 } facts;
@@ -40,9 +41,10 @@ static void gather_prompts(facts *f, const fl_served *served) {
 }
 
 static void gather(facts *f) {
-    const fl_served *served;
-    for (; (served = fl_server_model_at(f->server, f->models)) != NULL; f->models++) {
+    fl_served *served;
+    for (size_t i = 0; (served = fl_models_next(f->server, &i)) != NULL; fl_served_drop(served)) {
         fl_buf_puts(&f->names, f->models > 0 ? "," : "");
+        f->models++;
         fl_json_quote(&f->names, served->name, strlen(served->name));
         size_t size = served->info.dimensions, ids = served->info.vocabulary;
         f->dimensions = size > f->dimensions ? size : f->dimensions;
@@ -195,7 +197,8 @@ static void put_field(facts *f, const fl_field *field) {
         if (strcmp(field->name, "prompt_name") == 0) {
             put_choice(f, &f->prompts, null, false);
         } else {
-            put_choice(f, &f->names, null, strcmp(field->name, "model") != 0 || f->models < 2);
+            put_choice(f, &f->names, null,
+                       strcmp(field->name, "model") != 0 || f->models < 2 || f->more);
             fl_buf_puts(f->out, field->min > 0 ? ",\"minLength\":1" : "");
         }
         break;
@@ -245,7 +248,7 @@ static void put_field(facts *f, const fl_field *field) {
     fl_buf_puts(f->out, "}");
 }
 
-/* The inside of a schema: fields that are not in the table are ignored by the server, so allowed. */
+/* The inside of a schema: fields that are not in the table are ignored, so allowed, unless the table is closed. */
 static void put_object(facts *f, const fl_field *fields, bool null) {
     fl_buf_puts(f->out, null ? "\"type\":[\"object\",\"null\"]" : "\"type\":\"object\"");
     const char *comma = "";
@@ -257,11 +260,13 @@ static void put_object(facts *f, const fl_field *fields, bool null) {
         }
     }
     fl_buf_puts(f->out, "],\"properties\":{");
-    for (size_t i = 0; fields[i].name != NULL; i++) {
-        fl_buf_printf(f->out, "%s\"%s\":", i > 0 ? "," : "", fields[i].name);
-        put_field(f, &fields[i]);
+    size_t count = 0;
+    for (; fields[count].name != NULL; count++) {
+        fl_buf_printf(f->out, "%s\"%s\":", count > 0 ? "," : "", fields[count].name);
+        put_field(f, &fields[count]);
     }
-    fl_buf_puts(f->out, "}");
+    bool closed = (fields[count].flags & FL_FIELD_CLOSED) != 0;
+    fl_buf_puts(f->out, closed ? "},\"additionalProperties\":false" : "}");
 }
 
 /* ---- Operations -------------------------------------------------------------------------------- */
@@ -404,7 +409,8 @@ static void put_responses(facts *f, const fl_route *route, const fl_operation *o
     if (batches || strcmp(route->path, "/add") == 0) {
         put_error(f, route, 507);
     }
-    if (batches || strstr(route->path, "_profile") != NULL) {
+    if (batches || strstr(route->path, "_profile") != NULL ||
+        strncmp(route->path, "/models/", 8) == 0) {
         put_error(f, route, 409);
     }
     fl_buf_puts(f->out, "}");
@@ -496,6 +502,7 @@ static void put_document(facts *f) {
 
 static void openapi(fl_http_request *request) {
     facts f = {.server = request->server, .out = &request->reply.body};
+    f.more  = fl_server_option(request->server, "server.on_demand")[0] != '\0';
     gather(&f);
     put_document(&f);
     fl_buf_free(&f.names);

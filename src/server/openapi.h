@@ -35,6 +35,7 @@ extern const fl_field fl_fields_batch[];
 extern const fl_field fl_fields_voyage[];
 extern const fl_field fl_fields_score[];
 extern const fl_field fl_fields_seed_add[], fl_fields_seed_search[];
+extern const fl_field fl_fields_load[], fl_fields_unload[];
 extern const fl_field fl_fields_ollama_embed[], fl_fields_ollama_embeddings[],
     fl_fields_ollama_named[];
 extern const fl_field fl_fields_cohere[], fl_fields_rerank_cohere[];

@@ -14,6 +14,7 @@
 #define INTEGER   "{\"type\":\"integer\"}"
 #define NUMBER    "{\"type\":\"number\"}"
 #define BOOLEAN   "{\"type\":\"boolean\"}"
+#define STATE     "{\"enum\":[\"closed\",\"loading\",\"loaded\",\"closing\",\"failed\"]}"
 #define MAYBE     "{\"type\":[\"string\",\"null\"]}"
 #define OBJECT(required, properties)                                                               \
     "{\"type\":\"object\",\"required\":[" required "],\"properties\":{" properties "}}"
@@ -107,7 +108,8 @@ const fl_schema fl_schemas[] = {
     {"openai_model",
      OBJECT("\"id\",\"object\",\"created\",\"owned_by\"",
             "\"id\":" STRING ",\"object\":{\"const\":\"model\"},\"created\":" INTEGER
-            ",\"owned_by\":" STRING ",\"dimensions\":" INTEGER ",\"max_length\":" INTEGER)},
+            ",\"owned_by\":" STRING ",\"state\":" STATE ",\"pinned\":" BOOLEAN
+            ",\"dimensions\":" INTEGER ",\"max_length\":" INTEGER)},
     {"openai_models",
      OBJECT("\"object\",\"data\"",
             "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(REF("openai_model")))},
@@ -292,6 +294,14 @@ const fl_operation fl_operations[] = {
      REF("ranked"), NULL, NULL, false, NULL},
     {"POST", "/v2/rerank", "Order documents by a query, with a reranker", fl_fields_rerank_cohere,
      REF("ranked"), NULL, NULL, false, NULL},
+    {"POST", "/models/load", "Open a model that is offered on demand, or put another in its place",
+     fl_fields_load,
+     OBJECT("\"model\",\"state\",\"vector_id\"",
+            "\"model\":" STRING ",\"state\":" STATE ",\"vector_id\":" STRING),
+     NULL, NULL, false, NULL},
+    {"POST", "/models/unload", "Close a model on demand once no request works with it",
+     fl_fields_unload, OBJECT("\"model\",\"state\"", "\"model\":" STRING ",\"state\":" STATE), NULL,
+     NULL, false, NULL},
     {"POST", "/add", "Embed texts, or their chunks, and keep them", fl_fields_seed_add,
      REF("added"), NULL, NULL, false,
      "\"oneOf\":[{\"required\":[\"text\"],\"not\":{\"required\":[\"ids\"]}},{\"required\":["

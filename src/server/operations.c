@@ -83,11 +83,13 @@ static void stats(fl_http_request *request) {
     fl_json_w        w      = {.out = out};
     fl_json_w_object(&w, NULL);
     fl_json_w_array(&w, "models");
-    for (size_t i = 0; i < server->model_count; i++) {
+    fl_served *served;
+    for (size_t i = 0; (served = fl_models_next(server, &i)) != NULL; fl_served_drop(served)) {
         fl_json_w_object(&w, NULL);
-        fl_json_w_text(&w, "name", server->models[i]->name);
+        fl_json_w_text(&w, "name", served->name);
         fl_json_w_raw(&w, "stats");
-        if (put_stats(out, server->models[i]->model, &error) < 0) {
+        if (put_stats(out, served->model, &error) < 0) {
+            fl_served_drop(served);
             fl_reply_fail(request, &error);
             return;
         }
@@ -114,13 +116,13 @@ static void told(fl_http_request *request, int status, const fletch_error *error
     }
 }
 
-/* All models or none. */
+/* All models that were named at the start, or none. */
 static void start_profile(fl_http_request *request) {
     fl_server   *server = request->server;
     fletch_error error  = {0};
     int          status = FLETCH_OK;
     size_t       done   = 0;
-    while (done < server->model_count &&
+    while (done < server->pinned_count &&
            (status = fletch_profile_start(server->models[done]->model, &error)) == FLETCH_OK) {
         done++;
     }
@@ -135,7 +137,7 @@ static void stop_profile(fl_http_request *request) {
     fl_server   *server = request->server;
     fletch_error error  = {0}, next;
     int          status = FLETCH_OK;
-    for (size_t i = 0; i < server->model_count; i++) {
+    for (size_t i = 0; i < server->pinned_count; i++) {
         int ended = fletch_profile_stop(server->models[i]->model, status < 0 ? &next : &error);
         status    = status < 0 ? status : ended;
     }

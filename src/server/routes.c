@@ -17,7 +17,7 @@
 static const fl_route *const tables[] = {
     fl_routes_operations, fl_routes_openai, fl_routes_tei,     fl_routes_ollama,
     fl_routes_cohere,     fl_routes_voyage, fl_routes_score,   fl_routes_openapi,
-    fl_routes_seed,       fl_routes_pages,  fl_routes_batches,
+    fl_routes_seed,       fl_routes_pages,  fl_routes_batches, fl_routes_load,
 };
 
 enum { OPERATIONS = 0, TABLE_COUNT = sizeof tables / sizeof tables[0] };

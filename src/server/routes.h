@@ -22,6 +22,7 @@ extern const fl_route fl_routes_cohere[];     /* cohere.c: /v2/embed and the rer
 extern const fl_route fl_routes_voyage[];     /* contextualized.c: /v1/contextualizedembeddings */
 extern const fl_route fl_routes_score[];      /* openai.c: /score */
 extern const fl_route fl_routes_openapi[];    /* openapi.c: /openapi.json */
+extern const fl_route fl_routes_load[];       /* load.c: /models/load /models/unload */
 extern const fl_route fl_routes_seed[];       /* seed.c: /add /search /items/ */
 extern const fl_route fl_routes_pages[];      /* pages.c: / and /docs for a browser */
 

@@ -157,14 +157,14 @@ static bool take_count(fl_job *job) {
 
 /* The first model that ranks, or the one that is named; false: answered. */
 static bool take_reranker(fl_job *job) {
-    fl_span         name   = job->ask.model;
-    fl_search_work *work   = job->extra;
-    fl_server      *server = job->request->server;
+    fl_span          name   = job->ask.model;
+    fl_search_work  *work   = job->extra;
+    const fl_server *server = job->request->server;
     if (job->ask.rerank != 1 && name.size == 0) {
         return true;
     }
     if (name.size > 0) {
-        work->reranker = fl_server_model(server, name.data, name.size);
+        work->reranker = job->named;
     }
     for (size_t i = 0; name.size == 0 && fl_server_model_at(server, i) != NULL; i++) {
         fl_served *served = fl_server_model_at(server, i);

@@ -67,6 +67,14 @@ int fl_seed_load(fl_server *server, fletch_error *error) {
     if (server->store == NULL) {
         return FLETCH_OK;
     }
+    if (served == NULL && fl_store_lasts(server->store)) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "server.store keeps vectors of one model: name it with --model");
+    }
+    if (served == NULL) {
+        fl_seed_close(server);
+        return FLETCH_OK;
+    }
     (void)snprintf(mark, sizeof mark, "%s %s",
                    served->fingerprint[0] != '\0' ? served->fingerprint : served->id,
                    served->info.pooling);
@@ -99,8 +107,8 @@ void fl_seed_close(fl_server *server) {
 static bool has_store(fl_http_request *request) {
     if (request->server->store == NULL) {
         fl_reply_error(request, FL_HTTP_NOT_FOUND,
-                       "this server keeps nothing (server.store is none): start it with "
-                       "--server-store FILE");
+                       "this server keeps nothing (server.store is none, or no --model is named): "
+                       "start it with --server-store FILE");
     }
     return request->server->store != NULL;
 }
@@ -488,8 +496,8 @@ static bool take_documents(fl_job *job) {
         return fl_seed_no_memory(job->request);
     }
     for (size_t i = 0; i < input->count; i++) {
-        added->documents[i].text      = input->texts[i];
-        added->documents[i].text_size = input->lengths[i];
+        added->documents[i].text         = input->texts[i];
+        added->documents[i].text_size    = input->lengths[i];
         added->documents[i].context      = job->ask.context.data;
         added->documents[i].context_size = job->ask.context.size;
     }

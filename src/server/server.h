@@ -139,24 +139,70 @@ const fl_dialect *fl_dialect_of(const char *path);
 
 /* ---- Models ----------------------------------------------------------------------------------- */
 
-/* One loaded model. Strings are owned by the server and live as long as it. */
+/* How a model is; its word for clients. Those that were named at the start are always FL_MODEL_LOADED. */
+#define FL_MODEL_STATES(X)                                                                         \
+    X(CLOSED, "closed")                                                                            \
+    X(LOADING, "loading")                                                                          \
+    X(LOADED, "loaded")                                                                            \
+    X(CLOSING, "closing")                                                                          \
+    X(FAILED, "failed")
+#define FL_MODEL_STATE(name, word) FL_MODEL_##name,
+typedef enum fl_model_state { FL_MODEL_STATES(FL_MODEL_STATE) FL_MODEL_STATE_COUNT } fl_model_state;
+
+extern const char *const fl_model_state_words[FL_MODEL_STATE_COUNT];
+
+/* One model. A record and its strings live as long as the server; `model`, `info` and `fingerprint` of one that is
+ * opened on demand (`offer`) are there while somebody holds it: a request that took it, or who goes through all. */
 typedef struct fl_served {
-    const char       *name; /* what answers call it: the alias, else the id as it was given */
-    const char       *id;   /* as it was given: hub id, folder or level */
-    fletch_model     *model;
-    fletch_model_info info;              /* as it was opened */
-    char              fingerprint[65];   /* SHA-256 over its files, hex; "" while unknown */
-    _Atomic double    tokens_per_second; /* measured, for Retry-After; 0: not known yet */
-    atomic_bool       sick;              /* the last batch failed for no fault of its texts */
+    const char         *name;  /* what answers call it: the alias, else the id as it was given */
+    const char *_Atomic id;    /* as it was given: hub id, folder or level */
+    struct fl_offer    *offer; /* demand.c's; NULL: it was named at the start and stays open */
+    _Atomic int         state; /* fl_model_state */
+    fletch_model       *model;
+    fletch_model_info   info;              /* as it was opened */
+    char                fingerprint[65];   /* SHA-256 over its files, hex; "" while unknown */
+    _Atomic double      tokens_per_second; /* measured, for Retry-After; 0: not known yet */
+    atomic_bool         sick;              /* the last batch failed for no fault of its texts */
     atomic_bool doubtful; /* it gave no vector for a text; a probe will tell whose fault that is */
     atomic_bool spoiled;  /* its files were written in place: what it gives is not its own */
     bool        spoiled_told;
 } fl_served;
 
-/* The model for a name of `size` bytes. name NULL or size 0: the first. One model loaded: always that one.
- * Several: by alias, id or the last part of the id; NULL when there is none of that name. */
+/* The model for a name of `size` bytes. name NULL or size 0: the first that was named at the start. One model and
+ * none on demand: always that one. Else by alias, id or the last part of the id, ":latest" at the end left out;
+ * NULL when there is none of that name. Who uses it takes it first: fl_request_take. */
 fl_served *fl_server_model(const fl_server *server, const char *name, size_t size);
-fl_served *fl_server_model_at(const fl_server *server, size_t index); /* NULL past the end */
+/* Of those that were named at the start; NULL past the end. */
+fl_served *fl_server_model_at(const fl_server *server, size_t index);
+/* Of all, whatever their state: nothing of it may be used but name, id, offer and state. NULL past the end. */
+fl_served *fl_server_record_at(const fl_server *server, size_t index);
+/* The next model that is open, from *index of all on, held until fl_served_drop; NULL: there is none. */
+fl_served *fl_models_next(const fl_server *server, size_t *index);
+bool fl_served_try_hold(fl_served *served); /* that of fl_server_record_at; false: it is not open */
+void fl_served_drop(fl_served *served);
+
+/* How long a model stays open without work, as Ollama's clients say it: 300, "300", "5m", "1h30m", a negative one
+ * for ever (UINT64_MAX). False: it is none of these. */
+bool fl_keep_alive_parse(const char *text, size_t size, uint64_t *ns);
+/* Likewise: what is left of it, now. */
+uint64_t fl_served_stays_ns(const fl_served *served);
+void     fl_served_keep(fl_served *served, uint64_t ns);
+/* Bytes of memory it took, or will; 0: not known yet. */
+uint64_t fl_served_bytes(const fl_served *served);
+
+/* The model is open and stays so to the request's end: true. False: the handler returns; the request was answered,
+ * or waits, and the handler runs again on a worker when the model is open. */
+bool fl_request_take(fl_http_request *request, fl_served *served);
+/* Look once what is offered on the disk by now, for a name that nobody has or a list of all. True: the handler
+ * returns and runs again. */
+bool fl_request_look(fl_http_request *request);
+/* Before it is taken: open it whatever went wrong before, as `id` (NULL: as it is), and also if its vectors are
+ * other ones than before where `force`. */
+void fl_served_order(fl_served *served, const char *id, bool force);
+/* Whether that was refused: the vectors of `id` are other ones. */
+bool fl_served_is_refused(const fl_served *served);
+/* Let who has it finish, and close it. True: it was closed; false as of fl_request_take. */
+bool fl_request_unload(fl_http_request *request, fl_served *served);
 
 /* It gives weights of vocabulary entries, and no dense vectors. */
 bool fl_served_is_sparse(const fl_served *served);
@@ -215,6 +261,7 @@ struct fl_http_request {
 
     /* for log, metrics and headers; fl_request_submit fills them, a route may add */
     uint64_t texts, tokens, tokenize_ns, queue_ns, forward_ns;
+    uint64_t open_ns; /* it waited for a model to be opened */
 };
 
 /* Header by name, case ignored; NULL when absent. Only inside the handler (not in done). */

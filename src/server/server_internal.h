@@ -202,6 +202,11 @@ struct fl_request_full {
     fl_request_full *next;    /* in the pool, or among those that were answered */
     void            *asker;   /* without a connection: who waits, and how he hears of the reply */
     void (*answered)(fl_request_full *full);
+    fl_served       *taken;   /* of those on demand: dropped at the end */
+    fl_served       *awaits;  /* likewise, while it waits for it to open; or to be closed the … */
+    uint64_t         awaited; /* … time; 0: to open */
+    uint64_t         awaits_ns;
+    bool             looked; /* fl_request_look has */
 };
 
 static inline fl_request_full *fl_full(fl_http_request *request) {
@@ -235,6 +240,7 @@ bool fl_gzip_pack(const fl_http_request *request, const void *data, size_t size,
 
 typedef struct fl_workers fl_workers;
 typedef void (*fl_work_fn)(void *arg);
+void fl_workers_wake(fl_workers *workers); /* somebody may have got what it waits for */
 int  fl_workers_open(fl_workers **out, unsigned threads, fletch_error *error);
 void fl_workers_close(fl_workers *workers); /* finishes what waits; NULL is a no-op */
 /* `cost_ns`: what it is likely to take; `request`: for which it is done, or NULL; it must end before that does.
@@ -291,7 +297,61 @@ const char *fl_sockets_exposed(const fl_server *server);
 void        fl_notify(const char *state); /* sd_notify; nothing without NOTIFY_SOCKET */
 void        fl_raise_file_limit(fl_server *server, uint64_t connections);
 
+/* ---- offers.c: what server.on_demand names --------------------------------------------------------------- */
+
+/* `listed`: by its id, not found in a folder. */
+typedef void (*fl_offer_fn)(void *user, const char *name, const char *id, bool listed);
+
+int  fl_offers_check(const fletch_config *config, const char *list, fletch_error *error);
+void fl_offers_scan(const fletch_config *config, const char *list, fl_offer_fn fn, void *user);
+/* What the model is likely to take of memory when it is open; 0: nobody can tell. */
+uint64_t fl_offer_bytes(const fletch_config *config, const char *id);
+
+/* ---- demand.c: models that are opened when a request names them ------------------------------------------- */
+
+typedef struct fl_demand fl_demand;
+
+/* Read server.on_demand and server.keep_alive, and judge what they name. */
+int fl_demand_open(fl_server *server, fletch_error *error);
+/* After fl_models_open: what is on the disk is on offer. */
+int  fl_demand_start(fl_server *server, fletch_error *error);
+void fl_demand_leave(fl_server *server); /* who waits for a model is told that the server ends */
+/* Its thread ends; then fl_models_close. False: it does not, since a model takes long to open. */
+bool fl_demand_stop(fl_server *server);
+void fl_demand_free(fl_server *server);
+
+bool fl_demand_due(
+    const fl_request_full *full); /* what the request waits for has come, or never will */
+/* It waits no more. True: it was answered, since there was no room until it was too late. */
+bool fl_demand_arrive(fl_request_full *full, bool over);
+void fl_demand_leave_model(fl_request_full *full); /* full->taken */
+
+typedef enum fl_close_reason {
+    FL_CLOSE_IDLE,
+    FL_CLOSE_ROOM,
+    FL_CLOSE_ASKED,
+    FL_CLOSE_REASONS
+} fl_close_reason;
+
+typedef struct fl_demand_counts {
+    uint64_t opened, failed, closed[FL_CLOSE_REASONS], waiting;
+} fl_demand_counts;
+fl_demand_counts fl_demand_counted(const fl_server *server);
+
 /* ---- models.c ---------------------------------------------------------------------------------------------- */
+
+/* "NAME=ID" or "ID" to a name of the caller's and the id inside `spec`. */
+int fl_model_spec_read(const char *spec, char **name, const char **id, fletch_error *error);
+/* What of a model can be judged without its weights, by who opens models and in its words. */
+int fl_model_check(const fletch_config *config, const char *id, fletch_error *error);
+/* A record of a closed model, strings copied; NULL: no memory, or there are too many. */
+fl_served *fl_models_make(const fl_server *server, const char *name, const char *id);
+/* From now on it is found. It and its offer are freed at the end; one thread at a time. */
+void fl_models_add(fl_server *server, fl_served *served);
+/* Open what `id` names, warm it, and fill the record; *served is as before where that fails. */
+int  fl_served_open(fl_server *server, fl_served *served, const char *id,
+                    const fletch_config *config, fletch_error *error);
+void fl_served_close(fl_served *served); /* waits for work that is under way */
 
 /* Names and folders, as far as they can be judged before anything is loaded. */
 int  fl_models_check(const fletch_config *config, const char *const *specs, size_t count,
@@ -304,10 +364,10 @@ bool fl_models_stuck(const fl_server *server, uint64_t now_ns, uint64_t limit_ns
 bool fl_models_healthy(const fl_server *server, const char **why);
 
 /* changed_files.c: weights that are changed while they are served */
-void fl_files_guard(void);             /* once: SIGBUS */
-void fl_files_note(fl_served *served); /* when it is loaded */
+void fl_files_guard(void);                   /* once: SIGBUS */
+void fl_files_note(fl_served *served);       /* when it is loaded */
+void fl_files_drop(const fl_served *served); /* when it is closed */
 void fl_files_look(fl_server *server);
-void fl_files_forget(void);
 
 /* ---- transport.c ------------------------------------------------------------------------------------------- */
 
@@ -355,7 +415,8 @@ void fl_watch_stop(fl_server *server);
 /* States only grow. */
 enum { FL_LOADING, FL_READY, FL_LAME_DUCK, FL_DRAINING, FL_CLOSING, FL_STOPPED };
 
-enum { FL_MODELS_MAX = 32, FL_FOREIGN_MAX = 64 };
+/* Models that are named at the start; all. */
+enum { FL_MODELS_MAX = 32, FL_RECORDS_MAX = 1024, FL_FOREIGN_MAX = 64 };
 
 struct fl_server {
     fletch_config     *config; /* read-only while the server runs */
@@ -366,13 +427,15 @@ struct fl_server {
     struct fl_batches *batches; /* set before FL_READY; NULL: server.batches is empty */
     fl_io             *io[FL_IO_MAX];
     size_t             io_count;
-    _Atomic int        open;                  /* connections, but for those that linger */
-    _Atomic int        lingering;             /* connections that do */
-    _Atomic int        quiet;                 /* I/O threads that have accepted the last one */
-    _Atomic uint64_t   closing_ns;            /* when the state became FL_CLOSING */
-    _Atomic(fl_conn *) spoke;                 /* had the last request; only ever compared */
-    fl_served         *models[FL_MODELS_MAX]; /* published by state FL_READY */
-    size_t             model_count;
+    _Atomic int        open;                   /* connections, but for those that linger */
+    _Atomic int        lingering;              /* connections that do */
+    _Atomic int        quiet;                  /* I/O threads that have accepted the last one */
+    _Atomic uint64_t   closing_ns;             /* when the state became FL_CLOSING */
+    _Atomic(fl_conn *) spoke;                  /* had the last request; only ever compared */
+    fl_served         *models[FL_RECORDS_MAX]; /* those of the start first; published by: */
+    _Atomic size_t     model_count;
+    size_t             pinned_count; /* named at the start; published by state FL_READY */
+    fl_demand         *demand;       /* NULL: nothing is opened on demand */
     fl_listener        listeners[FL_LISTENERS];
     size_t             listener_count;
     pthread_mutex_t    paths_lock; /* of the listeners, which a signal may have to remove */
@@ -408,6 +471,8 @@ struct fl_server {
 };
 
 fl_keys *fl_server_keys(fl_server *server); /* held for the caller */
-void     fl_server_reload(fl_server *server);
+/* The configuration as a copy of the caller's, with the server's log; NULL with *error. */
+fletch_config *fl_server_config_copy(const fl_server *server, fletch_error *error);
+void           fl_server_reload(fl_server *server);
 
 #endif

@@ -87,9 +87,9 @@ void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     fl_http_request *request = job->request;
     switch (why) {
     case FL_REFUSE_MODEL:
-        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model `%.*s` not found",
+        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model `%.*s` not found%s",
                        (int)(job->ask.model.size < 200 ? job->ask.model.size : 200),
-                       job->ask.model.data);
+                       job->ask.model.data, fl_job_near(job, ". "));
         return;
     case FL_REFUSE_HEAD:
         fl_reply_error(request, FL_HTTP_WRONG_TASK, "Backend error: %s", message);

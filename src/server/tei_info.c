@@ -53,7 +53,7 @@ static void put_encoder(fl_json_w *w, const fletch_model_info *info) {
 static void put_info(fl_http_request *request, const fl_served *served) {
     const fl_server         *server = request->server;
     const fletch_model_info *info   = &served->info;
-    char      id[65];
+    char                     id[65];
     bool      refuses = strcmp(fl_server_option(server, "model.truncate"), "error") == 0;
     bool      hub     = strcmp(info->id, served->id) == 0;
     fl_json_w w       = {.out = &request->reply.body};
@@ -93,10 +93,16 @@ static void put_info(fl_http_request *request, const fl_served *served) {
 }
 
 void fl_tei_info(fl_http_request *request) {
-    const char      *name = fl_request_query(request, "model");
-    const fl_served *served =
-        fl_server_model(request->server, name, name != NULL ? strlen(name) : 0);
+    const char *name   = fl_request_query(request, "model");
+    fl_served  *served = fl_server_model(request->server, name, name != NULL ? strlen(name) : 0);
+    if (served == NULL && name != NULL && fl_request_look(request)) {
+        return;
+    }
+    if (served != NULL && !fl_request_take(request, served)) {
+        return;
+    }
     if (served == NULL) {
+        name = name != NULL ? name : "";
         fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model `%.200s` not found", name);
         return;
     }

@@ -7,7 +7,8 @@
  *         already for the same API key. The lowest number is next. So short jobs pass long ones, one key's
  *         many jobs do not hold up another's, and nothing waits for ever. One thread takes short jobs
  *         only: however many long ones there are, a short one waits for short ones at most.
- *         A job whose client has left or whose deadline has passed is told so at once.
+ *         A job whose client has left or whose deadline has passed is told so at once; one that waits for a model
+ *         to be opened is passed over until it is.
  *         What waits is bounded: beyond FL_WORK_QUEUE the caller refuses instead of queueing without end.
  * Memory  One block, made at the start. Threads: any may add.
  * Proof   tests/server/test_budgets.py, test_transport_*.py under ThreadSanitizer. */
@@ -48,6 +49,10 @@ static size_t choose(const fl_workers *workers, bool short_only) {
         const job *one = &workers->jobs[i];
         if (one->request != NULL && fl_request_over(one->request, NULL) < 0) {
             return i; /* nobody waits for it any more: it is only told */
+        }
+        if (one->request != NULL && !workers->ending &&
+            !fl_demand_due(fl_full_const(one->request))) {
+            continue;
         }
         if ((!short_only || one->cost_ns < short_ns) &&
             (best == workers->count || one->turn < workers->jobs[best].turn)) {
@@ -106,6 +111,12 @@ int fl_workers_open(fl_workers **out, unsigned threads, fletch_error *error) {
     }
     *out = workers;
     return FLETCH_OK;
+}
+
+void fl_workers_wake(fl_workers *workers) {
+    pthread_mutex_lock(&workers->lock);
+    pthread_cond_broadcast(&workers->more);
+    pthread_mutex_unlock(&workers->lock);
 }
 
 void fl_workers_close(fl_workers *workers) {

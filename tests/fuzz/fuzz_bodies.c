@@ -395,6 +395,46 @@ fl_served *fl_server_model_at(const fl_server *of, size_t index) {
     return index == 0 ? &served : NULL;
 }
 
+fl_served *fl_server_record_at(const fl_server *of, size_t index) {
+    return fl_server_model_at(of, index);
+}
+
+const char *const fl_model_state_words[FL_MODEL_STATE_COUNT] = {"", "", "", "", ""};
+
+/* It is open, and stays so. */
+bool fl_request_take(fl_http_request *request, fl_served *model) {
+    must(request == &run.request && model == &served);
+    return true;
+}
+
+bool fl_request_look(fl_http_request *request) {
+    must(request == &run.request);
+    return false;
+}
+
+void fl_served_keep(fl_served *model, uint64_t ns) {
+    must(model == &served);
+    (void)ns;
+}
+
+bool fl_served_try_hold(fl_served *model) {
+    return model == &served;
+}
+
+void fl_served_drop(fl_served *model) {
+    must(model == &served);
+}
+
+uint64_t fl_served_stays_ns(const fl_served *model) {
+    (void)model;
+    return UINT64_MAX;
+}
+
+uint64_t fl_served_bytes(const fl_served *model) {
+    (void)model;
+    return 0;
+}
+
 int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype) {
     (void)row;
     memset(out, 1, fletch_row_bytes(cols, dtype));
