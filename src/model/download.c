@@ -336,6 +336,9 @@ static void set_certificates(CURL *curl) {
             return;
         }
     }
+    if (fl_curl_certificates() != NULL) {
+        fl_curl.easy_setopt(curl, CURLOPT_CAINFO, fl_curl_certificates());
+    }
 }
 
 int fl_download_open(fl_download **out, const fl_download_options *options, fletch_error *error) {

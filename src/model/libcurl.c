@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libcurl.c - open libcurl at run time.
+/* libcurl.c - open libcurl at run time, or use the one inside.
  *
  * Role    download.c calls it first. A program that downloads nothing never loads libcurl, nor the
  *         two dozen libraries that come with it, and runs where none of them is installed.
  * Method  Debian's libcurl.so.4 (OpenSSL), its twin on GnuTLS, and what other systems call it: all
  *         have the same functions. Older than 7.85 cannot be told which protocols to keep to, so
- *         that it is refused.
+ *         that it is refused. A static program can open none: -DFLETCH_STATIC_CURL=ON links one, which
+ *         is told where the systems of this world keep the certificates that they trust.
  * Memory  One table per process, filled once; the library stays mapped. Threads: any.
  * Proof   tests/golden/test_hub.py. */
 #include "model/libcurl.h"
@@ -14,8 +15,38 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
+
+#ifdef FLETCH_STATIC_CURL
+
+#define TAKE(name) .name = curl_##name,
+fl_curl_functions fl_curl = {FL_CURL_FUNCTIONS(TAKE)};
+#undef TAKE
+
+int fl_curl_open(fletch_error *error) {
+    (void)error;
+    return FLETCH_OK;
+}
+
+const char *fl_curl_certificates(void) {
+    static const char *const places[] = {
+        "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Alpine, Arch, NixOS, Gentoo */
+        "/etc/pki/tls/certs/ca-bundle.crt",   /* Fedora, RHEL, Amazon */
+        "/etc/ssl/ca-bundle.pem",             /* openSUSE */
+        "/etc/ssl/cert.pem",                  /* Alpine without the package, Void */
+        "/var/lib/ca-certificates/ca-bundle.pem",
+    };
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        if (access(places[i], R_OK) == 0) {
+            return places[i];
+        }
+    }
+    return NULL;
+}
+
+#else
 
 enum { OLDEST = 0x075500 }; /* 7.85.0: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init */
 
@@ -69,3 +100,9 @@ int fl_curl_open(fletch_error *error) {
         "or bring the model with `hf download ID` and name its folder, or its id",
         missing);
 }
+
+const char *fl_curl_certificates(void) {
+    return NULL; /* the system's library knows */
+}
+
+#endif

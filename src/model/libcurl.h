@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libcurl.h - libcurl, opened when something is to be downloaded. */
+/* libcurl.h - libcurl, opened when something is to be downloaded, or linked (FLETCH_STATIC_CURL). */
 #ifndef FL_MODEL_LIBCURL_H
 #define FL_MODEL_LIBCURL_H
 
@@ -31,5 +31,8 @@ extern fl_curl_functions fl_curl;
 /* FLETCH_EUNSUPPORTED, with what to install, where there is no libcurl or too old a one.
  * Threads: any. */
 int fl_curl_open(fletch_error *error);
+
+/* The file of certificates that a linked libcurl is to trust; NULL where it knows by itself. */
+const char *fl_curl_certificates(void);
 
 #endif
