@@ -13,7 +13,7 @@ need() { # TOOL PACKAGES
     command -v "$1" >/dev/null || stop "$1 is not installed" "apt-get install $2"
 }
 
-# zig's compiler under one name. What gcc calls -march=armv8.2-a+dotprod is -mcpu=generic+dotprod there.
+# zig's compiler under one name. No path of this machine gets into what it makes. What gcc calls -march=armv8.2-a+dotprod is -mcpu=generic+dotprod there.
 get_zig() { # TARGET
     local zig
     make_pip "$folder"/pip.log
@@ -27,7 +27,7 @@ get_zig() { # TARGET
 	    case \$word in -march=armv8*-a+*) word=-mcpu=generic+\${word#*-a+} ;; esac
 	    words+=("\$word")
 	done
-	exec $zig cc -target $1 -g0 "\${words[@]}"
+	exec $zig cc -target $1 -g0 -ffile-prefix-map=$ROOT/= "\${words[@]}"
 	END
     chmod +x "$folder"/ar "$folder"/cc
     cc=("$folder"/cc) ar=("$folder"/ar)
@@ -38,7 +38,7 @@ run_native() {
     [ -x build/tools/make_docs ] || tools/build.sh release make_docs
     cat >"$folder"/native <<-END
 	#!/bin/sh
-	case \$1 in */make_docs) shift && exec $ROOT/build/tools/make_docs "\$@" ;; esac
+	case \$1 in */make_docs | */make_docs.exe) shift && exec $ROOT/build/tools/make_docs "\$@" ;; esac
 	exec "\$@"
 	END
     chmod +x "$folder"/native
@@ -51,11 +51,11 @@ use_toolchain() { # NAME FOLDER
     case $name in
     windows)
         need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64-posix
-        cc=(x86_64-w64-mingw32-gcc) ar=(x86_64-w64-mingw32-ar) run=(wine)
+        cc=(x86_64-w64-mingw32-gcc -ffile-prefix-map="$ROOT"/=) ar=(x86_64-w64-mingw32-ar) run=(wine)
         system=(-DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=x86_64)
         export WINEPREFIX=$folder/wine WINEDEBUG=-all WINEPATH=$folder ;;
     aarch64-macos | x86_64-macos)
-        get_zig "$name"
+        get_zig "$name".13.0 # the first whose libcurl is new enough
         run_native
         local processor=${name%%-*}
         system=(-DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR="${processor/aarch64/arm64}"
