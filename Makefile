@@ -8,7 +8,7 @@ export PREFIX DESTDIR T
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: python build demo setup model onnxruntime cuda check check-san check-full test soak bench tidy format asan tsan fuzz coverage install clean help
+.PHONY: python build demo setup model onnxruntime cuda check check-san check-full test soak bench tidy format asan tsan fuzz coverage install release release-check clean help
 
 build: ## build/fletch, build/libfletch.so and .a (Release)
 	@tools/build.sh release fletch fletch_shared fletch_static
@@ -66,6 +66,12 @@ coverage: ## which lines the tests reach: build-coverage/index.html
 
 install: build ## install into $(DESTDIR)$(PREFIX)
 	@tools/install.sh
+
+release: ## every artefact of a release into build-release/dist (docs/install.md; needs what tools/setup.sh release installs)
+	@tools/release/release.sh
+
+release-check: ## each of them installed where nothing else is, and asked for the same bytes (root)
+	@tools/release/check.sh
 
 clean: ## remove build/ and build-*/ (models in .cache/ stay)
 	rm -rf build build-*/

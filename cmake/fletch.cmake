@@ -57,6 +57,10 @@ set(FL_ALONE ${PROJECT_SOURCE_DIR}/bench/gpu/alone) # what stands in for librari
 if(NOT FLETCH_MINIMAL)
   target_include_directories(fl_flags INTERFACE ${CURL_INCLUDE_DIRS}) # the library is opened at run time
   target_link_libraries(fl_flags INTERFACE PkgConfig::PCRE2)
+  if(FLETCH_STATIC_CURL)
+    target_compile_definitions(fl_flags INTERFACE FLETCH_STATIC_CURL)
+    target_link_libraries(fl_flags INTERFACE PkgConfig::CURL)
+  endif()
 endif()
 
 # fl_room(base error.c log.c …): the object library fl_base.

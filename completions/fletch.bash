@@ -493,7 +493,7 @@ _fletch() {
     canary) flags="--model --revision --offline --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     verify) flags="--model --revision --offline --input-format --field --join --delimiter --no-header --input --vector-field --sql --sample --exact --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --invalid-utf8 --max-line --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     config) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --show-origin --config --app-config --preset --quiet --verbose --help $options" words="get" ;;
-    doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --report --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     bench) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --precision --threads --seconds --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     version) flags="--format --help " words="" ;;
     completion) flags="--help " words="bash zsh fish" ;;

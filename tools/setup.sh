@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [build|check|full] [tell] - install the Debian packages that are missing, and only those; with tell
+# setup.sh [build|check|full|release] [tell] - install the Debian packages that are missing, and only those; with tell
 # only say which they are, and fail when there are any.
 # build: what `make demo` needs (the default). check: what `make check` and `make tidy` need as well. full: a
-# cross compiler and emulators for `make check-full`.
+# cross compiler and emulators for `make check-full`. release: what `make release` and `make release-check` need.
 # Where nothing is missing it neither needs root nor touches the network. Written for Debian 12 and its kin.
 . "$(dirname "$0")/say.sh"
 
@@ -20,7 +20,11 @@ check | full)
     [ "$profile" = check ] ||
         packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libsimde-dev)
     ;;
-*) stop "unknown profile '$profile'" "tools/setup.sh build, check or full" ;;
+release)
+    why="to make a release and prove it"
+    packages+=(python3-dev gcc-mingw-w64-x86-64-posix tcl dpkg-dev debhelper dh-python lintian reprepro minisign
+               debootstrap qemu-user-static libc6-arm64-cross wine wine64 unzip file curl ca-certificates) ;;
+*) stop "unknown profile '$profile'" "tools/setup.sh build, check, full or release" ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libcurl.c - open libcurl at run time.
+/* libcurl.c - open libcurl at run time, or use the one inside.
  *
  * Role    model/download.c and server/otlp.c call it first. A program that needs neither never loads libcurl, nor the
  *         two dozen libraries that come with it, and runs where none of them is installed.
  * Method  Debian's libcurl.so.4 (OpenSSL), its twin on GnuTLS, and what other systems call it: all
  *         have the same functions. Older than 7.85 cannot be told which protocols to keep to, so
- *         that it is refused.
+ *         that it is refused. A static program can open none: -DFLETCH_STATIC_CURL=ON links one, which
+ *         is told where the systems of this world keep the certificates that they trust.
  * Memory  One table per process, filled once; the library stays mapped. Threads: any.
  * Proof   tests/golden/test_hub.py. */
 #include "base/libcurl.h"
@@ -15,8 +16,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
+
+#ifdef FLETCH_STATIC_CURL
+
+#define TAKE(name) .name = curl_##name,
+fl_curl_functions fl_curl = {FL_CURL_FUNCTIONS(TAKE)};
+#undef TAKE
+
+int fl_curl_open(const char *who, const char *otherwise, fletch_error *error) {
+    (void)who, (void)otherwise, (void)error;
+    return FLETCH_OK;
+}
+
+/* The file that a linked libcurl is to trust; NULL: it knows by itself. */
+static const char *certificates(void) {
+    static const char *const places[] = {
+        "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Alpine, Arch, NixOS, Gentoo */
+        "/etc/pki/tls/certs/ca-bundle.crt",   /* Fedora, RHEL, Amazon */
+        "/etc/ssl/ca-bundle.pem",             /* openSUSE */
+        "/etc/ssl/cert.pem",                  /* Alpine without the package, Void */
+        "/var/lib/ca-certificates/ca-bundle.pem",
+    };
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        if (access(places[i], R_OK) == 0) {
+            return places[i];
+        }
+    }
+    return NULL;
+}
+
+#else
 
 enum { OLDEST = 0x075500 }; /* 7.85.0: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init */
 
@@ -69,6 +101,12 @@ int fl_curl_open(const char *who, const char *otherwise, fletch_error *error) {
                    who, missing, otherwise);
 }
 
+static const char *certificates(void) {
+    return NULL; /* the system's library knows */
+}
+
+#endif
+
 static void set_certificates(CURL *curl) {
     /* Companies that re-sign TLS point Python at their certificate with one of these. */
     static const char *const names[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"};
@@ -78,6 +116,9 @@ static void set_certificates(CURL *curl) {
             fl_curl.easy_setopt(curl, CURLOPT_CAINFO, path);
             return;
         }
+    }
+    if (certificates() != NULL) {
+        fl_curl.easy_setopt(curl, CURLOPT_CAINFO, certificates());
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libcurl.h - libcurl, opened when something is to be downloaded or exported. */
+/* libcurl.h - libcurl, opened when something is to be downloaded or exported, or linked (FLETCH_STATIC_CURL). */
 #ifndef FL_BASE_LIBCURL_H
 #define FL_BASE_LIBCURL_H
 

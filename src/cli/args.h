@@ -132,6 +132,7 @@ typedef enum fl_flag_id {
     FL_FLAG_FORCE,
     FL_FLAG_SECONDS,
     FL_FLAG_SHOW_ORIGIN,
+    FL_FLAG_REPORT,
     FL_FLAG_QUIET,
     FL_FLAG_VERBOSE,
     FL_FLAG_HELP,

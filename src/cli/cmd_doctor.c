@@ -7,12 +7,15 @@
  *         sentence-transformers 6.2.0 (torch 2.15.0, CPU, float32) for the default model. The default
  *         model is known by the hash of its weights, not by its name. Where options bend the vectors
  *         (pooling, prompt, dimensions ...) or the model is another one, the self-test is skipped and
- *         says so. The doctor never downloads.
+ *         says so. The doctor never downloads. --report adds what a person on an unproven machine is to
+ *         send: system, compiler, the hash of the vectors; and takes the home folder out of every path.
  * Memory  The report is collected first, so that json and text say the same.
  * Proof   tests/cli/test_cli_doctor.py. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 
 #include "base/cosine.h"
 #include "base/file.h"
@@ -50,6 +53,7 @@ static const double tolerance_fp32 = 1e-5, tolerance_reduced = 2e-2;
 typedef struct report {
     fl_buf out;
     bool   json, open; /* open: a section has begun */
+    bool   sent;       /* --report */
 } report;
 
 static void begin(report *r, const char *section) {
@@ -61,8 +65,20 @@ static void begin(report *r, const char *section) {
     r->open = true;
 }
 
-static int add(void *user, const char *name, const char *value, const char *origin) {
-    report *r = user;
+/* `text`, with ~ for the home folder; *out is for the caller to free. */
+static const char *without_home(const char *text, fl_buf *out) {
+    const char *home = getenv("HOME");
+    const char *at   = home != NULL && home[0] == '/' && home[1] != '\0' ? text : NULL;
+    for (const char *next; at != NULL; at = next) {
+        const char *found = strstr(at, home);
+        fl_buf_append(out, at, found != NULL ? (size_t)(found - at) : strlen(at));
+        fl_buf_puts(out, found != NULL ? "~" : "");
+        next = found != NULL ? found + strlen(home) : NULL;
+    }
+    return out->size > 0 && !out->failed ? out->data : text;
+}
+
+static int add_line(report *r, const char *name, const char *value, const char *origin) {
     if (!r->json) {
         fl_buf_printf(&r->out, "  %-*s  %-*s%s%s%s\n", NAME_COLUMN, name,
                       origin[0] != '\0' ? VALUE_COLUMN - NAME_COLUMN : 0, value,
@@ -78,6 +94,38 @@ static int add(void *user, const char *name, const char *value, const char *orig
     fl_json_w_text(&w, "origin", origin);
     fl_json_w_end(&w);
     return 0;
+}
+
+static int add(void *user, const char *name, const char *value, const char *origin) {
+    report *r = user;
+    if (!r->sent) {
+        return add_line(r, name, value, origin);
+    }
+    fl_buf shown = {0}, source = {0};
+    int    status = add_line(r, name, without_home(value, &shown), without_home(origin, &source));
+    fl_buf_free(&shown);
+    fl_buf_free(&source);
+    return status;
+}
+
+/* The system and what compiled this program, which nothing else here depends on. */
+static void add_system(report *r) {
+    struct utsname self = {0};
+    fl_buf         text = {0};
+    char           line[256];
+    fletch_error   error;
+    if (uname(&self) == 0) {
+        snprintf(line, sizeof line, "%s %s, %s", self.sysname, self.release, self.machine);
+        (void)add(r, "kernel", line, "");
+    }
+    if (fl_file_read("/etc/os-release", 65536, &text, &error) == FLETCH_OK && text.size > 0) {
+        const char *name = strstr(text.data, "PRETTY_NAME=\"");
+        name             = name != NULL ? name + strlen("PRETTY_NAME=\"") : "";
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(name, "\"\n"), name);
+        (void)add(r, "distribution", line, "/etc/os-release");
+    }
+    fl_buf_free(&text);
+    (void)add(r, "compiler", __VERSION__, "");
 }
 
 /* Why the published vectors do not apply, or "" when they do. */
@@ -147,6 +195,11 @@ static bool self_test(fl_cli *cli, report *r) {
     snprintf(text, sizeof text, "largest difference from sentence-transformers %.1e, allowed %.0e",
              worst, limit);
     (void)add(r, "vectors", good ? "ok" : "FAILED", text);
+    if (r->sent) {
+        char hex[65];
+        fl_sha256_hex(vectors, sizeof vectors, hex);
+        (void)add(r, "vectors.sha256", hex, "");
+    }
     return good;
 }
 
@@ -175,7 +228,12 @@ fl_exit fl_cmd_doctor(fl_cli *cli) {
     if (cli->args.rest_count > 0) {
         return fl_cli_usage(cli, "doctor takes no arguments; --model names the model");
     }
-    report r = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json")};
+    report r = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json"),
+                .sent = cli->args.value[FL_FLAG_REPORT] != NULL};
+    if (r.sent) {
+        begin(&r, "system");
+        add_system(&r);
+    }
     begin(&r, "machine");
     (void)fletch_system_describe(cli->config, add, &r);
     fl_exit code = examine_model(cli, &r);

@@ -251,6 +251,8 @@ static const fl_flag flags[] = {
     {FL_FLAG_SECONDS, 0, "--seconds", "N", NULL, ON(BENCH), "How long to measure (default: 10)."},
     {FL_FLAG_SHOW_ORIGIN, 0, "--show-origin", NULL, NULL, ON(CONFIG),
      "Print where each value came from."},
+    {FL_FLAG_REPORT, 0, "--report", NULL, NULL, ON(DOCTOR),
+     "What to send when fletch does something odd: the system and the compiler too, no home path."},
     {FL_FLAG_CONFIG, 0, "--config", "FILE", NULL, READS_OPTIONS,
      "Read options from a TOML file (default: the file FLETCH_CONFIG names)."},
     {FL_FLAG_APP_CONFIG, 0, "--app-config", "FILE", NULL, READS_OPTIONS,
@@ -467,7 +469,8 @@ static const fl_command commands[] = {
      "the model is resolved, and compares vectors with published ones. Downloads nothing.\n"
      "Exit code 0: all is well; 1: the self-test failed; 3: the model is missing.\n",
      "  fletch doctor\n"
-     "  fletch doctor -m ./my-model --format json\n",
+     "  fletch doctor -m ./my-model --format json\n"
+     "  fletch doctor --report > report.txt\n",
      fl_cmd_doctor},
     {FL_CMD_BENCH, true, "bench", "", NULL, "Measure how fast the model runs here.",
      "Texts of 16, 64 and 256 tokens, one text alone, and what share of the processor's "

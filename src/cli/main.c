@@ -8,11 +8,39 @@
  * Memory  The model and configuration are freed at the end, so that leak checkers see a clean exit.
  * Proof   tests/cli. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "cli/cli.h"
+
+/* No command: what there is, and first of all the model that every command takes when none is named. At a terminal it
+ * is fetched for a yes. */
+static fl_exit greet(fl_cli *cli) {
+    fl_buf       text = {0};
+    char         path[4096], answer[8] = "";
+    fletch_error error = {0};
+    fl_help_command(&text, NULL);
+    fl_cli_message("no command given\n\n%s", text.size > 0 ? text.data : "");
+    fl_buf_free(&text);
+    FL_CLI_TRY(fl_cli_load_config(cli));
+    const char *model = fletch_config_model(cli->config);
+    if (fletch_hub_path(cli->config, model, path, sizeof path, &error) != FLETCH_ENOTFOUND) {
+        return FL_EXIT_USAGE;
+    }
+    fl_cli_message("the model that is used when none is named, %s, is not here yet", model);
+    if (isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0) {
+        fprintf(stderr, "Fetch it now? [y/N] ");
+        if (fgets(answer, sizeof answer, stdin) != NULL && (answer[0] | 0x20) == 'y') {
+            return fl_cli_pull(cli, model, path, sizeof path);
+        }
+    }
+    fl_cli_hint("`fletch model pull %s` fetches it, and so does the first command that needs it; "
+                "--model names another, or a folder",
+                model);
+    return FL_EXIT_USAGE;
+}
 
 static fl_exit run(fl_cli *cli, int argc, char **argv) {
     fl_buf  problem = {0}, hint = {0};
@@ -28,11 +56,7 @@ static fl_exit run(fl_cli *cli, int argc, char **argv) {
                     command != NULL ? command->name : "");
         code = problem.failed || problem.size == 0 ? FL_EXIT_FAILED : FL_EXIT_USAGE;
     } else if (cli->args.command == NULL && cli->args.value[FL_FLAG_HELP] == NULL) {
-        fl_buf text = {0};
-        fl_help_command(&text, NULL);
-        fl_cli_message("no command given\n\n%s", text.size > 0 ? text.data : "");
-        fl_buf_free(&text);
-        code = FL_EXIT_USAGE;
+        code = greet(cli);
     } else if (cli->args.value[FL_FLAG_HELP] != NULL) {
         fl_buf text = {0};
         fl_help_command(&text, cli->args.command);

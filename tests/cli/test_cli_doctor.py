@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """doctor says what it found, tests the arithmetic, and its exit code can be relied on."""
+import hashlib
 import json
+import platform
 import shutil
 
 import commandline
+import numpy as np
 import pytest
+
+SENTENCES = ["A cat sits on the mat.", "A feline rests on a rug.", "The stock market fell sharply today."]
 
 
 def report(result):
@@ -121,6 +126,20 @@ def test_another_model_skips_and_a_wrong_result_fails(embed, tmp_path):
         text.replace(first, f'"cat"{colon}13523').replace(second, f'"mat"{colon}4937'))
     result = embed("doctor", "-m", folder)
     assert result.returncode == 1 and "FAILED" in result.stdout.decode()
+
+
+def test_a_report_names_the_system_and_no_home(embed, tmp_path):
+    """What somebody sends from a machine that nobody here has: all of the doctor, kernel and compiler, no path of theirs."""
+    home = tmp_path / "somebody"
+    home.mkdir()
+    (home / "model").symlink_to(commandline.MODEL)
+    sent = embed("doctor", "--report", "--format", "json", "-m", home / "model", env={"HOME": str(home)})
+    assert sent.returncode == 0 and str(home).encode() not in sent.stdout and b"~/model" in sent.stdout
+    sections = report(sent)
+    assert sections["system"]["kernel"][0].startswith(f"{platform.system()} {platform.release()}")
+    rows = np.frombuffer(embed("embed", "--format", "raw", *SENTENCES).stdout, np.float32)
+    assert sections["self-test"]["vectors.sha256"][0] == hashlib.sha256(rows.tobytes()).hexdigest()
+    assert "system" not in report(embed("doctor", "--format", "json"))
 
 
 @pytest.mark.parametrize("arguments", [["doctor", "x"]])

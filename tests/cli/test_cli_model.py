@@ -107,6 +107,24 @@ def test_embed_fetches_the_default_model_with_a_bar(embed, hub):
     assert again.returncode == 0 and again.stderr == b"", "the second time is silent and needs no network"
 
 
+@pytest.mark.parametrize("answer, code", [(b"y\n", 0), (b"\n", 2)])
+def test_without_a_command_the_default_model_is_offered(embed, hub, answer, code):
+    """At a terminal, and only while it is not there."""
+    hub.add(ID, model_files())
+    environment = embed.environment(model=False, HF_ENDPOINT=hub.url)
+    parent, child = pty.openpty()
+    os.write(parent, answer)
+    result = subprocess.run([commandline.BIN], stdin=child, stdout=subprocess.PIPE, stderr=child, cwd=embed.tmp_path,
+                            env=environment, timeout=commandline.WAIT)
+    os.close(child)
+    os.close(parent)
+    assert result.returncode == code and result.stdout == b""
+    assert embed("model", "path", model=False).returncode == (0 if code == 0 else 3)
+    told = embed(model=False).stderr.decode()
+    assert embed(model=False).returncode == 2 and "fletch embed" in told
+    assert ("is not here yet" in told and "fletch model pull" in told) == (code == 2)
+
+
 def test_downloads_may_be_forbidden(embed, hub):
     hub.add(ID, {"config.json": b"{}"})
     for flags in (["--offline"], ["--model-auto-download", "false"]):

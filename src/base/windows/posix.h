@@ -169,7 +169,7 @@ int   setenv(const char *name, const char *value, int replace);
 int   unsetenv(const char *name);
 
 struct utsname {
-    char nodename[256];
+    char sysname[16], nodename[256], release[32], machine[16];
 };
 
 int uname(struct utsname *out);

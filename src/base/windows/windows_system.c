@@ -124,6 +124,12 @@ int unsetenv(const char *name) {
 
 int uname(struct utsname *out) {
     DWORD size = sizeof out->nodename;
+    DWORD version =
+        GetVersion(); /* of Windows 8.1 and later as far as the program's manifest says */
+    snprintf(out->sysname, sizeof out->sysname, "Windows");
+    snprintf(out->release, sizeof out->release, "%u.%u", LOBYTE(LOWORD(version)),
+             HIBYTE(LOWORD(version)));
+    snprintf(out->machine, sizeof out->machine, "x86_64");
     return GetComputerNameA(out->nodename, &size) ? 0 : -1;
 }
 

@@ -381,7 +381,7 @@ static int store(pack_cache *c, fletch_error *error) {
     (void)fl_atomic_sweep(folder, false); /* what a writer that was killed left */
     FL_TRY(fl_atomic_open(&file, c->path, error));
     file.care = FL_ATOMIC_CHECKED;
-    (void)fchmod(file.fd, S_IRUSR | S_IWUSR | c->readers);
+    (void)fchmod(file.fd, (mode_t)(S_IRUSR | S_IWUSR | c->readers));
     int status = write_file(c, &file, error);
     if (status == FLETCH_OK &&
         (make_key(c, key) != NULL || memcmp(key, c->head.key, sizeof key) != 0)) {

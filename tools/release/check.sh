@@ -1,0 +1,339 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# check.sh [PART ...] - what lies in build-release/dist is proven: installed where nothing else is, asked for the vectors
+# of a tiny model and, on this processor, of all-MiniLM-L6-v2, whose bytes must be those of build/fletch; removed without
+# a trace. The last line sums up; what cannot be had here (wine, an emulator, Debian's archive) is skipped and says so.
+# Parts, all of them where none is named:
+#   sums         SHA256SUMS, its signature, names in the tables
+#   again        the first program, archives, wheels and image made a second time: the same bytes
+#   static       the programs for Linux in an empty root; aarch64 by an emulator
+#   install      install.sh and --uninstall in bare roots of Debian 11, 12 and 13; another file, another key: refused
+#   wheels       each wheel for this processor and glibc in an empty environment
+#   deb          the Debian packages in bare roots of Debian 12 and 13, out of the apt repository
+#   image        the OCI image, unpacked, as its user, with its health check; aarch64 by an emulator
+#   windows      the zip, by wine
+#   macos        Mach-O files of their processors, signed (ad hoc) on ARM; nothing runs them
+. "$(dirname "$0")/../say.sh"
+
+dist=$ROOT/build-release/dist
+work=$ROOT/build-release/check
+log=$ROOT/build-release/check.log
+version=$(sed -n 's/.*FLETCH_VERSION[[:space:]]*"\(.*\)"/\1/p' include/fletch.h)
+parts=("$@")
+[ $# -gt 0 ] || parts=(sums again static install wheels deb image windows macos)
+[ -f "$dist/SHA256SUMS" ] || stop "there is no release in build-release/dist" "make release"
+[ "$(id -u)" = 0 ] || stop "roots are made and entered by root alone" "run it as root, in a container or a machine of its own"
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+export FLETCH_PROVIDER_NUMERICS=portable FLETCH_PROVIDER_ORDER=cpu # the same bytes on every machine (docs/numerics.md)
+passed=0 failed=0 skipped=0
+rm -rf "$work"
+mkdir -p "$work/models"
+: >"$log"
+
+check() { # WHAT COMMAND…
+    printf '\n---- %s\n' "$1" >>"$log"
+    local status
+    set +e # bash forgets `set -e` inside of a condition
+    (set -e; "${@:2}") >>"$log" 2>&1
+    status=$?
+    set -e
+    if [ $status -eq 0 ]; then
+        passed=$((passed + 1))
+        note "ok: $1"
+    else
+        failed=$((failed + 1))
+        note "FAILED: $1"
+    fi
+}
+
+skip() { # WHAT WHY
+    skipped=$((skipped + 1))
+    note "skipped: $1: $2"
+}
+
+# ---- What is asked ----
+
+cp -rL tests/golden/folders/family-modernbert "$work/models/tiny"
+cp -rL "$(tools/get_model.sh medium)" "$work/models/minilm"
+python3 - tests/golden/folders/texts.json >"$work/texts.jsonl" <<'END'
+import json, sys
+for text in json.load(open(sys.argv[1], encoding="utf-8")):
+    print(json.dumps(text))
+END
+embed=(embed --input-format jsonl --model-max-length 60 --format raw)
+for model in tiny minilm; do
+    build/fletch "${embed[@]}" -m "$work/models/$model" <"$work/texts.jsonl" >"$work/$model.raw"
+done
+# The table that tests/golden/test_numerics.py holds every build to.
+check "build/fletch gives the bytes of numerics.json" python3 -c "import hashlib, json
+table = json.load(open('tests/golden/numerics.json'))
+want = table['bytes']['portable']['family-modernbert']['fp32']
+assert hashlib.sha256(open('$work/tiny.raw', 'rb').read()).hexdigest()[:16] == want"
+
+vectors() { # "MODEL…" FOLDER-OF-MODELS COMMAND…
+    local model
+    for model in $1; do
+        # A pipe: wine gives a program a file as standard input that it cannot ask anything about.
+        # shellcheck disable=SC2002
+        cat "$work/texts.jsonl" | "${@:3}" "${embed[@]}" -m "$2/$model" >"$work/told.raw"
+        cmp "$work/told.raw" "$work/$model.raw"
+    done
+}
+
+ask_python() { # FOLDER-OF-ROWS FOLDER-OF-MODELS: a program that fails unless the module gives the same bytes
+    cat <<-END
+	import json, fletch
+	texts = [json.loads(line) for line in open("$1/texts.jsonl", encoding="utf-8")]
+	for name in ("tiny", "minilm"):
+	    with fletch.Model("$2/" + name, config={"model.max_length": 60, "provider.numerics": "portable"}) as model:
+	        assert model.embed(texts, truncate="right").tobytes() == open(f"$1/{name}.raw", "rb").read(), name
+	END
+}
+
+unpack_program() { # SYSTEM FOLDER
+    mkdir -p "$2"
+    tar xzf "$dist/fletch-$version-$1.tar.gz" -C "$2" --strip-components=1
+}
+
+# A bare root of a Debian release, as debootstrap makes it, in build-release/roots; a copy to work in: $root.
+make_root() { # SUITE
+    local kept=$ROOT/build-release/roots/$1
+    if [ ! -f "$kept/.whole" ]; then
+        command -v debootstrap >/dev/null || return 1
+        rm -rf "$kept"
+        mkdir -p "$kept"
+        debootstrap --variant=minbase --include=curl,ca-certificates "$1" "$kept" >>"$log" 2>&1 || return 1
+        touch "$kept/.whole"
+    fi
+    root=$work/$1
+    rm -rf "$root"
+    cp -a "$kept" "$root"
+    cp /etc/resolv.conf "$root/etc/"
+    cp -r "$work/models" "$root/models"
+}
+
+# ---- The parts ----
+
+check_sums() {
+    check "SHA256SUMS" env -C "$dist" sha256sum -c --quiet SHA256SUMS
+    check "every file is in SHA256SUMS" test -z "$(cd "$dist" && find . -maxdepth 1 -type f ! -name 'SHA256SUMS*' -printf '%f\n' |
+        grep -vxFf <(cut -c67- SHA256SUMS))"
+    if [ -f "$dist/SHA256SUMS.minisig" ] && command -v minisign >/dev/null; then
+        check "the signature" minisign -Vqm "$dist/SHA256SUMS" -P "$(sed -n 's/^key=.*-\(.*\)}$/\1/p' "$dist/install.sh")"
+    else
+        skip "the signature" "the release has none (FLETCH_MINISIGN), or minisign is not installed"
+    fi
+}
+
+same_files() { # FOLDER PATTERN
+    local file
+    for file in "$1"/$2; do
+        cmp "$file" "$dist/$(basename "$file")"
+    done
+}
+
+check_again() {
+    local first again=$work/again
+    first=$(grep -v '^#' tools/release/targets.tsv | head -n 1 | cut -f1)
+    check "$first compiled again, in another folder" tools/release/build.sh "$first" "$again/build"
+    check "its program has the same bytes" cmp "$again/build/fletch" "build-release/$first/fletch"
+    check "its Python module has the same bytes" \
+        cmp "$again/build/python/fletch/_fletch.abi3.so" "build-release/$first/python/fletch/_fletch.abi3.so"
+    export DIST=$again/dist
+    check "archives packed again" python3 tools/release/pack.py archives
+    check "wheels packed again" python3 tools/release/pack.py wheels "$dist/fletch-$version.tar.gz"
+    check "image packed again" python3 tools/release/pack.py image
+    unset DIST
+    check "they have the same bytes" same_files "$again/dist" "*"
+}
+
+check_static() {
+    local root=$work/empty
+    unpack_program linux-x86_64 "$root"
+    cp -r "$work/models" "$root/models"
+    check "static x86-64 in an empty root" vectors "tiny minilm" /models chroot "$root" /bin/fletch
+    command -v qemu-aarch64-static >/dev/null || { skip "static aarch64" "no qemu-aarch64-static"; return; }
+    root=$work/empty-arm
+    unpack_program linux-aarch64 "$root"
+    cp -r "$work/models" "$root/models"
+    cp "$(command -v qemu-aarch64-static)" "$root/qemu"
+    check "static aarch64 in an empty root, emulated" vectors tiny /models chroot "$root" /qemu -cpu max /bin/fletch
+}
+
+serve_dist() { # a web server of this machine's alone; sets url
+    python3 -c 'import functools, http.server, sys
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+print(server.server_address[1], flush=True)
+server.serve_forever()' "$1" >"$work/port" 2>/dev/null &
+    web=$!
+    trap 'kill $web 2>/dev/null' EXIT
+    until [ -s "$work/port" ]; do sleep 0.1; done
+    url=http://127.0.0.1:$(cat "$work/port")
+}
+
+list_files() { # ROOT
+    find "$1" -xdev \( -path "$1/proc" -o -path "$1/models" -o -path "$1/tmp" \) -prune -o -print | sort
+}
+
+check_install() {
+    local suite key
+    mkdir -p "$work/web"
+    cp -r "$dist"/. "$work/web"/
+    serve_dist "$work/web"
+    for suite in bullseye bookworm trixie; do
+        make_root $suite || { skip "install.sh on $suite" "debootstrap could not make its root ($log)"; continue; }
+        list_files "$root" >"$work/before"
+        check "install.sh on $suite" chroot "$root" sh -c "curl -fsSL $url/install.sh | FLETCH_URL=$url sh"
+        check "its vectors on $suite" vectors "tiny minilm" /models chroot "$root" fletch
+        check "--uninstall on $suite" chroot "$root" sh -c "curl -fsSL $url/install.sh | sh -s -- --uninstall"
+        list_files "$root" >"$work/after"
+        check "nothing is left on $suite" diff "$work/before" "$work/after"
+    done
+    [ -f "$dist/SHA256SUMS.minisig" ] || { skip "a wrong signature" "the release has none (FLETCH_MINISIGN)"; return; }
+    key=$(sed -n 's/^key=.*-\(.*\)}$/\1/p' "$dist/install.sh")
+    # shellcheck disable=SC2317 # check calls them
+    install_here() { env FLETCH_URL="$url" FLETCH_PREFIX="$work/prefix" "$@" sh "$dist/install.sh"; }
+    # shellcheck disable=SC2317
+    refused() { ! "$@" && [ ! -e "$work/prefix/bin" ]; }
+    check "another key is refused" refused install_here FLETCH_PUBLIC_KEY="${key%????}AAA="
+    mkdir -p "$work/tools"
+    for tool in sh id curl tar sha256sum cut grep sed sort mktemp rm dirname mkdir cp mv find uname tr openssl dd od cat gzip rmdir; do
+        ln -sf "$(command -v $tool)" "$work/tools/$tool"
+    done
+    check "the signature by openssl alone" install_here PATH="$work/tools"
+    rm -rf "$work/prefix"
+    check "another key is refused by openssl" refused install_here PATH="$work/tools" FLETCH_PUBLIC_KEY="${key%????}AAA="
+    echo >>"$work/web/fletch-$version-linux-x86_64.tar.gz"
+    check "another archive is refused" refused install_here
+    kill $web
+}
+
+check_wheels() {
+    local machine wheel venv=$work/venv
+    machine=$(uname -m)
+    wheel=$(echo "$dist"/fletch-"$version"-cp311-abi3-manylinux*_"$machine".whl)
+    check "symbols of every wheel" python3 tools/release/symbols.py "$dist"/*.whl
+    "$(find_python)" -m venv "$venv"
+    check "pip install of $(basename "$wheel")" "$venv/bin/pip" -q install "$wheel"
+    check "its program" vectors "tiny minilm" "$work/models" "$venv/bin/fletch"
+    ask_python "$work" "$work/models" >"$work/ask.py"
+    check "its module" "$venv/bin/python" "$work/ask.py"
+    if [ "$machine" = x86_64 ] && [ -d /usr/aarch64-linux-gnu/lib ] && command -v qemu-aarch64-static >/dev/null; then
+        mkdir -p "$work/arm"
+        (cd "$work/arm" && unzip -q "$dist"/fletch-"$version"-cp311-abi3-manylinux*_aarch64.whl)
+        check "the program of the wheel for aarch64, emulated" vectors tiny "$work/models" \
+            qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu "$work/arm/fletch-$version.data/scripts/fletch"
+    else
+        skip "the program of the wheel for aarch64" "no qemu-aarch64-static, or no libc6-arm64-cross"
+    fi
+    # A module for musl wants a Python for musl, which no package here has; its program needs nothing.
+    mkdir -p "$work/musl"
+    (cd "$work/musl" && unzip -q "$dist"/fletch-"$version"-cp311-abi3-musllinux*_"$machine".whl)
+    chmod +x "$work/musl/fletch-$version.data/scripts/fletch"
+    check "the program of the wheel for musl" vectors tiny "$work/models" "$work/musl/fletch-$version.data/scripts/fletch"
+    skip "the module of the wheel for musl" "there is no Python for musl here; its symbols were looked at"
+}
+
+check_deb() {
+    local suite
+    for suite in bookworm trixie; do
+        make_root $suite || { skip "packages on $suite" "debootstrap could not make its root ($log)"; continue; }
+        cp -r "$dist/apt" "$root/apt"
+        echo "deb [trusted=yes] file:/apt stable main" >"$root/etc/apt/sources.list.d/fletch.list"
+        check "apt-get install on $suite" chroot "$root" sh -c "export DEBIAN_FRONTEND=noninteractive &&
+            apt-get -q update && apt-get -qy install --no-install-recommends fletch libfletch-dev python3-fletch gcc libc6-dev pkgconf"
+        check "its program on $suite" vectors "tiny minilm" /models chroot "$root" fletch
+        cp "$work/texts.jsonl" "$work"/*.raw "$root/"
+        ask_python "" /models >"$root/ask.py"
+        check "python3-fletch on $suite" chroot "$root" python3 /ask.py
+        check "libfletch-dev on $suite" chroot "$root" sh -c \
+            "cc -x c - -o /version \$(pkg-config --cflags --libs fletch) <<-END && /version | grep -x $version
+		#include <fletch.h>
+		#include <stdio.h>
+		int main(void) { puts(fletch_version()); return 0; }
+		END"
+        check "purge on $suite" chroot "$root" apt-get -qy purge fletch libfletch-dev libfletch0 python3-fletch
+        check "nothing is left on $suite" test -z "$(find "$root/usr" "$root/etc" "$root/var/lib" "$root/lib" -path "$root/var/lib/apt" -prune \
+            -o -name '*fletch*' ! -name fletch.list -print)"
+    done
+}
+
+unpack_image() { # ARCHITECTURE FOLDER: the layer that the index names for it
+    mkdir -p "$2/layout" "$2/root"
+    tar xf "$dist/fletch-$version-oci.tar" -C "$2/layout"
+    python3 - "$1" "$2/layout" >"$2/layer" <<-'END'
+	import json, pathlib, sys
+	layout = pathlib.Path(sys.argv[2])
+	blob = lambda one: layout / "blobs" / one["digest"].replace(":", "/")
+	index = json.loads((layout / "index.json").read_text())["manifests"][0]
+	manifest = next(one for one in json.loads(blob(index).read_text())["manifests"] if one["platform"]["architecture"] == sys.argv[1])
+	manifest = json.loads(blob(manifest).read_text())
+	assert json.loads(blob(manifest["config"]).read_text())["config"]["User"] == "65532"
+	print(blob(manifest["layers"][0]))
+	END
+    tar xzf "$(cat "$2/layer")" -C "$2/root"
+    cp -r "$work/models/." "$2/root/models/"
+}
+
+serve_image() { # ROOT: as its user, with a key, until the health check says yes
+    local process tries=120 status=1
+    local inside=(chroot --userspec=65532:65532 "$1" /usr/bin/fletch)
+    export HOME=/models FLETCH_SERVER_HOST=127.0.0.1 FLETCH_SERVER_PORT=9931 FLETCH_SERVER_API_KEY_FILE=/keys/keys
+    echo "a-key-of-the-check-0123456789" >"$1/keys/keys"
+    "${inside[@]}" serve -m /models/tiny &
+    process=$!
+    until "${inside[@]}" health; do
+        [ $((tries -= 1)) -gt 0 ] || break
+        sleep 0.5
+    done
+    [ $tries -eq 0 ] || status=0
+    kill $process
+    wait $process && return $status
+}
+
+check_image() {
+    local bytes
+    bytes=$(stat -c %s "$dist/fletch-$version-oci.tar")
+    check "an image for two processors of $bytes bytes, at most 12 MB" test "$bytes" -le 12000000
+    check "unpack amd64" unpack_image amd64 "$work/image"
+    check "its vectors, as user 65532" vectors "tiny minilm" /models chroot --userspec=65532:65532 "$work/image/root" /usr/bin/fletch
+    check "its server and its health check" serve_image "$work/image/root"
+    command -v qemu-aarch64-static >/dev/null || { skip "the image for arm64" "no qemu-aarch64-static"; return; }
+    check "unpack arm64" unpack_image arm64 "$work/image-arm"
+    cp "$(command -v qemu-aarch64-static)" "$work/image-arm/root/qemu"
+    check "its vectors, emulated" vectors tiny /models chroot --userspec=65532:65532 "$work/image-arm/root" /qemu -cpu max /usr/bin/fletch
+}
+
+check_windows() {
+    command -v wine >/dev/null || { skip "the zip for Windows" "no wine"; return; }
+    (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
+    export WINEPREFIX=$work/wine WINEDEBUG=-all
+    check "the zip for Windows, by wine" vectors "tiny minilm" "$work/models" wine "$work/fletch-$version-windows-x86_64/fletch.exe"
+}
+
+check_macos() {
+    local machine
+    for machine in arm64 x86_64; do
+        unpack_program macos-$machine "$work/macos-$machine"
+        check "Mach-O for $machine" eval "file '$work/macos-$machine/bin/fletch' | grep -q 'Mach-O 64-bit.*$machine'"
+    done
+    # LC_CODE_SIGNATURE is load command 0x1d: without one the kernel of a Mac on ARM ends the program at once.
+    check "a signature on ARM" python3 -c "import struct, sys
+data, at = open('$work/macos-arm64/bin/fletch', 'rb').read(), 32
+commands = []
+for _ in range(struct.unpack_from('<I', data, 16)[0]):
+    kind, size = struct.unpack_from('<II', data, at)
+    commands.append(kind)
+    at += size
+sys.exit(0x1d not in commands)"
+}
+
+for part in "${parts[@]}"; do
+    declare -F "check_$part" >/dev/null || stop "unknown part '$part'" "sed -n 3,20p tools/release/check.sh"
+    say "$part"
+    "check_$part"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ] || stop "$failed checks" "all of the output: build-release/check.log"

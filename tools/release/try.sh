@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# try.sh ARCHIVE|WHEEL - one artefact on the machine that it was made for: unpacked or installed into build-release/try,
+# and its program held to tests/golden/numerics.json, byte for byte. Needs bash, Python 3.11 and pip; no compiler. This is
+# what .github/workflows/release.yml runs on a real machine of each system, and what to run on one that nobody has tried.
+. "$(dirname "$0")/../say.sh"
+
+artefact=${1:?an archive or a wheel of build-release/dist}
+folder=$ROOT/build-release/try
+venv=$folder/venv
+rm -rf "$folder"
+mkdir -p "$folder"
+"$(find_python)" -m venv "$venv"
+bin=$venv/bin
+[ -d "$bin" ] || bin=$venv/Scripts
+"$bin"/python -m pip -q install numpy pytest
+case $artefact in
+*.whl) "$bin"/python -m pip -q install "$artefact" && program=$bin/fletch ;;
+*.zip) "$bin"/python -m zipfile -e "$artefact" "$folder" && program=$(echo "$folder"/fletch-*/fletch.exe) ;;
+*) tar xzf "$artefact" -C "$folder" && program=$(echo "$folder"/fletch-*/bin/fletch) ;;
+esac
+say "$("$program" version | head -n 1): $program"
+"$program" doctor --report || note "the doctor found no model, which is no fault here"
+FLETCH_BIN=$program "$bin"/python -m pytest -q -p no:cacheprovider tests/golden/test_numerics.py
