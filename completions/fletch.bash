@@ -133,6 +133,9 @@ _fletch() {
     run:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
     run:--precision) return ;;
     run:--threads) return ;;
+    run:--chunk) COMPREPLY=($(compgen -W "sentences tokens paragraphs markdown" -- "$word")); return ;;
+    run:--chunk-size) return ;;
+    run:--chunk-overlap) return ;;
     run:--id-field) return ;;
     run:--on-error) COMPREPLY=($(compgen -W "skip accept stop" -- "$word")); return ;;
     run:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
@@ -473,7 +476,7 @@ _fletch() {
     embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --outputs --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --chunk --chunk-size --chunk-overlap --late-chunking --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --labels --hypothesis --multi-label --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
-    run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --re-embed --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --re-embed --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --chunk --chunk-size --chunk-overlap --late-chunking --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --app-config --quiet --verbose --help $options" words="" ;;
     add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --context --chunk --chunk-size --chunk-overlap --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --app-config --quiet --verbose --help $options" words="" ;;
