@@ -214,6 +214,7 @@ complete -c fletch -n '__fish_seen_subcommand_from add' -l context -x -d 'What i
 complete -c fletch -n '__fish_seen_subcommand_from add' -l chunk -x -a 'sentences tokens paragraphs markdown' -d 'Cut documents into chunks, which keep these whole where they fit: a vector and a place for each.'
 complete -c fletch -n '__fish_seen_subcommand_from add' -l chunk-size -x -d 'Tokens of a chunk, special tokens not counted (default: as many as the model takes).'
 complete -c fletch -n '__fish_seen_subcommand_from add' -l chunk-overlap -x -d 'Tokens of whole sentences (or what --chunk says) that a chunk may repeat of the one before it.'
+complete -c fletch -n '__fish_seen_subcommand_from add' -l late-chunking -d 'Pool the chunks from one pass over the document, so that each knows its context.'
 complete -c fletch -n '__fish_seen_subcommand_from add' -l keep-fields -d 'Keep the other fields of each input object, or columns, as metadata of the text.'
 complete -c fletch -n '__fish_seen_subcommand_from add' -l id-field -x -d 'Field or column that holds the id; a stored text that has it is replaced (default: the server makes ids).'
 complete -c fletch -n '__fish_seen_subcommand_from add' -l on-error -x -a 'stop skip' -d 'A refused input stops the run (default), or is reported and left out (exit code 4).'

@@ -173,7 +173,7 @@ static const fl_flag flags[] = {
     {FL_FLAG_OVERLAP, 0, "--chunk-overlap", "N", NULL, ON(EMBED) | ON(RUN) | ON(ADD),
      "Tokens of whole sentences (or what --chunk says) that a chunk may repeat of the one before "
      "it."},
-    {FL_FLAG_LATE_CHUNKING, 0, "--late-chunking", NULL, NULL, ON(EMBED) | ON(RUN),
+    {FL_FLAG_LATE_CHUNKING, 0, "--late-chunking", NULL, NULL, ON(EMBED) | ON(RUN) | ON(ADD),
      "Pool the chunks from one pass over the document, so that each knows its context."},
     {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE) | ON(CLASSIFY),
      "A second text after each text, as one sequence (what a reranker reads)."},
