@@ -150,14 +150,14 @@ static uint32_t common(const fl_engine *e, const fl_batch *batch, uint32_t first
 static run run_from(const fl_engine *e, const fl_batch *batch, uint32_t first) {
     uint32_t found = usable(e, batch, first), last = first + 1;
     for (; last < batch->texts; last++) {
-        const uint64_t                             count = last - first;
-        const uint32_t                             next  = common(e, batch, first, last, found);
-        const bool new = last + 1 < batch->texts &&common(e, batch, last, last + 1,
-                                                          usable(e, batch, last)) > 2 * next;
-        if (next < LEAST || count * next < (count - 1) * found || new) {
+        const uint64_t count = last - first;
+        const uint32_t here  = common(e, batch, first, last, found);
+        const uint32_t on =
+            last + 1 < batch->texts ? common(e, batch, last, last + 1, FL_CPU_PROMPT) : 0;
+        if (here < LEAST || count * here < (count - 1) * found || on > 2 * here) {
             break;
         }
-        found = next;
+        found = here;
     }
     const bool fills = batch->cu[last] - batch->cu[first] >= THREAD_RUN * e->threads;
     return (run){last, fills ? (uint64_t)(last - first - 1) * found : 0};
