@@ -69,7 +69,7 @@ class Document:
 def _text(column: Any, index: int) -> str | int:
     """The text at this place, or what is wrong with it."""
     try:
-        text = column[index].as_py()
+        text: str | None = column[index].as_py()
     except UnicodeDecodeError:
         return _fletch.codes["EUTF8"]
     return _fletch.codes["EINVAL"] if text is None else text
