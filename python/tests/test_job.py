@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import PROGRAM, ROOT
+from conftest import MODEL, PROGRAM, ROOT
 
 import fletch
 
@@ -24,7 +24,7 @@ import pyarrow.dataset as dataset  # noqa: E402
 import pyarrow.fs as pafs  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-from fletch import _folder, job  # noqa: E402
+from fletch import _folder, job, verify  # noqa: E402
 
 TOY = str(ROOT / "tests/golden/folders/plain-bert")
 WORDS = "the cat sat on a mat while dogs ran over green hills and some people wrote long notes".split()
@@ -350,3 +350,90 @@ def test_command_line(source, tmp_path, capsys):
     assert job.main([str(source), str(tmp_path / "x"), "-m", str(tmp_path)]) == 3
     assert job.main([str(tmp_path / "absent"), str(tmp_path / "x"), "-m", TOY]) == 1
     assert job.main([str(tmp_path / "out")]) == 2
+
+
+# ---- Chunks --------------------------------------------------------------------------------------------------------
+
+
+CUT = {"chunk": "sentences", "chunk_size": 9, "chunk_overlap": 3}
+FLAGS = ["--chunk", "sentences", "--chunk-size", 9, "--chunk-overlap", 3]
+
+
+@pytest.fixture
+def documents(tmp_path):
+    """Rows of row groups: of up to four sentences, one without a text, one empty, one of white space, one in two scripts."""
+    words = texts(1200, 4)
+    rows = [". ".join(words[4 * i:4 * i + 1 + i % 4]) for i in range(300)]
+    rows[5:9] = [None, "", "  \n", "né 日本語。 It purrs. " * 3]
+    pq.write_table(pa.table({"id": [f"d{i}" for i in range(300)], "text": rows}), tmp_path / "in.parquet", row_group_size=50)
+    return rows
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["plain", "late"])
+def test_chunks_are_those_of_the_program(toy, documents, tmp_path, late):
+    flags = [*FLAGS, "--late-chunking"] if late else FLAGS
+    cut = CUT | {"late_chunking": late}
+    (tmp_path / "in.jsonl").write_text("".join(
+        json.dumps({"id": f"d{i}"} | ({} if text is None else {"text": text})) + "\n" for i, text in enumerate(documents)))
+    want = program("-q", "-m", TOY, "-i", tmp_path / "in.jsonl", "-o", tmp_path / "run", "--id-field", "id", *flags, code=4)
+    got = job.run(tmp_path / "in.parquet", tmp_path / "npy", id="id", model=toy, split_rows=1000, format="npy", **cut)
+    for key in ("rows", "refused", "tokens", "truncated"):
+        assert got[key] == want[key], key
+    assert got["rows"] > 300 and got["refused"] == 1
+
+    def lines(folder):
+        return [json.loads(line) for line in (tmp_path / folder / "part-00000-00000.jsonl").read_text().splitlines()]
+    theirs, ours = lines("run"), lines("npy")
+    assert [row for row in ours if "refused" not in row] == [row for row in theirs if "refused" not in row]
+    assert next(row for row in ours if "refused" in row) == {"refused": "there is no text", "line": 6}
+    name = "part-00000-00000.npy"
+    assert (tmp_path / "npy" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+    # Parquet: the same rows; shards in any order make the job of one
+    job.run(tmp_path / "in.parquet", tmp_path / "out", id="id", model=toy, split_rows=50, **cut)
+    for i in (2, 0, 1):
+        job.run(tmp_path / "in.parquet", tmp_path / "shards", id="id", model=toy, split_rows=50, shard=(i, 3), **cut)
+    assert content(tmp_path / "shards") == content(tmp_path / "out")
+    assert job.run(tmp_path / "in.parquet", tmp_path / "out", id="id", model=toy, split_rows=50, **cut)["made"] == 0
+    parts = sorted((tmp_path / "out").glob("*.parquet"))
+    table = pa.concat_tables([pq.read_table(path) for path in parts])
+    assert table.column_names == ["id", "index", "chunk", "bytes", "chars", "embedding", "tokens", "truncated", "refused"]
+    assert table["refused"].null_count == got["rows"] and table["embedding"].null_count == 1
+    good = table.filter(table["refused"].is_null()).to_pylist()
+    names = ("id", "chunk", "bytes", "chars", "tokens", "truncated")
+    assert [[row[name] for name in names] for row in good] == [[row[name] for name in names] for row in theirs if "id" in row]
+    assert all(documents[int(row["id"][1:])][slice(*row["chars"])] for row in good)
+    assert np.array([row["embedding"] for row in good], np.float32).tobytes() == np.load(tmp_path / "run" / name).tobytes()
+    ours, theirs = job.check(tmp_path / "out"), program("-o", tmp_path / "out", "--check", code=4)
+    assert ours.pop("wrong") == [] and ours == theirs
+
+
+def test_what_chunks_refuse(toy, documents, tmp_path):
+    def refuse(words, kind, out=tmp_path / "new", **arguments):
+        with pytest.raises(kind, match=words):
+            job.run(tmp_path / "in.parquet", out, **{"model": toy} | arguments)
+
+    refuse("go with chunk", job.JobError, chunk_size=9)
+    refuse("by must be one of", ValueError, chunk="lines")
+    refuse("more than the model takes", fletch.errors.InvalidArgument, chunk="tokens", chunk_size=10_000)
+    with fletch.Model(ROOT / "tests/golden/folders/pooling-cls") as other:
+        refuse("late chunking takes the mean", fletch.errors.Unsupported, model=other, late_chunking=True, **CUT)
+    assert not (tmp_path / "new").exists()
+    refuse("there is no text", fletch.Error, out=tmp_path / "stop", on_error="stop", **CUT)
+    job.run(tmp_path / "in.parquet", tmp_path / "out", model=toy, **CUT)
+    for arguments, words in [({"chunk": "tokens"}, 'chunk is "sentences" there and "tokens"'), ({"late_chunking": True}, "late_chunking"),
+                             ({"chunk_overlap": 0}, "chunk_overlap")]:
+        refuse(words, job.JobError, out=tmp_path / "out", **CUT | arguments)
+    refuse("option chunk is", job.JobError, out=tmp_path / "out")
+
+
+def test_a_text_that_cannot_be_cut_costs_its_rows(tmp_path):
+    """Each piece of a word is a chunk here, and one of them begins inside of a token of the whole word."""
+    rows = [*["two"] * 3, "unbelievably", "one", "unbelievably"]
+    pq.write_table(pa.table({"text": rows}), tmp_path / "in.parquet")
+    flags = ["--chunk", "tokens", "--chunk-size", "1", "--late-chunking"]
+    assert job.main([str(tmp_path / "in.parquet"), str(tmp_path / "out"), "-m", MODEL, *flags]) == 4
+    table = pq.read_table(tmp_path / "out/part-00000-00000.parquet")
+    assert table["index"].to_pylist() == [0, 1, 2, 3, 4, 5]
+    assert [bool(why and "no token of its own" in why) for why in table["refused"].to_pylist()] == [False] * 3 + [True, False, True]
+    with pytest.raises(verify.Damaged, match="holds vectors of chunks"):
+        verify.read(tmp_path / "out")

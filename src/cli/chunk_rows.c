@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chunk_rows.c - windows of documents to a row for each of their chunks.
  *
- * Role    cmd_embed.c with --chunk, as embedder.c without; cmd_chunk.c reads its flags here.
+ * Role    cmd_embed.c and part.c with --chunk, as embedder.c without; cmd_chunk.c reads its flags here.
  * Method  Documents are cut one after the other until there are PIECES_MAX chunks, which one call embeds: as texts
  *         of their own, or (late) the documents with their spans. A document to blame for a failure is refused as in
  *         embedder.c: those before it are done first. Chunks without a token (white space alone) have no row.
  * Memory  The chunks of a call, which are PIECES_MAX, or those of one document, and a vector for each.
- * Proof   tests/cli/test_cli_chunk.py. */
+ * Proof   tests/cli/test_cli_chunk.py, test_cli_run_chunks.py. */
 #include "cli/chunk_rows.h"
 
 #include <stdio.h>
@@ -55,6 +55,37 @@ fl_exit fl_chunk_options_read(const fl_cli *cli, const char *prefix,
         options->by = strcmp(by, names[i]) == 0 ? (fletch_chunk_by)i : options->by;
     }
     return FL_EXIT_DONE;
+}
+
+bool fl_chunk_rows_asked(const fl_cli *cli) {
+    return cli->args.value[FL_FLAG_BY] != NULL;
+}
+
+fl_exit fl_chunk_rows_read(fl_chunk_rows *rows, const fl_cli *cli) {
+    rows->late = cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL;
+    if (!fl_chunk_rows_asked(cli)) {
+        bool more = rows->late || cli->args.value[FL_FLAG_SIZE] != NULL ||
+                    cli->args.value[FL_FLAG_OVERLAP] != NULL;
+        return more ? fl_cli_usage(cli, "--chunk-size, --chunk-overlap and --late-chunking go with "
+                                        "--chunk sentences (or tokens, paragraphs, markdown)")
+                    : FL_EXIT_DONE;
+    }
+    return fl_chunk_options_read(cli, "--chunk-", &rows->options);
+}
+
+fl_exit fl_chunk_rows_try(const fl_chunk_rows *rows, const fl_cli *cli) {
+    fletch_error       error    = {0};
+    fletch_chunks     *chunks   = NULL;
+    const fletch_texts none     = {0};
+    const fletch_span  span     = {0};
+    const size_t       no_spans = 0;
+    fletch_matrix      matrix   = fletch_matrix_f32(NULL, 0, fletch_dimensions(cli->model));
+    int                status = fletch_chunk(cli->model, NULL, 0, &rows->options, &chunks, &error);
+    fletch_chunks_free(chunks);
+    if (status == FLETCH_OK && rows->late) {
+        status = fletch_embed_spans(cli->model, &none, &span, &no_spans, NULL, &matrix, &error);
+    }
+    return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
 }
 
 /* ---- Documents to chunks -------------------------------------------------------------------------- */
@@ -230,13 +261,14 @@ static fl_exit put(fl_run *run, fl_chunk_rows *rows, size_t first, size_t docume
 
 /* Whether text `i` of the window may be left out; *code is what the run ends with where not. `spans`: the call with
  * spans failed, and the splitter's can be wrong in one way only. */
-static bool refuse(fl_run *run, bool spans, size_t i, int status, fletch_error *error,
-                   fl_exit *code) {
+static bool refuse(fl_run *run, const fl_chunk_rows *rows, bool spans, size_t i, int status,
+                   fletch_error *error, fl_exit *code) {
+    const bool strict = rows->embedder->strict;
     if (status == FLETCH_EINVAL && spans) {
         (void)snprintf(error->message, sizeof error->message,
                        "a chunk has no token of its own in its document, where the words next to "
                        "it have them; a larger --chunk-size helps");
-    } else if (!fl_run_can_refuse(run, status)) {
+    } else if (!fl_run_can_refuse(run, status) || (status == FLETCH_ENOMEM && strict)) {
         *code = fl_cli_fail(error, false);
         return false;
     }
@@ -266,7 +298,7 @@ fl_exit fl_chunk_rows_window(fl_run *run, void *user) {
             return fl_cli_fail(&error, false);
         } else if (blamed > 0) {
             most = blamed; /* those before it are good: do them first */
-        } else if (refuse(run, rows->late && documents > 0, first, status, &error, &code)) {
+        } else if (refuse(run, rows, rows->late && documents > 0, first, status, &error, &code)) {
             first++;
             most = total - first;
         } else {

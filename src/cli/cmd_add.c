@@ -109,6 +109,9 @@ static void put_chunk(const fl_cli *cli, const add_run *add, fl_json_w *w) {
         if (add->split.overlap > 0) {
             fl_json_w_i64(w, "overlap", add->split.overlap);
         }
+        if (cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL) {
+            fl_json_w_bool(w, "late_chunking", true);
+        }
         fl_json_w_end(w);
     }
     if (add->context.size > 0) {
@@ -253,7 +256,8 @@ static fl_exit take_flags(const fl_cli *cli, add_run *add) {
                                  "'{title}\\n{chunk}'");
     }
     add->chunk = cli->args.value[FL_FLAG_BY] != NULL || cli->args.value[FL_FLAG_SIZE] != NULL ||
-                 cli->args.value[FL_FLAG_OVERLAP] != NULL;
+                 cli->args.value[FL_FLAG_OVERLAP] != NULL ||
+                 cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL;
     take_context(context, &add->context);
     return add->context.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
 }

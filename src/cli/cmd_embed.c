@@ -161,25 +161,12 @@ static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
 
 /* --chunk and what goes with it. */
 static fl_exit read_chunks(const fl_cli *cli, embed_run *embed) {
-    fl_chunk_rows *chunks = &embed->chunks;
-    chunks->embedder      = &embed->embedder;
-    chunks->late          = cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL;
-    if (cli->args.value[FL_FLAG_BY] == NULL) {
-        bool more = chunks->late || cli->args.value[FL_FLAG_SIZE] != NULL ||
-                    cli->args.value[FL_FLAG_OVERLAP] != NULL;
-        return more ? fl_cli_usage(cli, "--chunk-size, --chunk-overlap and --late-chunking go with "
-                                        "--chunk sentences (or tokens, paragraphs, markdown)")
-                    : FL_EXIT_DONE;
-    }
-    if (embed->embedder.kind != FLETCH_KIND_DENSE) {
+    embed->chunks.embedder = &embed->embedder;
+    if (fl_chunk_rows_asked(cli) && embed->embedder.kind != FLETCH_KIND_DENSE) {
         return fl_cli_usage(cli,
                             "--chunk gives dense vectors; leave --output-kind and --outputs out");
     }
-    return fl_chunk_options_read(cli, "--chunk-", &chunks->options);
-}
-
-static bool cuts(const fl_cli *cli) {
-    return cli->args.value[FL_FLAG_BY] != NULL;
+    return fl_chunk_rows_read(&embed->chunks, cli);
 }
 
 /* Flags that contradict each other. */
@@ -281,7 +268,7 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
 
 /* Members of a result in JSON. */
 static const char *own_names(const fl_cli *cli, fletch_kind kind) {
-    return cuts(cli)                     ? "index|chunk|bytes|chars|embedding|tokens|truncated"
+    return fl_chunk_rows_asked(cli)      ? "index|chunk|bytes|chars|embedding|tokens|truncated"
            : kind == FLETCH_KIND_TOKENS  ? "index|tokens|ids|embeddings|truncated"
            : kind == FLETCH_KIND_SPARSE  ? "index|indices|values|tokens|truncated"
            : kind == FLETCH_KIND_SEVERAL ? "index|embedding|outputs|tokens|truncated"
@@ -293,7 +280,7 @@ static fl_exit prepare(fl_run *run, embed_run *embed) {
     fletch_model_info info     = {.size = sizeof info};
     fletch_error      error    = {0};
     embed->embedder.dimensions = fletch_dimensions(run->cli->model);
-    if (cuts(run->cli)) {
+    if (fl_chunk_rows_asked(run->cli)) {
         return fl_output_expect_chunks(&run->output, &error) < 0 ? fl_cli_fail(&error, false)
                                                                  : FL_EXIT_DONE;
     }
@@ -314,8 +301,9 @@ static fl_exit embed_all(fl_run *run, embed_run *embed) {
     FL_CLI_TRY(check_format(run->cli, &run->output, embed));
     FL_CLI_TRY(fl_run_open_model(run, false));
     FL_CLI_TRY(prepare(run, embed));
-    fl_exit code = cuts(run->cli) ? fl_run_windows(run, fl_chunk_rows_window, &embed->chunks)
-                                  : fl_run_windows(run, fl_embedder_window, embedder);
+    fl_exit code = fl_chunk_rows_asked(run->cli)
+                       ? fl_run_windows(run, fl_chunk_rows_window, &embed->chunks)
+                       : fl_run_windows(run, fl_embedder_window, embedder);
     if (code == FL_EXIT_DONE) {
         return finish(run, embed);
     }

@@ -97,6 +97,8 @@ static fl_exit check_flags(const fl_cli *cli, fl_parts *parts, fl_filejob *job, 
     if (parts->format == FL_OUTPUT_FVECS && !floats) {
         return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
     }
+    parts->chunks.embedder = &parts->embedder;
+    FL_CLI_TRY(fl_chunk_rows_read(&parts->chunks, cli));
     FL_CLI_TRY(fl_input_check_flags(cli));
     return parse_shard(cli, run);
 }
@@ -218,6 +220,9 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, bool rows, tally *run) {
     FL_CLI_TRY(rows ? FL_EXIT_DONE : fl_parts_try_field(parts));
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     FL_CLI_TRY(refuse_other_heads(cli));
+    if (fl_chunk_rows_asked(cli)) {
+        FL_CLI_TRY(fl_chunk_rows_try(&parts->chunks, cli));
+    }
     FL_CLI_TRY(fl_filejob_join(job, cli));
     parts->embedder.dimensions = fletch_dimensions(cli->model);
     (void)fl_atomic_sweep(job->folder, false);
@@ -271,6 +276,10 @@ static fl_exit refuse_making(const fl_cli *cli) {
     } making[]          = {{FL_FLAG_SHARD, "--shard"},
                            {FL_FLAG_SPLIT_BYTES, "--split-bytes"},
                            {FL_FLAG_DTYPE, "--dtype"},
+                           {FL_FLAG_BY, "--chunk"},
+                           {FL_FLAG_SIZE, "--chunk-size"},
+                           {FL_FLAG_OVERLAP, "--chunk-overlap"},
+                           {FL_FLAG_LATE_CHUNKING, "--late-chunking"},
                            {FL_FLAG_RE_EMBED, "--re-embed"}};
     const fl_args *args = &cli->args;
     const char    *name = NULL;
@@ -354,6 +363,7 @@ static fl_exit begin(fl_cli *cli) {
     code               = code == FL_EXIT_DONE ? work(&parts, &job, again.rows, &run) : code;
     fl_free(run.counted);
     fl_embedder_free(&parts.embedder);
+    fl_chunk_rows_free(&parts.chunks);
     fl_filejob_free(&job);
     fl_filejob_again_close(&again);
     return code;

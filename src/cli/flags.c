@@ -166,15 +166,16 @@ static const fl_flag flags[] = {
     {FL_FLAG_CONTEXT, 0, "--context", "TEMPLATE", NULL, ON(ADD),
      "What is embedded of each text or chunk: '{title}\\n{chunk}' puts the field title of "
      "--keep-fields in front."},
-    {FL_FLAG_BY, 0, "--chunk", "sentences|tokens|paragraphs|markdown", NULL, ON(EMBED) | ON(ADD),
+    {FL_FLAG_BY, 0, "--chunk", "sentences|tokens|paragraphs|markdown", NULL,
+     ON(EMBED) | ON(RUN) | ON(ADD),
      "Cut documents into chunks, which keep these whole where they fit: a vector and a place for "
      "each."},
-    {FL_FLAG_SIZE, 0, "--chunk-size", "N", NULL, ON(EMBED) | ON(ADD),
+    {FL_FLAG_SIZE, 0, "--chunk-size", "N", NULL, ON(EMBED) | ON(RUN) | ON(ADD),
      "Tokens of a chunk, special tokens not counted (default: as many as the model takes)."},
-    {FL_FLAG_OVERLAP, 0, "--chunk-overlap", "N", NULL, ON(EMBED) | ON(ADD),
+    {FL_FLAG_OVERLAP, 0, "--chunk-overlap", "N", NULL, ON(EMBED) | ON(RUN) | ON(ADD),
      "Tokens of whole sentences (or what --chunk says) that a chunk may repeat of the one before "
      "it."},
-    {FL_FLAG_LATE_CHUNKING, 0, "--late-chunking", NULL, NULL, ON(EMBED),
+    {FL_FLAG_LATE_CHUNKING, 0, "--late-chunking", NULL, NULL, ON(EMBED) | ON(RUN) | ON(ADD),
      "Pool the chunks from one pass over the document, so that each knows its context."},
     {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE) | ON(CLASSIFY),
      "A second text after each text, as one sequence (what a reranker reads)."},

@@ -71,6 +71,10 @@ static const fl_filejob_choice choices[] = {
     {FL_FLAG_KEEP_TEXT, "keep_text", "false"},
     {FL_FLAG_INVALID_UTF8, "invalid_utf8", "error"},
     {FL_FLAG_MAX_LINE, "max_line", "256MiB"},
+    {FL_FLAG_BY, "chunk", NULL},
+    {FL_FLAG_SIZE, "chunk_size", NULL},
+    {FL_FLAG_OVERLAP, "chunk_overlap", NULL},
+    {FL_FLAG_LATE_CHUNKING, "late_chunking", NULL},
 };
 
 const fl_filejob_choice *fl_filejob_choice_at(size_t index) {
@@ -102,7 +106,10 @@ static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletc
     fl_json_w_object(&w, "options");
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         const char *given = cli->args.value[choices[i].flag];
-        fl_json_w_text(&w, choices[i].name, given != NULL ? given : choices[i].otherwise);
+        given             = given != NULL ? given : choices[i].otherwise;
+        if (given != NULL) {
+            fl_json_w_text(&w, choices[i].name, given);
+        }
     }
     FL_TRY(fl_cli_put_vector_parts(cli->model, &w, error));
     fl_json_w_end(&w);

@@ -66,7 +66,7 @@ fl_exit fl_filejob_join(fl_filejob *job, fl_cli *cli);
 fl_exit fl_filejob_read(fl_filejob *job, const char *folder);
 
 /* A flag that says which texts there are or what becomes of them, its name in job.json's options, and what stands
- * there when it was not given. NULL past the last. */
+ * there when it was not given (NULL: then it is not there). NULL past the last. */
 typedef struct fl_filejob_choice {
     fl_flag_id  flag;
     const char *name, *otherwise;

@@ -26,7 +26,9 @@ static bool is_free(const fl_filejob_choice *choice) {
 /* The flag's value in the old job; NULL where it was not given. */
 static const char *value_of(fl_json *options, const fl_filejob_choice *choice) {
     const char *value = fl_json_text(fl_json_get(options, choice->name));
-    return value == NULL || strcmp(value, choice->otherwise) == 0 ? NULL : value;
+    return value == NULL || (choice->otherwise != NULL && strcmp(value, choice->otherwise) == 0)
+               ? NULL
+               : value;
 }
 
 static fl_exit refuse_given(const fl_cli *cli) {
@@ -160,14 +162,21 @@ fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *
                             old);
     }
     take_flags(cli, options);
-    const bool kept = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    const bool cut  = cli->args.value[FL_FLAG_BY] != NULL;
+    const bool kept = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL && (rows || !cut);
+    if (cut && rows && (!kept || cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL)) {
+        fl_cli_message("%s holds vectors of chunks; %s", old,
+                       kept ? "those of late chunking depend on the rest of their documents, too, "
+                              "and cannot be compared alone"
+                            : "they can be compared where it kept their texts (--keep-text)");
+        return FL_EXIT_FAILED;
+    }
     if (!(rows && kept) && all_there(&again->old)) {
         return take_inputs(again, cli);
     }
     if (!kept) {
-        fl_cli_message("inputs of %s are not where its job.json has them, and it kept no texts "
-                       "(--keep-text)",
-                       old);
+        fl_cli_message("inputs of %s are not where its job.json has them, and it kept no %s", old,
+                       cut ? "documents, only chunks" : "texts (--keep-text)");
         fl_cli_hint("put them back, or stand in the folder in which the job was begun");
         return FL_EXIT_FAILED;
     }

@@ -58,6 +58,17 @@ static void on_refused(void *user, fl_place place, const char *text) {
     fl_buf_append(&p->waiting, &(reason){place.line, p->reasons.size}, sizeof(reason));
     fl_buf_append(&p->reasons, text, strlen(text) + 1);
     p->lost = p->lost || p->waiting.failed || p->reasons.failed;
+    if (p->lost) {
+        return;
+    }
+    /* what the reader refuses is heard of a window before what the model refuses */
+    reason *waiting = (reason *)(void *)p->waiting.data;
+    for (size_t at = p->waiting.size / sizeof *waiting - 1;
+         at > p->told && waiting[at - 1].line > waiting[at].line; at--) {
+        const reason later = waiting[at - 1];
+        waiting[at - 1]    = waiting[at];
+        waiting[at]        = later;
+    }
 }
 
 /* The refused inputs before `line` to the rows. */
@@ -80,7 +91,14 @@ static void tell_refused(part *p, uint64_t line) {
 }
 
 static void put_row(part *p, const fl_row *row) {
-    fl_buf_printf(&p->rows->buf, "{\"tokens\":%u", row->tokens);
+    fl_buf *out = &p->rows->buf;
+    fl_buf_putc(out, '{');
+    if (row->chunk != NULL) {
+        fl_buf_printf(out, "\"index\":%" PRIu64 ",", row->index);
+        fl_output_put_place(out, row->chunk);
+        fl_buf_putc(out, ',');
+    }
+    fl_buf_printf(out, "\"tokens\":%u", row->tokens);
     fl_output_end_object(&p->own_rows, row);
 }
 
@@ -181,12 +199,21 @@ static fl_exit open_output(part *p) {
         return fl_cli_fail(&error, false);
     }
     p->run.output.half           = parts->half;
-    p->run.output.no_index       = true;
+    p->run.output.no_index       = !fl_chunk_rows_asked(parts->cli);
     p->run.output.keep_text      = parts->cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
     p->run.output.sink.file.care = FL_ATOMIC_CONTENT;
     p->own_rows.keep_text        = p->run.output.keep_text;
     p->own_rows.sink.file.care   = FL_ATOMIC_CONTENT;
     return FL_EXIT_DONE;
+}
+
+/* Members of a line of the rows, which no field is to be called. */
+static const char *own_names(const fl_cli *cli) {
+    static const char *const names[2][2] = {
+        {"tokens|truncated|embedding|refused|line", "id|tokens|truncated|embedding|refused|line"},
+        {"index|chunk|bytes|chars|tokens|truncated|embedding|refused|line",
+         "id|index|chunk|bytes|chars|tokens|truncated|embedding|refused|line"}};
+    return names[fl_chunk_rows_asked(cli)][cli->args.value[FL_FLAG_ID_FIELD] != NULL];
 }
 
 /* All records of the range; *end is where the next part's records begin. */
@@ -195,9 +222,8 @@ static fl_exit read_range(part *p, uint64_t *end) {
     fl_run              *run   = &p->run;
     const fl_input_piece piece = {p->input->path, p->input->format, p->begin,
                                   p->input->whole ? 0 : p->limit};
-    const char          *names = parts->cli->args.value[FL_FLAG_ID_FIELD] != NULL
-                                     ? "id|tokens|truncated|embedding|refused|line"
-                                     : "tokens|truncated|embedding|refused|line";
+    const bool           cuts  = fl_chunk_rows_asked(parts->cli);
+    const char          *names = own_names(parts->cli);
     fl_exit              code  = fl_input_open_piece(&run->input, parts->cli, names, &piece);
     int                  more  = 1;
     if (code != FL_EXIT_DONE) {
@@ -207,7 +233,8 @@ static fl_exit read_range(part *p, uint64_t *end) {
     run->input.on_refused   = on_refused;
     run->input.refused_user = p;
     while (code == FL_EXIT_DONE && more > 0) {
-        code = fl_run_window(run, fl_embedder_window, &parts->embedder, &more);
+        code = cuts ? fl_run_window(run, fl_chunk_rows_window, &parts->chunks, &more)
+                    : fl_run_window(run, fl_embedder_window, &parts->embedder, &more);
         fl_progress_update(&parts->progress, NULL, parts->texts + run->texts,
                            parts->bytes + fl_source_done(&run->input.source) - p->begin,
                            parts->bytes_total);
@@ -242,7 +269,7 @@ static int finish(part *p, fl_manifest *manifest, fletch_error *error) {
     }
     FL_TRY(fl_file_sha256_range(p->input->path, manifest->begin, manifest->end,
                                 manifest->input_sha256, error));
-    manifest->rows      = run->texts;
+    manifest->rows      = run->output.rows;
     manifest->tokens    = run->tokens;
     manifest->truncated = run->truncated;
     manifest->refused   = run->input.refused;

@@ -3,7 +3,7 @@
 #ifndef FL_CLI_PART_H
 #define FL_CLI_PART_H
 
-#include "cli/embedder.h"
+#include "cli/chunk_rows.h"
 #include "cli/manifest.h"
 
 /* What all parts of a run share. */
@@ -13,6 +13,7 @@ typedef struct fl_parts {
     fl_output_format  format;
     bool              half;
     fl_embedder       embedder;
+    fl_chunk_rows     chunks; /* of embedder's; --chunk */
     fl_progress       progress;
     size_t            window_texts; /* of the next window, from part to part */
     uint64_t          texts;        /* of the parts before, for the progress */

@@ -8,6 +8,7 @@
  *         is read once: {chunk} is the chunk, {name} what the document's metadata has under that name, {{ and }} are
  *         braces. What it adds takes room of the model's length, so chunks are cut shorter by it, unless they
  *         are short enough, and none is cut off when it is embedded.
+ *         With late_chunking the items are spans of their documents instead, which a context has no place in.
  * Memory  request memory; what fletch_chunk returns, which is bounded and counted as the request's.
  * Threads a worker. Proof: tests/server/test_search.py. */
 #include <inttypes.h>
@@ -155,6 +156,10 @@ bool fl_split_check(fl_job *job) {
     if (ask->size > 0 && ask->overlap >= ask->size) {
         return fl_seed_refuse(job->request, "chunk: overlap is to be less than size");
     }
+    if (ask->late_chunking == 1 && ask->context.data != NULL) {
+        return fl_seed_refuse(job->request, "context: a chunk of late_chunking has its document "
+                                            "around it; leave one of the two out");
+    }
     return true;
 }
 
@@ -266,6 +271,48 @@ typedef struct output {
     size_t       at; /* of added->items */
 } output;
 
+static void put_item(fl_stored_item *item, const fl_stored_item *whole, size_t number,
+                     const fletch_chunks *chunks, size_t i) {
+    const size_t *bytes = &chunks->offsets[2 * i], *chars = &chunks->chars[2 * i];
+    *item           = *whole;
+    item->text      = whole->text + bytes[0];
+    item->text_size = bytes[1] - bytes[0];
+    item->place     = (fl_chunk_place){.part  = chunks->count > 1,
+                                       .chunk = (int64_t)number,
+                                       .bytes = {(int64_t)bytes[0], (int64_t)bytes[1]},
+                                       .chars = {(int64_t)chars[0], (int64_t)chars[1]}};
+}
+
+/* Late chunking: a chunk without a token has no vector of its own; a document of one other chunk stays whole. */
+static void put_spans(fl_job *job, size_t index, const fletch_chunks *chunks, output *out) {
+    fl_seed_added        *added = job->extra;
+    fl_documents         *late  = &added->late;
+    const fl_stored_item *whole = &added->documents[index];
+    size_t                found = 0;
+    for (size_t i = 0; i < chunks->count; i++) {
+        found += chunks->tokens[i] > 0;
+    }
+    late->texts[index]   = whole->text;
+    late->lengths[index] = whole->text_size;
+    late->counts[index] = added->chunks[index] = found > 1 ? found : 1;
+    for (size_t i = 0, number = 0; i < chunks->count && number < late->counts[index]; i++) {
+        fl_stored_item *item = &added->items[out->at];
+        if (found <= 1) {
+            *item = *whole;
+        } else if (chunks->tokens[i] > 0) {
+            put_item(item, whole, number, chunks, i);
+            item->place.late = true;
+        } else {
+            continue;
+        }
+        const size_t begin    = (size_t)(item->text - whole->text);
+        late->span[out->at]   = (fletch_span){begin, begin + item->text_size};
+        out->texts[out->at]   = item->text;
+        out->sizes[out->at++] = item->text_size;
+        number++;
+    }
+}
+
 static bool put_chunks(fl_job *job, template *context, size_t index, const fletch_chunks *chunks,
                        output *out) {
     fl_seed_added        *added = job->extra;
@@ -273,16 +320,10 @@ static bool put_chunks(fl_job *job, template *context, size_t index, const fletc
     if (context->count > 0 && !fill_fields(job->request, context, whole, index)) {
         return false;
     }
+    added->chunks[index] = chunks->count;
     for (size_t i = 0; i < chunks->count; i++) {
-        fl_stored_item *item  = &added->items[out->at];
-        const size_t   *bytes = &chunks->offsets[2 * i], *chars = &chunks->chars[2 * i];
-        *item           = *whole;
-        item->text      = whole->text + bytes[0];
-        item->text_size = bytes[1] - bytes[0];
-        item->place     = (fl_chunk_place){.part  = chunks->count > 1,
-                                           .chunk = (int64_t)i,
-                                           .bytes = {(int64_t)bytes[0], (int64_t)bytes[1]},
-                                           .chars = {(int64_t)chars[0], (int64_t)chars[1]}};
+        fl_stored_item *item = &added->items[out->at];
+        put_item(item, whole, i, chunks, i);
         fl_span text = fill_template(job->request, context, (fl_span){item->text, item->text_size});
         if (text.data == NULL) {
             return fl_seed_no_memory(job->request);
@@ -303,15 +344,21 @@ static bool put_all(fl_job *job, template *context, fletch_chunks *const *chunks
     if (out.texts == NULL || out.sizes == NULL || added->items == NULL || added->chunks == NULL) {
         return fl_seed_no_memory(job->request);
     }
+    const bool late = job->ask.late_chunking == 1;
+    if (late && !fl_job_documents(job, added->document_count, total, &added->late)) {
+        return false;
+    }
     for (size_t i = 0; i < added->document_count; i++) {
-        added->chunks[i] = chunks[i]->count;
-        if (!put_chunks(job, context, i, chunks[i], &out)) {
+        if (late) {
+            put_spans(job, i, chunks[i], &out);
+        } else if (!put_chunks(job, context, i, chunks[i], &out)) {
             return false;
         }
     }
+    added->late.spans      = late ? out.at : 0;
     job->ask.input.texts   = out.texts;
     job->ask.input.lengths = out.sizes;
-    job->ask.input.count   = total;
+    job->ask.input.count   = out.at;
     return true;
 }
 

@@ -444,10 +444,11 @@ bool fl_job_join(fl_job *job, const int64_t *lists, size_t count, fl_documents *
 }
 
 bool fl_job_prepare_spans(fl_job *job, const fl_documents *documents) {
+    return prepare(job, documents->spans) && fl_job_take_spans(job, documents);
+}
+
+bool fl_job_take_spans(fl_job *job, const fl_documents *documents) {
     size_t bytes = SIZE_MAX;
-    if (!prepare(job, documents->spans)) {
-        return false;
-    }
     if (!windows_size(job, documents, &bytes)) {
         job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
                            "the spans go on in more windows than memory has room for; send fewer");

@@ -201,6 +201,8 @@ bool fl_job_documents(fl_job *job, size_t count, size_t spans, fl_documents *out
 bool fl_job_join(fl_job *job, const int64_t *lists, size_t count, fl_documents *out);
 /* The same for late chunking: a row for each span, of which every document has one at least. */
 bool fl_job_prepare_spans(fl_job *job, const fl_documents *documents);
+bool fl_job_take_spans(fl_job             *job,
+                       const fl_documents *documents); /* of a job that fl_job_fill has filled */
 /* The same for a vector of every token, and for sparse vectors: style->write finds them in
  * outcome->lists. The first one tokenises. */
 bool fl_job_prepare_tokens(fl_job *job);

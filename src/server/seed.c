@@ -124,6 +124,7 @@ static const fl_field chunk_fields[] = {
      .text = "Tokens of a chunk, special tokens not counted; as many as the model takes."},
     {"overlap", FL_FIELD_INT, FL_FIELD_NULL, AT(overlap), .min = 0, .max = INT32_MAX,
      .text = "Tokens that a chunk may repeat of the one before it; 0."},
+    {FL_ASK_LATE_CHUNKING, .text = "true: a chunk's vector is pooled from one pass over its text."},
     {.flags = FL_FIELD_CLOSED}};
 
 const fl_field fl_fields_seed_add[] = {
@@ -378,15 +379,17 @@ void fl_seed_put_store(fl_http_request *request) {
 static void put_chunks(fl_buf *body, const fl_job *job) {
     static const char *const names[] = {"\"chunks\":[", "],\"tokens\":[", "],\"truncated\":["};
     const fl_seed_added     *added   = job->extra;
+    const bool               late    = added->late.count > 0;
     for (size_t n = 0; n < 3; n++) {
         fl_buf_puts(body, names[n]);
         for (size_t i = 0, at = 0; i < added->document_count; i++) {
             uint64_t tokens = 0;
             bool     cut    = false;
             for (size_t end = at + added->chunks[i]; at < end; at++) {
-                tokens += job->tokens[at];
-                cut = cut || job->truncated[at];
+                tokens += late ? 0 : job->tokens[at];
+                cut = cut || (!late && job->truncated[at]);
             }
+            tokens += late ? job->tokens[i] : 0;
             fl_buf_puts(body, i > 0 ? "," : "");
             if (n == 2) {
                 fl_buf_puts(body, cut ? "true" : "false");
@@ -480,8 +483,10 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
 }
 
 static void add_chunks(fl_http_request *request) {
-    fl_job *job = request->work;
-    if (fl_split(job) && prepare(job) && is_bounded(job)) {
+    fl_job              *job   = request->work;
+    const fl_seed_added *added = job->extra;
+    if (fl_split(job) && prepare(job) && is_bounded(job) &&
+        (added->late.count == 0 || fl_job_take_spans(job, &added->late))) {
         fl_seed_submit(job, embedded);
     }
 }
@@ -687,6 +692,7 @@ static int put_item(void *user, const fl_stored_item *item, fletch_error *error)
     if (read->chunk == 0) {
         damage = fl_seed_put_metadata(body, item);
         put_context(body, item);
+        fl_buf_puts(body, item->place.late ? ",\"late_chunking\":true" : "");
         fl_buf_printf(body, ",\"created\":%" PRId64 ",\"chunks\":[", item->created);
     }
     if (read->chunk >= 0) {

@@ -18,6 +18,7 @@ typedef struct fl_seed_added {
     size_t          document_count;
     fl_stored_item *items;  /* [job->count], what is kept of them: the same, or their chunks */
     size_t         *chunks; /* [document_count]: how many of them; NULL: they are whole */
+    fl_documents    late;   /* whose spans the items are; count 0: each is a text of its own */
     fl_write        write;
 } fl_seed_added;
 

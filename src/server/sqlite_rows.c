@@ -32,7 +32,13 @@ static const char candidates_sql[] =
     "'create virtual%') t, pragma_table_info(t.name) c, pragma_table_info(t.name) v "
     "WHERE c.name = ?1 AND instr('|' || ?2 || '|', '|' || v.name || '|') > 0 LIMIT 2";
 
-static const char store_sql[] = "SELECT text, vector FROM items ORDER BY seq";
+/* By the store's format. A text says nothing of a vector that is of more: of a context, or of a whole document. */
+static const char *const store_sql[] = {
+    "SELECT text, vector FROM items ORDER BY seq", "SELECT text, vector FROM items ORDER BY seq",
+    "SELECT CASE WHEN context IS NULL THEN text END, vector FROM items ORDER BY seq",
+    "SELECT CASE WHEN context IS NULL AND late IS NOT 1 THEN text END, vector FROM items ORDER BY "
+    "seq"};
+enum { FORMAT_LAST = sizeof store_sql / sizeof *store_sql - 1 };
 
 static int fail_sql(const fl_sqlite_ask *ask, sqlite3 *db, bool asked, fletch_error *error) {
     const int code = sqlite3_errcode(db) & 0xFF;
@@ -222,13 +228,13 @@ static void recall(sqlite3 *db, const char *name, char out[65]) {
     (void)sqlite3_finalize(ask);
 }
 
-static bool is_store(sqlite3 *db) {
+static int64_t ask_number(sqlite3 *db, const char *sql) {
     sqlite3_stmt *ask = NULL;
-    bool is = sqlite3_prepare_v2(db, "PRAGMA application_id", -1, &ask, NULL) == SQLITE_OK &&
-              sqlite3_step(ask) == SQLITE_ROW &&
-              sqlite3_column_int64(ask, 0) == FL_STORE_APPLICATION;
+    const bool    good =
+        sqlite3_prepare_v2(db, sql, -1, &ask, NULL) == SQLITE_OK && sqlite3_step(ask) == SQLITE_ROW;
+    const int64_t number = good ? sqlite3_column_int64(ask, 0) : 0;
     (void)sqlite3_finalize(ask);
-    return is;
+    return number;
 }
 
 static int read_rows(const fl_sqlite_ask *ask, sqlite3 *db, const char *sql, fl_sqlite_fn fn,
@@ -264,11 +270,14 @@ static int read_file(const fl_sqlite_ask *ask, sqlite3 *db, fl_sqlite_facts *fac
     fl_buf chosen = {0};
     (void)sqlite3_exec(db, "PRAGMA trusted_schema = OFF", NULL, NULL, NULL);
     sqlite3_busy_timeout(db, BUSY_MS);
-    facts->store = is_store(db);
+    facts->store = ask_number(db, "PRAGMA application_id") == FL_STORE_APPLICATION;
     if (facts->store && ask->sql == NULL) {
         recall(db, "vector_id", facts->vector_id);
         recall(db, "fingerprint", facts->fingerprint);
-        return read_rows(ask, db, store_sql, fn, user, error);
+        const int64_t format = ask_number(db, "PRAGMA user_version");
+        return read_rows(ask, db,
+                         store_sql[format > 0 && format < FORMAT_LAST ? format : FORMAT_LAST], fn,
+                         user, error);
     }
     facts->store = false;
     FL_TRY(hide_virtual(ask, db, error));

@@ -12,8 +12,8 @@
  *         little-endian float32 of length 1. A chunk's document is the id that it was added under, and its own id
  *         that with a number behind a control character, which no other id has. words is the index of their texts;
  *         about(name, value) says which model made them, and whether words is in step. application_id and
- *         user_version tell a file of fletch from others: 1 had no chunks and no words, and is brought up to date in
- *         one transaction. `sqlite3 FILE` may read it at any time.
+ *         user_version tell a file of fletch from others: 1 had no chunks and no words, 2 no late chunks; they are
+ *         brought up to date in one transaction. `sqlite3 FILE` may read it at any time.
  * Errors  A group that cannot be written is undone whole, and each of its writers hears of it.
  * Memory  SQLite's own, 2 MiB of cache a connection. Threads: store.h.
  * Proof   tests/server/test_store.py kills the server in the middle of a load and counts. */
@@ -40,17 +40,18 @@
 #include "server/word_index.h"
 
 enum {
-    FORMAT      = 2,
-    FORMAT_OLD  = 1, /* without chunks */
-    BUSY_MS     = 5000,
-    PAGE        = 4096,
-    WAIT_MS     = 10, /* for the lock, between looks at who waits */
-    SLICE_ROWS  = 256,
-    SLICE_BYTES = 256 * 1024, /* looked at while the lock is held, and a row */
-    SLICE_WORDS = 2048,       /* items that have one of the words, likewise */
-    PAGE_NS     = 30000,      /* to read a page and judge it, or write it as JSON */
-    ITEM_NS     = 2000,       /* to judge an item by words, */
-    WORD_NS     = 400         /* and for each of them */
+    FORMAT       = 3,
+    FORMAT_PLAIN = 2, /* without late chunks */
+    FORMAT_OLD   = 1, /* without chunks */
+    BUSY_MS      = 5000,
+    PAGE         = 4096,
+    WAIT_MS      = 10, /* for the lock, between looks at who waits */
+    SLICE_ROWS   = 256,
+    SLICE_BYTES  = 256 * 1024, /* looked at while the lock is held, and a row */
+    SLICE_WORDS  = 2048,       /* items that have one of the words, likewise */
+    PAGE_NS      = 30000,      /* to read a page and judge it, or write it as JSON */
+    ITEM_NS      = 2000,       /* to judge an item by words, */
+    WORD_NS      = 400         /* and for each of them */
 };
 
 enum { BEGIN, COMMIT, ROLLBACK, PUT, PUT_CHUNK, DROP, DROP_CHUNKS, CLEAR, PAGES, WRITER_COUNT };
@@ -70,8 +71,8 @@ static const char *const writer_sql[WRITER_COUNT] = {
                   "excluded.text, metadata = excluded.metadata, vector = excluded.vector, "
                   "context = excluded.context, created = excluded.created RETURNING seq",
     [PUT_CHUNK] = "INSERT INTO items(id, text, metadata, vector, context, created, document, "
-                  "chunk, byte_begin, byte_end, char_begin, char_end) VALUES (" CHUNK_ID(
-                      "?1", "?6") ", ?2, ?3, ?4, ?5, unixepoch(), ?1, ?6, ?7, ?8, ?9, ?10) "
+                  "chunk, byte_begin, byte_end, char_begin, char_end, late) VALUES (" CHUNK_ID(
+                      "?1", "?6") ", ?2, ?3, ?4, ?5, unixepoch(), ?1, ?6, ?7, ?8, ?9, ?10, ?11) "
                                   "RETURNING seq",
     [DROP]        = "DELETE FROM items WHERE " IS_OF("?1") " RETURNING seq",
     [DROP_CHUNKS] = "DELETE FROM items WHERE document = ?1 RETURNING seq",
@@ -90,7 +91,7 @@ static const char *const word_sql[WORD_SQL_COUNT] = {
 
 #define COLUMNS                                                                                    \
     "SELECT coalesce(document, id), text, metadata, vector, created, seq, chunk, byte_begin, "     \
-    "byte_end, char_begin, char_end, context FROM items WHERE "
+    "byte_end, char_begin, char_end, context, late FROM items WHERE "
 
 static const char *const reader_sql[READER_COUNT] = {
     [BY_ID]    = COLUMNS "id = ?1 AND document IS NULL",
@@ -243,25 +244,28 @@ static int64_t ask_number(sqlite3 *db, const char *sql) {
     return number;
 }
 
-static int write_tables(const fl_store *store, bool fresh, fletch_error *error) {
+/* Of what is there, whose format is `format`, 0 where there is nothing. */
+static int write_tables(const fl_store *store, int64_t format, fletch_error *error) {
     static const char *const places[] = {
-        "document TEXT",      "chunk INTEGER",    "byte_begin INTEGER", "byte_end INTEGER",
-        "char_begin INTEGER", "char_end INTEGER", "context TEXT"};
-    fl_buf sql = {0};
+        "late INTEGER",     "document TEXT",      "chunk INTEGER",    "byte_begin INTEGER",
+        "byte_end INTEGER", "char_begin INTEGER", "char_end INTEGER", "context TEXT"};
+    const size_t columns = format == FORMAT_PLAIN ? 1 : sizeof places / sizeof *places;
+    fl_buf       sql     = {0};
     fl_buf_puts(&sql, "BEGIN IMMEDIATE;");
-    if (fresh) {
+    if (format == 0) {
         fl_buf_puts(&sql, "CREATE TABLE items(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT "
                           "UNIQUE NOT NULL, text TEXT NOT NULL, metadata TEXT, vector BLOB NOT "
                           "NULL, created INTEGER NOT NULL); CREATE TABLE about(name TEXT PRIMARY "
                           "KEY, value TEXT NOT NULL) WITHOUT ROWID;");
     }
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; i < columns; i++) {
         fl_buf_printf(&sql, "ALTER TABLE items ADD COLUMN %s;", places[i]);
     }
-    fl_buf_printf(&sql,
-                  "CREATE INDEX items_document ON items(document) WHERE document IS NOT NULL; "
-                  "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
-                  FL_STORE_APPLICATION, FORMAT);
+    fl_buf_printf(
+        &sql,
+        "CREATE INDEX IF NOT EXISTS items_document ON items(document) WHERE document IS NOT NULL; "
+        "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
+        FL_STORE_APPLICATION, FORMAT);
     int status = sql.failed ? fl_fail_nomem(error, sql.size, "the store's tables")
                             : run_sql(store, store->writer, sql.data, error);
     fl_buf_free(&sql);
@@ -277,13 +281,14 @@ static int make_tables(const fl_store *store, fletch_error *error) {
     }
     bool fresh = application == 0 && format == 0 &&
                  ask_number(db, "SELECT count(*) FROM sqlite_schema") == 0;
-    if (!fresh && (application != FL_STORE_APPLICATION || format != FORMAT_OLD)) {
+    if (!fresh &&
+        (application != FL_STORE_APPLICATION || (format != FORMAT_OLD && format != FORMAT_PLAIN))) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s is %s; name another file with server.store", store->path,
                        application == FL_STORE_APPLICATION ? "of another version of fletch"
                                                            : "no store of fletch");
     }
-    return write_tables(store, fresh, error);
+    return write_tables(store, format, error);
 }
 
 /* The value that the file has under `name`; `value` when it had none before. False: SQLite failed. */
@@ -573,9 +578,9 @@ static bool put(const fl_store *store, fl_write *write, fl_stored_item *item) {
         bind_text(s, 3, item->metadata, item->metadata_size) &&
         bind_text(s, 5, item->context, item->context_size) &&
         sqlite3_bind_blob64(s, 4, item->row, store->columns * sizeof(float), SQLITE_STATIC) == 0;
-    const int64_t numbers[] = {place->chunk, place->bytes[0], place->bytes[1], place->chars[0],
-                               place->chars[1]};
-    for (int i = 0; good && place->part && i < 5; i++) {
+    const int64_t numbers[] = {place->chunk,    place->bytes[0], place->bytes[1],
+                               place->chars[0], place->chars[1], place->late};
+    for (int i = 0; good && place->part && i < 6; i++) {
         good = sqlite3_bind_int64(s, 6 + i, numbers[i]) == SQLITE_OK;
     }
     good = good && step(s, &item->key);
@@ -791,6 +796,7 @@ static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void 
         .created  = sqlite3_column_int64(s, 4),
         .key      = sqlite3_column_int64(s, 5),
         .place    = {.part  = sqlite3_column_type(s, 6) != SQLITE_NULL,
+                     .late  = sqlite3_column_int(s, 12) != 0,
                      .chunk = sqlite3_column_int64(s, 6),
                      .bytes = {sqlite3_column_int64(s, 7), sqlite3_column_int64(s, 8)},
                      .chars = {sqlite3_column_int64(s, 9), sqlite3_column_int64(s, 10)}}};

@@ -33,15 +33,16 @@ typedef struct fl_store fl_store;
 /* Where a text lies in its document. */
 typedef struct fl_chunk_place {
     bool    part;               /* it is a chunk of the document; else all of it */
+    bool    late;               /* a chunk whose vector is of the pass over its document */
     int64_t chunk;              /* its number, from 0 */
     int64_t bytes[2], chars[2]; /* begin and end */
 } fl_chunk_place;
 
 typedef struct fl_stored_item {
-    const char    *id, *text, *metadata; /* metadata: a JSON object, or NULL */
-    const char    *context; /* the template around the text that was embedded; NULL: the text alone */
-    size_t         id_size, text_size, metadata_size, context_size;
-    const float   *row;     /* of length 1 */
+    const char  *id, *text, *metadata; /* metadata: a JSON object, or NULL */
+    const char  *context; /* the template around the text that was embedded; NULL: the text alone */
+    size_t       id_size, text_size, metadata_size, context_size;
+    const float *row;       /* of length 1 */
     fl_chunk_place place;   /* chunks of a document follow each other in one write, from number 0 */
     int64_t        key;     /* out */
     int64_t        created; /* out, of a read item: Unix seconds */

@@ -57,6 +57,10 @@ static const char put_place_sql[] =
 static const char places_sql[] =
     "SELECT count(*) FROM pragma_table_info('items', 'old') WHERE name = 'document'";
 static const char contexts_sql[] = "SELECT count(*) FROM old.items WHERE context IS NOT NULL";
+/* Nor has one of format 2 this. */
+static const char late_column_sql[] =
+    "SELECT count(*) FROM pragma_table_info('items', 'old') WHERE name = 'late'";
+static const char late_sql[] = "SELECT count(*) FROM old.items WHERE late = 1";
 
 typedef struct mover {
     const fl_store_move *move;
@@ -132,18 +136,26 @@ static int check_files(const fl_store_move *move, fletch_error *error) {
                          move->from);
 }
 
-/* A context is a template around what is embedded, and what fills it is the server's business. */
+/* What an item's text alone does not say: a context is a template around what is embedded, and what fills it is the
+ * server's business; a late chunk is of its document, which its chunks need not have whole. */
 static int check_items(mover *m, fletch_error *error) {
-    uint64_t contexts = 0;
+    uint64_t contexts = 0, late = 0;
     FL_TRY(ask_number(m, places_sql, &m->places, error));
     if (m->places > 0) {
         FL_TRY(ask_number(m, contexts_sql, &contexts, error));
+        FL_TRY(ask_number(m, late_column_sql, &late, error));
     }
-    return contexts == 0 ? 0
-                         : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                                   "%s has %llu items with a context around them, which a move "
-                                   "does not fill in again; add those documents to the new store",
-                                   m->move->from, (unsigned long long)contexts);
+    if (late > 0) {
+        FL_TRY(ask_number(m, late_sql, &late, error));
+    }
+    return contexts + late == 0
+               ? 0
+               : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                         "%s has %llu %s, which a move does not make again; add those documents "
+                         "to the new store",
+                         m->move->from, (unsigned long long)(contexts > 0 ? contexts : late),
+                         contexts > 0 ? "items with a context around them"
+                                      : "chunks of late chunking");
 }
 
 static int open_both(mover *m, fletch_error *error) {

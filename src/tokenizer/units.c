@@ -251,10 +251,20 @@ static bool word_parts(uint32_t before, uint32_t after) {
            (b & FL_UC_EXTEND) == 0;
 }
 
+/* Behind the letters of ASCII from `at` on that are no space, or that are, up to the first of the other kind. */
+static size_t skip_ascii(const char *text, size_t size, size_t at, bool spaces) {
+    while (at < size && (unsigned char)text[at] < 0x80 && is_space(text[at]) == spaces) {
+        at++;
+    }
+    return at;
+}
+
 static size_t word_end(const char *text, size_t size, size_t begin) {
-    uint32_t before = 0;
-    bool     spaces = false; /* the word is over, and those behind it are read */
-    size_t   at     = begin;
+    /* most words are of letters between which none ends, with spaces behind */
+    size_t at = skip_ascii(text, size, begin, false), last = at;
+    at              = skip_ascii(text, size, at, true);
+    bool     spaces = at > last; /* the word is over, and those behind it are read */
+    uint32_t before = at > begin ? (unsigned char)text[at - 1] : 0;
     while (at < size) {
         unsigned length;
         uint32_t cp    = fl_utf8_decode(text + at, &length);

@@ -381,7 +381,7 @@ def test_a_store_of_the_first_format_is_brought_up_to_date(start, tmp_path):
     assert good(again, "/add", text="Oslo is larger now. " * 50, id="Oslo", chunk={"size": 20})["chunks"][0] > 3
     assert again.end() == 0
     with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (2,) and db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert db.execute("PRAGMA user_version").fetchone() == (3,) and db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         db.execute("INSERT INTO words(words) VALUES ('integrity-check')")
 
 

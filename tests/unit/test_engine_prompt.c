@@ -204,3 +204,60 @@ Test(engine_prompt, texts_alone_share_it_too) {
     fl_engine_find("cpu")->close(engine);
     toy_free(&t);
 }
+
+/* Texts [0, DOCUMENTS * EACH): chunks of documents, each behind what their document begins with, and that behind a
+ * prompt of all. */
+enum { DOCUMENTS = 4, EACH = 5, TITLE = 48, ALL = 9 };
+
+static void make_documents(toy *t) {
+    texts.count = DOCUMENTS * EACH, texts.prompt = TITLE;
+    for (uint32_t i = 0; i < texts.count; i++) {
+        texts.length[i] = TITLE + 20 + toy_draw(&t->state, 20);
+        texts.skip[i]   = ALL;
+        texts.each[i]   = 0;
+        for (uint32_t k = 0; k < texts.length[i]; k++) {
+            uint32_t title  = (k * 7 + 3 + (k < ALL ? 0 : i / EACH * 11)) % 90;
+            texts.ids[i][k] = (int32_t)(k < TITLE ? title : toy_draw(&t->state, 90));
+        }
+    }
+}
+
+/* Of each document its title is computed once in a batch, whatever stands beside it, and no byte differs. */
+Test(engine_prompt, each_run_of_a_batch_has_its_own) {
+    static const struct {
+        uint32_t from, count, spared; /* tokens of texts; a title is run by itself, once */
+    } batches[] = {
+        {0, DOCUMENTS * EACH, DOCUMENTS * EACH * TITLE},
+        {4, EACH + 2, EACH * TITLE + 2 * ALL}, /* a whole document, one text of its neighbours */
+        {0, EACH, EACH * TITLE},
+        {3, 1, TITLE}}; /* the batch before has left it */
+    toy          t;
+    fletch_error error = {0};
+    toy_make(&t, &qwen, 17);
+    make_documents(&t);
+    const check c = {&t, "fp32", "auto", false, false};
+    run_alone(&c);
+    for (unsigned threads = 1; threads <= 2; threads++) {
+        fl_engine *engine = toy_open_as(&t, "fp32", threads, "auto", TEXTS, LONGEST, &error);
+        for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
+            uint32_t pick[TEXTS];
+            float    out[TEXTS][72], *rows[TEXTS];
+            for (uint32_t i = 0; i < batches[b].count; i++) {
+                pick[i] = batches[b].from + i;
+                rows[i] = out[i];
+            }
+            forward(engine, pick, batches[b].count, false, false, rows);
+            for (uint32_t i = 0; i < batches[b].count; i++) {
+                cr_assert_eq(memcmp(out[i], texts.rows[pick[i]], sizeof out[i]), 0,
+                             "%u threads, batch %zu, text %u", threads, b, i);
+            }
+            cr_assert_eq(engine->prompt.spared, batches[b].spared, "%u threads, batch %zu: %u",
+                         threads, b, engine->prompt.spared);
+        }
+        fl_engine_find("cpu")->close(engine);
+    }
+    for (uint32_t i = 0; i < texts.count; i++) {
+        free(texts.rows[i]);
+    }
+    toy_free(&t);
+}

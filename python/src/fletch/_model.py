@@ -503,15 +503,25 @@ class Model(Heads):
 
     def _span_call(self, flat: FlatSpans, *, prompt: str | None = None, prompt_name: str | None = None,
                    dimensions: int | None = None, dtype: Any = "float32", normalize: bool | None = None,
-                   max_length: int | None = None, window_overlap: int | None = None) -> tuple[_Call, tuple[Any, ...]]:
+                   max_length: int | None = None, window_overlap: int | None = None,
+                   info: bool = False) -> tuple[_Call, tuple[Any, ...]]:
         call = _Call(self, flat.documents, prompt, prompt_name, dimensions, dtype, normalize, max_length, "right", None,
-                     False, "raise", flat.rows)
+                     info, "raise", flat.rows)
         none = not isinstance(window_overlap, bool) and window_overlap == 0
         overlap = 0 if window_overlap is None else -1 if none else positive(window_overlap, "window_overlap")
         return call, (*call.arguments, flat.places, flat.counts, overlap)
 
     def _span_rows(self, flat: FlatSpans, arguments: dict[str, Any]) -> Rows:
-        call, rest = self._span_call(flat, **arguments)
+        rows: Rows = self._wait_spans(flat, arguments, False)
+        return rows
+
+    def _late_rows(self, flat: FlatSpans, arguments: dict[str, Any]) -> Embeddings:
+        """The rows of all spans, and of each document the tokens."""
+        found: Embeddings = self._wait_spans(flat, arguments, True)
+        return found
+
+    def _wait_spans(self, flat: FlatSpans, arguments: dict[str, Any], info: bool) -> Any:
+        call, rest = self._span_call(flat, **arguments, info=info)
         channel = _fletch.make_channel()
         poll = select.poll()
         poll.register(channel.fileno(), select.POLLIN)
@@ -524,7 +534,7 @@ class Model(Heads):
             raise
         if done[0][1] is not None:
             raise done[0][1]
-        return self._finish_spans(call)
+        return self._finish_spans(call, info)
 
     async def _aspan_rows(self, flat: FlatSpans, arguments: dict[str, Any]) -> Rows:
         import asyncio
@@ -541,14 +551,14 @@ class Model(Heads):
         except asyncio.CancelledError:
             sent.add_done_callback(lambda sent: sent.cancelled() or sent.exception() or sent.result().cancel())
             raise
-        return self._finish_spans(call)
+        rows: Rows = self._finish_spans(call)
+        return rows
 
     @staticmethod
-    def _finish_spans(call: _Call) -> Rows:
+    def _finish_spans(call: _Call, info: bool = False) -> Any:
         if _fletch.log_waits():
             _say_log()
-        rows: Rows = call.finish(False, None, 3)
-        return rows
+        return call.finish(info, None, 3)
 
     @overload
     def embed_chunks(self, documents: str, *, by: ChunkBy = ..., size: int | None = ..., overlap: int = ...,

@@ -28,9 +28,10 @@ import pyarrow.fs as pafs  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from . import _fletch, errors
+from ._chunk_rows import Cut, Document, embed_column
 from ._columns import REFUSABLE
 from ._folder import Folder, open_folder
-from ._model import Dtype, Model
+from ._model import ChunkBy, Dtype, Model
 
 __all__ = ["JobError", "check", "run"]
 
@@ -221,6 +222,7 @@ class _Work:
     format: str
     on_error: str
     arguments: dict[str, Any]
+    cut: Cut | None  # None: a row is of a whole text
 
     def columns(self) -> list[str]:
         return list(dict.fromkeys([self.column, *([self.id] if self.id else []), *self.keep]))
@@ -236,8 +238,23 @@ def _read(work: _Work, one: _Input, groups: list[int]) -> Iterator[Any]:
             raise pa.ArrowInvalid(str(error)) from error
 
 
-def _batches(work: _Work, one: _Input, groups: list[int]) -> Iterator[tuple[Any, Any, Any, list[str | None]]]:
-    """Each batch of the part: the table, its embeddings, which rows have none, and why."""
+@dataclass
+class _Rows:
+    """Some rows of the result."""
+
+    batch: Any  # what the texts' rows have beside them
+    vectors: Any
+    tokens: Any
+    truncated: Any
+    bad: Any  # which have no vector
+    why: list[str | None]
+    read: int  # tokens that the model read
+    cut: int  # texts that lost some
+    places: Any = None  # of chunks: [rows, 6], the text's number in the part, the chunk's, bytes, code points
+
+
+def _texts(work: _Work, one: _Input, groups: list[int]) -> Iterator[_Rows]:
+    """A row for each text."""
     for batch in _read(work, one, groups):
         found = work.model.embed(batch.column(work.column), info=True, on_error="null", dtype=work.dtype,
                                  **work.arguments)
@@ -247,7 +264,46 @@ def _batches(work: _Work, one: _Input, groups: list[int]) -> Iterator[tuple[Any,
             if status not in REFUSABLE or work.on_error == "stop":
                 raise errors.Error(f"{one.path}: a text could not be embedded: {REFUSABLE.get(status, status)}")
             why[i] = REFUSABLE[status]
-        yield batch, found, found.status != 0, why
+        bad = found.status != 0
+        yield _Rows(batch, found.vectors, found.tokens, found.truncated, bad, why, int(found.tokens[~bad].sum()),
+                    int(found.truncated[~bad].sum()))
+
+
+def _chunk_rows(work: _Work, batch: Any, first: int, some: list[Document]) -> _Rows:
+    """The rows of some documents of a batch, a refused one having one; `first`: the batch's first in the part."""
+    told = [one for one in some if one.why or one.chunks]
+    counts = [len(one.chunks) or 1 for one in told]
+    bad = np.repeat([one.why is not None for one in told], counts).astype(np.bool_)
+    vectors = np.zeros((len(bad), _width(work)), _NUMPY[work.dtype])
+    truncated, places = np.zeros(len(bad), np.bool_), np.zeros((len(bad), 6), np.int64)
+    places[:, 0] = np.repeat([first + one.index for one in told], counts)
+    good = [one for one in told if not one.why]
+    if good:
+        vectors[~bad] = np.concatenate([one.vectors for one in good])
+        truncated[~bad] = np.concatenate([one.truncated for one in good])
+        places[~bad, 1:] = [(number, chunk.byte_start, chunk.byte_end, chunk.start, chunk.end)
+                            for one in good for number, chunk in zip(one.numbers, one.chunks)]
+    tokens = np.zeros(len(bad), np.uint32)
+    tokens[~bad] = [chunk.tokens for one in good for chunk in one.chunks]
+    return _Rows(batch.take(pa.array(places[:, 0] - first)), vectors, tokens, truncated, bad,
+                 [one.why for one, count in zip(told, counts) for _ in range(count)],
+                 sum(one.read for one in good), sum(bool(one.truncated.any()) for one in good), places)
+
+
+def _chunks(work: _Work, one: _Input, groups: list[int], cut: Cut) -> Iterator[_Rows]:
+    """A row for each chunk of the texts."""
+    first = 0
+    arguments = cut.arguments({"dtype": work.dtype} | work.arguments)
+    for batch in _read(work, one, groups):
+        for some in embed_column(work.model, batch.column(work.column), cut, arguments):
+            if work.on_error == "stop" and (why := next((one.why for one in some if one.why), None)):
+                raise errors.Error(f"{one.path}: a text could not be embedded: {why}")
+            yield _chunk_rows(work, batch, first, some)
+        first += batch.num_rows
+
+
+def _batches(work: _Work, one: _Input, groups: list[int]) -> Iterator[_Rows]:
+    return _chunks(work, one, groups, work.cut) if work.cut else _texts(work, one, groups)
 
 
 def _schema(work: _Work, one: _Input) -> tuple[Any, Any]:
@@ -264,12 +320,15 @@ def _schema(work: _Work, one: _Input) -> tuple[Any, Any]:
     number = pa.from_numpy_dtype(np.dtype(_NUMPY[work.dtype]))
     passed = [pa.field(name, schema.field(name).type) for name in work.columns()
               if name != work.column or name in work.keep]
-    made = [pa.field("embedding", pa.list_(pa.field("element", number), _width(work))), pa.field("tokens", pa.uint32()),
+    pair = pa.list_(pa.field("element", pa.uint64()), 2)
+    where = [pa.field("index", pa.uint64()), pa.field("chunk", pa.uint32()), pa.field("bytes", pair), pa.field("chars", pair)]
+    made = [*(where if work.cut else []), pa.field("embedding", pa.list_(pa.field("element", number), _width(work))), pa.field("tokens", pa.uint32()),
             pa.field("truncated", pa.bool_()), pa.field("refused", pa.string())]
     for field in made:
         if field.name in (one.name for one in passed):
             raise JobError(f'the column "{field.name}" would stand beside one of the result under the same name')
     facts = {"fletch.version": _fletch.version, "fletch.model": work.model.fingerprint, "fletch.vector_id": work.model.vector_id, "fletch.job": work.job}
+    facts |= {"fletch.chunk": work.cut.by} if work.cut else {}
     return passed, pa.schema(passed + made, facts)
 
 
@@ -285,16 +344,27 @@ def _write_parquet(work: _Work, name: str, one: _Input, groups: list[int], tally
     with work.folder.create(f"{name}.parquet") as out:
         file = pa.PythonFile(out, "w")
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=plain, **floats) as writer:
-            for batch, found, bad, why in _batches(work, one, groups):
-                found.vectors[bad] = 0
-                rows = pa.FixedSizeListArray.from_arrays(
-                    pa.array(found.vectors.reshape(-1)), type=schema.field("embedding").type, mask=pa.array(bad))
-                columns = [batch.column(field.name) for field in passed]
+            for found in _batches(work, one, groups):
+                found.vectors[found.bad] = 0
+                columns = [found.batch.column(field.name) for field in passed]
                 writer.write_table(pa.Table.from_arrays(
-                    [*columns, rows, pa.array(found.tokens, mask=bad), pa.array(found.truncated, mask=bad),
-                     pa.array(why, pa.string())], schema=schema))
-                _count(tally, found, bad)
+                    [*columns, *_places(found, schema), _lists(found.vectors, schema.field("embedding").type, found.bad),
+                     pa.array(found.tokens, mask=found.bad), pa.array(found.truncated, mask=found.bad),
+                     pa.array(found.why, pa.string())], schema=schema))
+                _count(tally, found)
         _note(tally, f"{name}.parquet", out)
+
+
+def _lists(rows: Any, kind: Any, bad: Any) -> Any:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).reshape(-1)), type=kind, mask=pa.array(bad))
+
+
+def _places(found: _Rows, schema: Any) -> list[Any]:
+    if found.places is None:
+        return []
+    places, pair = found.places.astype(np.uint64), schema.field("bytes").type
+    return [pa.array(places[:, 0]), pa.array(places[:, 1].astype(np.uint32), mask=found.bad),
+            _lists(places[:, 2:4], pair, found.bad), _lists(places[:, 4:6], pair, found.bad)]
 
 
 def _write_numpy(work: _Work, name: str, one: _Input, groups: list[int], tally: dict[str, Any]) -> None:
@@ -302,16 +372,17 @@ def _write_numpy(work: _Work, name: str, one: _Input, groups: list[int], tally: 
     blocks = []
     with work.folder.create(f"{name}.npy") as out, work.folder.create(f"{name}.jsonl") as told:
         line = 0
-        for batch, found, bad, why in _batches(work, one, groups):
-            blocks.append(np.ascontiguousarray(found.vectors[~bad]))
-            for i, fields in enumerate(batch.select([field.name for field in passed]).to_pylist()):
-                line += 1
+        for found in _batches(work, one, groups):
+            blocks.append(np.ascontiguousarray(found.vectors[~found.bad]))
+            for i, fields in enumerate(found.batch.select([field.name for field in passed]).to_pylist()):
+                place = {} if found.places is None else _place(found.places[i].tolist())
+                line = place.get("index", line) + 1
                 if work.id:
                     fields = {"id": fields.pop(work.id)} | fields
-                row = {"refused": why[i], "line": line} if why[i] else {
-                    "tokens": int(found.tokens[i]), "truncated": bool(found.truncated[i]), **fields}
+                row = {"refused": found.why[i], "line": line} if found.why[i] else {
+                    **place, "tokens": int(found.tokens[i]), "truncated": bool(found.truncated[i]), **fields}
                 told.write((_dumps(row) + "\n").encode())
-            _count(tally, found, bad)
+            _count(tally, found)
         shape = (f"{{'descr': '{_NUMPY[work.dtype]}', 'fortran_order': False, "
                  f"'shape': ({tally['rows']}, {_width(work)}), }}")
         out.write(b"\x93NUMPY\1\0v\0" + shape.ljust(117).encode() + b"\n")
@@ -321,11 +392,15 @@ def _write_numpy(work: _Work, name: str, one: _Input, groups: list[int], tally: 
         _note(tally, f"{name}.jsonl", told)
 
 
-def _count(tally: dict[str, Any], found: Any, bad: Any) -> None:
-    tally["rows"] += int((~bad).sum())
-    tally["refused"] += int(bad.sum())
-    tally["tokens"] += int(found.tokens[~bad].sum())
-    tally["truncated"] += int(found.truncated[~bad].sum())
+def _place(numbers: list[int]) -> dict[str, Any]:
+    return {"index": numbers[0], "chunk": numbers[1], "bytes": numbers[2:4], "chars": numbers[4:6]}
+
+
+def _count(tally: dict[str, Any], found: _Rows) -> None:
+    tally["rows"] += int((~found.bad).sum())
+    tally["refused"] += int(found.bad.sum())
+    tally["tokens"] += found.read
+    tally["truncated"] += found.cut
 
 
 def _note(tally: dict[str, Any], name: str, out: Any) -> None:
@@ -373,6 +448,7 @@ def run(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], outpu
         model: Model | str | os.PathLike[str] | None = None, dtype: Dtype = "float32", format: str = "parquet",
         split_rows: int = 100_000, on_error: str = "skip", mixed_isa: bool = False, filesystem: Any = None,
         output_filesystem: Any = None, progress: Callable[[int, int], object] | None = None,
+        chunk: ChunkBy | None = None, chunk_size: int | None = None, chunk_overlap: int = 0, late_chunking: bool = False,
         **arguments: Any) -> dict[str, Any]:
     """Embed a column of Parquet files into `output`, part by part; what is done already is not done again.
 
@@ -380,7 +456,8 @@ def run(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], outpu
     column, id, keep: the texts, what names them, and columns that are passed on. format: "parquet" or "npy".
     shard: (i, n), every n-th part from i on. split_rows: row groups are put together to parts of at least as many rows.
     on_error: "skip" leaves a text that cannot be embedded without a vector and says why, "stop" raises.
-    progress: hears of parts done and of all. Other arguments are those of Model.embed: prompt, dimensions, max_length …
+    progress: hears of parts done and of all. chunk: "sentences", "tokens", "paragraphs" or "markdown", a row for each chunk
+    of chunk_size tokens, chunk_overlap of them repeated; late_chunking: pooled from one pass over the text. Other arguments are those of Model.embed: prompt, dimensions, max_length …
     Gives the summary that `fletch run` prints; "failed" counts parts whose input could not be read.
     """
     names = [os.fspath(one) for one in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
@@ -391,6 +468,9 @@ def run(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], outpu
                        "split_rows a number from 1")
     if filesystem is None and output_filesystem is None and "://" not in place:
         _refuse_inside(names, place)
+    cut = Cut(chunk, chunk_size, chunk_overlap, late_chunking) if chunk is not None else None
+    if cut is None and (chunk_size is not None or chunk_overlap or late_chunking):
+        raise JobError("chunk_size, chunk_overlap and late_chunking go with chunk: sentences, tokens, paragraphs or markdown")
     start = time.monotonic()
     source, files = _list(names, filesystem, split_rows)
     arguments = {"truncate": "right"} | {key: value for key, value in arguments.items() if value is not None}
@@ -398,9 +478,12 @@ def run(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], outpu
         opened = model if isinstance(model, Model) else stack.enter_context(Model(model))
         options = {"dtype": dtype, "format": format, "column": column, "id": id or "", "keep": ",".join(keep),
                    "pyarrow": pa.__version__ if format == "parquet" else ""}
+        if cut is not None:
+            cut.check(opened, arguments)
+            options |= cut.options()
         options |= {f"embed.{key}": str(value) for key, value in sorted(arguments.items())}
         work = _Work(open_folder(place, output_filesystem), source, opened, "", column, id, list(keep), dtype, format,
-                     on_error, arguments)
+                     on_error, arguments, cut)
         text = _describe(files, opened, options | {"dimensions": str(arguments.get("dimensions") or opened.dimensions)},
                          split_rows)
         for one in files:
@@ -532,6 +615,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--truncate", choices=["right", "left", "error"])
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--chunk", choices=["sentences", "tokens", "paragraphs", "markdown"],
+                        help="cut texts into chunks, which keep these whole where they fit: a row for each")
+    parser.add_argument("--chunk-size", type=int, help="tokens of a chunk (default: as many as the model takes)")
+    parser.add_argument("--chunk-overlap", type=int, default=0, help="tokens that a chunk may repeat of the one before it")
+    parser.add_argument("--late-chunking", action="store_true", help="pool the chunks from one pass over the text")
     parser.add_argument("--on-error", default="skip", choices=["skip", "accept", "stop"],
                         help="leave a text that cannot be embedded out (exit code 4; accept: 0), or stop")
     parser.add_argument("--mixed-isa", action="store_true")
@@ -569,7 +657,8 @@ def _work(given: argparse.Namespace) -> int:
                       dtype=given.dtype, format=given.format, split_rows=given.split_rows,
                       on_error="stop" if given.on_error == "stop" else "skip", mixed_isa=given.mixed_isa,
                       prompt=given.prompt, prompt_name=given.prompt_name, dimensions=given.dimensions,
-                      max_length=given.max_length, truncate=given.truncate)
+                      max_length=given.max_length, truncate=given.truncate, chunk=given.chunk,
+                      chunk_size=given.chunk_size, chunk_overlap=given.chunk_overlap, late_chunking=given.late_chunking)
     print(_dumps(summary))
     return 1 if summary["failed"] else 4 if summary["refused"] and given.on_error != "accept" else 0
 

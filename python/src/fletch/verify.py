@@ -128,6 +128,8 @@ def _look(stored: Stored, path: str, batch: Any, texts: Any) -> None:
 
 
 def _take_id(stored: Stored, path: str, metadata: dict[bytes, bytes] | None) -> None:
+    if b"fletch.chunk" in (metadata or {}):
+        raise Damaged(f"{path} holds vectors of chunks, whose texts are not in it: they cannot be compared")
     told = (metadata or {}).get(b"fletch.vector_id", b"").decode(errors="replace") or None
     if told and stored.vector_id and told != stored.vector_id:
         raise Damaged(f"{path} is of vector id {told:.12}, and a file before it of {stored.vector_id:.12}: vectors of two kinds "

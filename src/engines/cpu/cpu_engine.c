@@ -419,6 +419,46 @@ void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
     }
 }
 
+/* Texts [first, last) of a batch. */
+static fl_batch part_of(const fl_batch *batch, uint32_t first, uint32_t last) {
+    fl_batch part  = *batch;
+    part.cu        = batch->cu + first; /* into the same ids */
+    part.texts     = last - first;
+    part.tokens    = batch->cu[last] - batch->cu[first];
+    part.rows      = batch->rows ? batch->rows + first : NULL;
+    part.each      = batch->each ? batch->each + first : NULL;
+    part.segment   = batch->segment ? batch->segment + first : NULL;
+    part.pool_skip = batch->pool_skip ? batch->pool_skip + first : NULL;
+    return part;
+}
+
+/* `first`: of the texts that were run. */
+static int result_of(fl_engine *e, uint32_t first, fletch_error *error) {
+    unsigned bad = atomic_load(&e->bad_text);
+    if (bad != UINT32_MAX) {
+        return fl_fail(
+            error, FLETCH_EMODEL, first + bad,
+            "the vector of a text is not finite: the weights hold NaN or infinite values, or "
+            "overflow float32. Run `fletch model verify` or pull the model again");
+    }
+    return atomic_load(&e->no_memory)
+               ? fl_fail_nomem(error, e->desc.vocab * sizeof(float), "the weights of a text")
+               : FLETCH_OK;
+}
+
+static int run_parts(fl_engine *e, const fl_batch *batch, fletch_error *error) {
+    e->prompt.spared = 0;
+    for (uint32_t first = 0, last; first < batch->texts; first = last) {
+        last                = fl_cpu_prompt_run(e, batch, first);
+        const fl_batch part = part_of(batch, first, last);
+        fl_cpu_prompt_prepare(e, &part);
+        fl_cpu_run_batch(e, &part);
+        e->prompt.spared += e->prompt.saved;
+        FL_TRY(result_of(e, first, error));
+    }
+    return FLETCH_OK;
+}
+
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
     (void)slot; /* there is one */
     if (batch->texts == 0) {
@@ -438,18 +478,13 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
         }
     }
     FL_TRY(fl_cpu_long_reserve(e, longest, error));
+    if (fl_cpu_prompt_divides(e, batch)) {
+        return run_parts(e, batch, error);
+    }
     fl_cpu_prompt_prepare(e, batch);
     fl_cpu_run_batch(e, batch);
-    unsigned bad = atomic_load(&e->bad_text);
-    if (bad != UINT32_MAX) {
-        return fl_fail(
-            error, FLETCH_EMODEL, bad,
-            "the vector of a text is not finite: the weights hold NaN or infinite values, or "
-            "overflow float32. Run `fletch model verify` or pull the model again");
-    }
-    return atomic_load(&e->no_memory)
-               ? fl_fail_nomem(error, e->desc.vocab * sizeof(float), "the weights of a text")
-               : FLETCH_OK;
+    e->prompt.spared = e->prompt.saved;
+    return result_of(e, 0, error);
 }
 
 static uint32_t devices(const fl_engine_options *options) {

@@ -118,6 +118,7 @@ typedef struct fl_cpu_prompt {
     uint32_t length;
     uint32_t *shared;  /* [batch_texts] of the batch under way: a text's tokens that are kept */
     uint32_t  saved;   /* the sum of these */
+    uint32_t  spared;  /* of all runs of the last forward */
     bool      keeping; /* the text under way is a prompt */
     int32_t   before[FL_CPU_PROMPT]; /* how the first text of the forward before began */
     uint32_t  before_length;
@@ -171,7 +172,7 @@ struct fl_engine {
     fl_pooling            pooling[FL_POOL_COUNT];
     uint32_t              pooling_count;
     const fl_cpu_kernels *kernels;
-    fl_cpu_narrow         narrow; /* of the format, as provider.numerics has it */
+    fl_cpu_narrow         narrow;          /* of the format, as provider.numerics has it */
     char                  why[160];        /* why these kernels */
     fl_cpu_format         format;          /* of products */
     fl_cpu_weights        weights_kept;    /* float32 products only */
@@ -301,8 +302,8 @@ int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error
 /* Bytes of a number in the rows of a narrow product; bf16 may take float32 rows as they are. */
 static inline size_t fl_cpu_unit(const fl_engine *e) {
     return e->narrow.quantize == NULL ? sizeof(float)
-           : e->format == FL_CPU_INT8                     ? sizeof(uint8_t)
-                                                          : sizeof(int16_t);
+           : e->format == FL_CPU_INT8 ? sizeof(uint8_t)
+                                      : sizeof(int16_t);
 }
 
 /* quant.c: columns[k][16] -> one int8 panel; k a multiple of 16, `group` as in fl_gemm. */
@@ -331,6 +332,9 @@ int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error 
 int  fl_cpu_prompt_open(fl_engine *engine, fletch_error *error);
 void fl_cpu_prompt_close(fl_engine *engine);
 void fl_cpu_prompt_prepare(fl_engine *engine, const fl_batch *batch);
+/* Whether the batch is better run in pieces, each with its own prompt; the end of the one from text `first` on. */
+bool     fl_cpu_prompt_divides(const fl_engine *engine, const fl_batch *batch);
+uint32_t fl_cpu_prompt_run(const fl_engine *engine, const fl_batch *batch, uint32_t first);
 
 /* cpu_long.c: room for a text of `length` tokens, where it is longer than block_max; and what that takes. */
 int    fl_cpu_long_reserve(fl_engine *engine, size_t length, fletch_error *error);

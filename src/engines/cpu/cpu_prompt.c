@@ -9,7 +9,8 @@
  *          the prompt's last word with what follows.
  * Which    What all texts of a batch have in common, where that saves more than running it apart costs; of
  *          a text alone, what it has in common with the one before. So callers need say nothing, and it
- *          outlives a call.
+ *          outlives a call. Where runs of texts in a batch have more in common than the whole of it (chunks of
+ *          documents, each behind its document's title), each run is a forward of its own with its own prompt.
  * Not      Where pooling reads the prompt's rows, or all rows are asked for; texts of more than
  *          FL_CPU_PROMPT_TEXT tokens, of which it is a small part.
  * Bytes    The same as without it: kernels.h promises that a row's bits do not depend on what rows go with it.
@@ -21,7 +22,10 @@
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
 
-enum { LEAST = 8 }; /* tokens that are worth keeping */
+enum {
+    LEAST      = 8, /* tokens that are worth keeping */
+    THREAD_RUN = 64 /* tokens a thread that a forward of its own has at least */
+};
 
 /* Whether pooling never needs the rows of tokens that pool_skip leaves out; *last: nor of any but the last. */
 static bool pools_the_rest(const fl_engine *e, bool *last) {
@@ -126,6 +130,64 @@ static uint32_t worth_keeping(const fl_engine *e, const fl_batch *batch) {
                      ? (uint64_t)(found - known) * batch->texts >= 2 * (uint64_t)found
                      : found > 2 * known; /* not for every word that is alike by chance */
     return saves ? found : 0;
+}
+
+/* Texts [first, last) of a batch, and the tokens that they need not compute when they go together. */
+typedef struct run {
+    uint32_t last;
+    uint64_t spared;
+} run;
+
+/* What text `t` has in common with `found` tokens of text `first`. */
+static uint32_t common(const fl_engine *e, const fl_batch *batch, uint32_t first, uint32_t t,
+                       uint32_t found) {
+    return least(least(found, usable(e, batch, t)),
+                 alike(text_of(batch, first), text_of(batch, t)));
+}
+
+/* The texts from `first` on that begin alike, up to one that has less of it than it is worth, or begins as the next
+ * one does. Too few tokens for all threads are no run. */
+static run run_from(const fl_engine *e, const fl_batch *batch, uint32_t first) {
+    uint32_t found = usable(e, batch, first), last = first + 1;
+    for (; last < batch->texts; last++) {
+        const uint64_t count = last - first;
+        const uint32_t here  = common(e, batch, first, last, found);
+        const uint32_t on =
+            last + 1 < batch->texts ? common(e, batch, last, last + 1, FL_CPU_PROMPT) : 0;
+        if (here < LEAST || count * here < (count - 1) * found || on > 2 * here) {
+            break;
+        }
+        found = here;
+    }
+    const bool fills = batch->cu[last] - batch->cu[first] >= THREAD_RUN * e->threads;
+    return (run){last, fills ? (uint64_t)(last - first - 1) * found : 0};
+}
+
+bool fl_cpu_prompt_divides(const fl_engine *e, const fl_batch *batch) {
+    if (e->prompt.rows == NULL || batch->keys || batch->texts < 3) {
+        return false;
+    }
+    uint32_t whole  = usable(e, batch, 0);
+    uint64_t spared = 0;
+    for (uint32_t t = 1; t < batch->texts && whole > 0; t++) {
+        whole = common(e, batch, 0, t, whole);
+    }
+    for (run r = {0}; r.last < batch->texts; spared += r.spared) {
+        r = run_from(e, batch, r.last);
+    }
+    return spared > (uint64_t)(batch->texts - 1) * whole + batch->tokens / 8;
+}
+
+uint32_t fl_cpu_prompt_run(const fl_engine *e, const fl_batch *batch, uint32_t first) {
+    run r = run_from(e, batch, first);
+    while (r.spared == 0 && r.last < batch->texts) { /* what has nothing in common goes together */
+        const run next = run_from(e, batch, r.last);
+        if (next.spared > 0) {
+            break;
+        }
+        r = next;
+    }
+    return r.last;
 }
 
 static void keep(fl_engine *e, span text) {
