@@ -319,6 +319,22 @@ static void complete(const fl_family *family, fl_encoder_desc *desc, fl_json_rea
             desc->token_type = desc->types > 0;
 }
 
+static void narrow_mlp(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    const char *factor = family->narrowed.factor;
+    if (family->narrowed.when == NULL || !fl_json_bool(config, family->narrowed.when, true))
+        return;
+    desc->intermediate = 2 * desc->intermediate / 3;
+    const bool   null  = fl_json_find(config->object, factor, NULL) && !fl_json_has(config, factor);
+    const double scale = fl_json_double(config, factor, 1.0);
+    const double step  = (double)fl_json_int(config, family->narrowed.multiple, 256, 1, 1 << 16);
+    const double wanted  = floor(scale * desc->intermediate);
+    const double rounded = null ? desc->intermediate : ceil(wanted / step) * step;
+    if (!(rounded >= 1 && rounded <= 1 << 20))
+        damage(config, factor, scale, "makes an MLP of no width, or of one that is too large");
+    else
+        desc->intermediate = (uint32_t)rounded;
+}
+
 /* Tables with a row for padding: the first token has the row after it. */
 static void read_padding(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
     enum { PAD_MAX = 1 << 20 };
@@ -479,7 +495,9 @@ static void read_ropes(const fl_family *family, fl_encoder_desc *desc, fl_json_r
         desc->rope[1] = read_rope(family, desc, config, "sliding_attention", local,
                                   family->rope.local_fallback);
     for (uint32_t i = 0; i < desc->layers; i++)
-        desc->layer[i].rope = local != NULL && desc->layer[i].distance > 0 ? 2 : 1;
+        desc->layer[i].rope = desc->layer[i].convolves                       ? 0
+                              : local != NULL && desc->layer[i].distance > 0 ? 2
+                                                                             : 1;
 }
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
@@ -512,6 +530,15 @@ static uint32_t read_window(const fl_family *family, const fl_encoder_desc *desc
     return reach;
 }
 
+/* Whether a list of whole numbers, where there is one, has this one. */
+static bool has_index(const fl_json_reader *config, const char *key, uint32_t index) {
+    fl_json *list  = fl_json_get(config->object, key);
+    bool     found = !fl_json_has(config, key);
+    for (size_t i = 0; !found && i < fl_json_count(list); i++)
+        found = fl_json_int64(fl_json_item(list, i)) == index;
+    return found;
+}
+
 /* layer_types, else every n-th; `out` [layers] is true where a layer has the window. */
 static void read_layer_types(const fl_family *family, fl_encoder_desc *desc,
                              fl_json_reader *config) {
@@ -529,15 +556,18 @@ static void read_layer_types(const fl_family *family, fl_encoder_desc *desc,
                                : "full_attention";
         if (family->window.always)
             type = "sliding_attention";
+        if (family->attending != NULL && !has_index(config, family->attending, i))
+            type = "conv";
         if (types != NULL) {
             type = fl_json_text(fl_json_item(types, i));
             type = type == NULL ? "no string" : type;
         }
-        bool sliding = strcmp(type, "sliding_attention") == 0;
-        if ((!sliding && strcmp(type, "full_attention") != 0) ||
-            (sliding && family->window.window == NULL))
+        bool sliding = strcmp(type, "sliding_attention") == 0, conv = strcmp(type, "conv") == 0;
+        if ((!sliding && !conv && strcmp(type, "full_attention") != 0) ||
+            (sliding && family->window.window == NULL) || (conv && family->attending == NULL))
             fl_family_refuse(config, "layer_types", type);
-        desc->layer[i].distance = sliding;
+        desc->layer[i].distance  = sliding;
+        desc->layer[i].convolves = conv;
     }
 }
 
@@ -663,6 +693,7 @@ static void describe(const fl_family *family, fl_encoder_desc *desc, fl_json_rea
     if (config->status != 0)
         return;
     complete(family, desc, config);
+    narrow_mlp(family, desc, config);
     read_padding(family, desc, config);
     read_causal(family, desc, config);
     read_layers(family, desc, config);

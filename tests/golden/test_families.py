@@ -133,6 +133,10 @@ ONLY = [
     ("family-gemma2", "attn_logit_softcapping", None, "absent"),
     ("family-gemma2", "use_bidirectional_attention", True, "true"),
     ("family-albert", "inner_group_num", 3, "3"),
+    ("family-lfm2", "layer_types", ["conv", "full_attention", "mamba", "conv"], "mamba"),
+    ("family-lfm2", "auto_map", {"AutoModel": "a/b--modeling_lfm2_bidirectional.Lfm2BidirectionalModel"}, "a/b--modeling_lfm2"),
+    ("family-lfm2-bidirectional", "auto_map", {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalForMaskedLM"}, "ForMaskedLM"),
+    ("family-qwen3", "layer_types", ["conv"] * 3, "conv"),
     ("family-jina", "feed_forward_type", None, "absent"),
     ("family-jina-qk", "feed_forward_type", None, "absent"),
 ]
@@ -217,7 +221,7 @@ def test_the_forms_of_the_document_are_folders_of_the_tests(name, classes):
 def test_every_code_of_the_tables_is_in_the_document():
     codes = {code for text in FAMILIES.values() for block in re.findall(r"\.remote_code\s*=\s*{(.*?)}", text, re.S)
              for code in re.findall(r'"(?:[\w./-]+--)?(\w+\.\w+Model|\w+\.\w+LoRA)"', block)}
-    assert len(codes) == 10
+    assert len(codes) == 11
     assert codes == {name for classes in published().values() for name in classes}
 
 

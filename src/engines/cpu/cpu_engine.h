@@ -70,7 +70,8 @@ typedef struct fl_cpu_form {
  * 16 columns of a matrix: fl_cpu_panel(form, k) bytes. */
 typedef struct fl_cpu_layer {
     fl_cpu_form    qkv_form, out_form, up_form, down_form;
-    const uint8_t *qkv; /* [kv_heads] x { q of every head of the group, k, v: head16 / 16 panels
+    size_t         group; /* query heads that share a key and value head; 1 where it convolves */
+    const uint8_t *qkv;   /* [kv_heads] x { q of every head of the group, k, v: head16 / 16 panels
                                 each with k = hidden16 } */
     const float   *qkv_bias;       /* [kv_heads][group + 2][head16] */
     fl_cpu_norm    q_norm, k_norm; /* of a head, or of all heads side by side */
@@ -90,6 +91,8 @@ typedef struct fl_cpu_layer {
     const float        *bias; /* what it adds to scores: of `sight`, or of this layer alone */
     const fl_cpu_rope  *rope; /* NULL: none */
     const float        *pos_k, *pos_q; /* DeBERTa: disentangled.c */
+    const float        *conv;          /* of a layer that convolves: [heads][taps][head16] */
+    const float        *conv_bias;     /* [heads][head16] */
 } fl_cpu_layer;
 
 /* Rows of narrow numbers (fl_quantize). */
@@ -111,11 +114,11 @@ enum {
     FL_CPU_PROMPT_TEXT = FL_CPU_KEYS /* a longer text computes all of its tokens */
 };
 typedef struct fl_cpu_prompt {
-    float   *rows; /* [layers][kv_heads][k, v][FL_CPU_PROMPT][head16]; NULL: nothing is ever kept */
-    void    *block; /* owned: rows and what every thread joins them with */
-    size_t   bytes;
-    int32_t  ids[FL_CPU_PROMPT]; /* whose they are */
-    uint32_t length;
+    float    *rows; /* [layers][kv_most][k, v][FL_CPU_PROMPT][head16]; NULL: nothing is ever kept */
+    void     *block; /* owned: rows and what every thread joins them with */
+    size_t    bytes;
+    int32_t   ids[FL_CPU_PROMPT]; /* whose they are */
+    uint32_t  length;
     uint32_t *shared;  /* [batch_texts] of the batch under way: a text's tokens that are kept */
     uint32_t  saved;   /* the sum of these */
     bool      keeping; /* the text under way is a prompt */
@@ -171,7 +174,7 @@ struct fl_engine {
     fl_pooling            pooling[FL_POOL_COUNT];
     uint32_t              pooling_count;
     const fl_cpu_kernels *kernels;
-    fl_cpu_narrow         narrow; /* of the format, as provider.numerics has it */
+    fl_cpu_narrow         narrow;          /* of the format, as provider.numerics has it */
     char                  why[160];        /* why these kernels */
     fl_cpu_format         format;          /* of products */
     fl_cpu_weights        weights_kept;    /* float32 products only */
@@ -179,7 +182,8 @@ struct fl_engine {
     /* shapes */
     size_t hidden16, embed16, head16, mlp16;
     size_t wide16;         /* the wider one of hidden16 and embed16 */
-    size_t group;          /* query heads that share a key and value head */
+    size_t group;          /* query heads that share a key and value head, where a layer attends */
+    size_t kv_most;        /* key and value heads of a layer, at most */
     size_t q_run;          /* of which so many are computed at a time */
     size_t inner;          /* heads * head16 */
     size_t q_wide, k_wide; /* norms over all heads: heads * head_dim, padded; else 0 */
@@ -275,8 +279,9 @@ static inline size_t fl_cpu_panel(const fl_engine *e, const fl_cpu_form *form, s
 }
 
 /* What a query's weights are multiplied by; where queries are normed, that norm's are. */
-static inline float fl_cpu_query_scale(const fl_engine *e) {
-    return e->desc.qk_norm == FL_QK_NORM_NONE ? e->desc.attention_scale : 1.0f;
+static inline float fl_cpu_query_scale(const fl_engine *e, const fl_cpu_layer *layer) {
+    bool own = e->desc.qk_norm == FL_QK_NORM_NONE && layer->conv == NULL;
+    return own ? e->desc.attention_scale : 1.0f;
 }
 
 /* Bytes of the up panels of `width` columns of the MLP's middle, and of these with the down panels behind. */
@@ -301,8 +306,8 @@ int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error
 /* Bytes of a number in the rows of a narrow product; bf16 may take float32 rows as they are. */
 static inline size_t fl_cpu_unit(const fl_engine *e) {
     return e->narrow.quantize == NULL ? sizeof(float)
-           : e->format == FL_CPU_INT8                     ? sizeof(uint8_t)
-                                                          : sizeof(int16_t);
+           : e->format == FL_CPU_INT8 ? sizeof(uint8_t)
+                                      : sizeof(int16_t);
 }
 
 /* quant.c: columns[k][16] -> one int8 panel; k a multiple of 16, `group` as in fl_gemm. */

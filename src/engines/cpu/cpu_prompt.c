@@ -38,7 +38,8 @@ static bool pools_the_rest(const fl_engine *e, bool *last) {
 
 static bool is_causal(const fl_encoder_desc *d) {
     for (uint32_t i = 0; i < d->layers; i++) {
-        if (!d->distance[d->layer[i].distance].causal) {
+        bool ahead = d->layer[i].convolves && d->taps_centred;
+        if (ahead || !d->distance[d->layer[i].distance].causal) {
             return false;
         }
     }
@@ -52,7 +53,7 @@ int fl_cpu_prompt_open(fl_engine *e, fletch_error *error) {
         e->desc.position_skips_pad) {
         return FLETCH_OK;
     }
-    size_t rows   = (size_t)e->desc.layers * e->desc.kv_heads * 2 * FL_CPU_PROMPT * e->head16;
+    size_t rows   = e->desc.layers * e->kv_most * 2 * FL_CPU_PROMPT * e->head16;
     size_t joined = (size_t)2 * FL_CPU_PROMPT_TEXT * e->head16, floats = rows + joined * e->threads;
     p->bytes = floats * sizeof *p->rows + e->batch_texts * sizeof *p->shared;
     p->block = fl_big_alloc(p->bytes);
