@@ -65,8 +65,10 @@ typedef enum fl_rope_scaling {
     FL_ROPE_DEFAULT,
     FL_ROPE_LINEAR,
     FL_ROPE_LLAMA3,
-    FL_ROPE_YARN
+    FL_ROPE_YARN,
+    FL_ROPE_FACTORS /* longrope: each pair by a factor of its own */
 } fl_rope_scaling;
+enum { FL_ROPE_PAIRS = 64 }; /* that may have factors */
 typedef struct fl_rope {
     double          theta; /* as the reference holds it, in double */
     uint32_t        dims;  /* even, <= head_dim */
@@ -78,6 +80,9 @@ typedef struct fl_rope {
     bool            ends;    /* at `trained`: what comes behind is another formula */
     uint32_t        trained; /* llama3, yarn: positions before scaling; default: those beyond which
                                 angles would change (dynamic), 0 for none */
+    uint32_t longer; /* texts of more than `trained` tokens turn by desc.rope[longer - 1] from their
+                                first token on; 0: by this one */
+    float    factors[FL_ROPE_PAIRS];
 } fl_rope;
 
 /* Which keys a query sees and what is added to their scores, by key - query alone. */
@@ -309,6 +314,7 @@ typedef struct fl_encoder_caps {
     uint32_t    head_dims[4];  /* the only ones; {0}: any */
     uint32_t    size_multiple; /* of hidden and intermediate; 0: any */
     uint32_t    hidden_max, intermediate_max, t5_distance_max; /* 0: any */
+    bool        longer_rope;                                   /* fl_rope.longer */
 } fl_encoder_caps;
 
 /* Sizes are checked as fl_encoder_check_sizes does (EMODEL). Then EPROVIDER, so that the next

@@ -393,6 +393,40 @@ static uint32_t trained_positions(const fl_encoder_desc *desc, fl_json_reader *s
                                  1 << 24);
 }
 
+/* longrope: a number for each pair, above 0. */
+static void read_factors(fl_rope *rope, fl_json_reader *scaling, const char *key) {
+    fl_json     *list  = fl_json_array(scaling, key);
+    const size_t pairs = rope->dims / 2, count = fl_json_count(list);
+    if (count != pairs || pairs > FL_ROPE_PAIRS) {
+        damage(scaling, key, (double)count, "is not as many factors as pairs, 64 at most");
+        return;
+    }
+    for (size_t i = 0; i < pairs; i++) {
+        const double factor = fl_json_f64(fl_json_item(list, i));
+        rope->factors[i]    = (float)factor;
+        if (!(factor > 0 && isfinite(rope->factors[i])))
+            damage(scaling, key, factor, "is not a factor of angles");
+    }
+}
+
+static void read_longrope(const fl_encoder_desc *desc, fl_rope *rope, fl_json_reader *scaling) {
+    if (!fl_json_has(scaling, "factor"))
+        rope->factor = (double)desc->positions / rope->trained;
+    const double grown = fl_math_log(rope->factor) / fl_math_log(rope->trained);
+    rope->scaling      = FL_ROPE_FACTORS;
+    rope->size         = rope->factor <= 1 ? 1.0 : sqrt(1 + grown);
+    rope->size         = fl_json_double(scaling, "attention_factor", rope->size);
+    read_factors(rope, scaling, "short_factor");
+    if (!(rope->size > 0 && isfinite(rope->size)))
+        damage(scaling, "attention_factor", rope->size, "is not a size");
+}
+
+/* The object that tells of rotary positions: rope_scaling where that says anything. */
+static const char *rope_key(fl_json_reader *config) {
+    bool scaled = fl_json_count(fl_json_object(config, "rope_scaling")) > 0;
+    return scaled ? "rope_scaling" : "rope_parameters";
+}
+
 static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, fl_rope *rope,
                          fl_json_reader *scaling) {
     const char *type = fl_json_string(scaling, "type", "default");
@@ -413,6 +447,9 @@ static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, f
     } else if (strcmp(type, "yarn") == 0) {
         rope->trained = trained_positions(desc, scaling);
         read_yarn(desc, rope, scaling);
+    } else if (strcmp(type, "longrope") == 0 && family->rope.yarn && family->rope.growth == NULL) {
+        rope->trained = trained_positions(desc, scaling);
+        read_longrope(desc, rope, scaling);
     } else if (strcmp(type, "llama3") == 0) {
         rope->scaling     = FL_ROPE_LLAMA3;
         rope->trained     = trained_positions(desc, scaling);
@@ -430,7 +467,7 @@ static void check_trained(const fl_rope *rope, fl_json_reader *config) {
     const char *key = "original_max_position_embeddings";
     char        text[32];
     snprintf(text, sizeof text, "%u", rope->trained);
-    if (rope->scaling == FL_ROPE_LLAMA3 || rope->scaling == FL_ROPE_YARN)
+    if (rope->scaling >= FL_ROPE_LLAMA3)
         check_only(config, &(fl_only){key, text});
 }
 
@@ -440,8 +477,7 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
                          fl_json_reader *config, const char *kind, const char *theta,
                          double fallback) {
     char           key[KEY_MAX];
-    bool           scaled = fl_json_count(fl_json_object(config, "rope_scaling")) > 0;
-    fl_json_reader all    = fl_json_below(config, scaled ? "rope_scaling" : "rope_parameters");
+    fl_json_reader all = fl_json_below(config, rope_key(config));
     bool nested = fl_json_has(&all, "full_attention") || fl_json_has(&all, "sliding_attention");
     fl_json_reader one = nested ? fl_json_below(&all, kind) : all;
     if (family->rope.local_theta != NULL && !nested && one.object != NULL)
@@ -462,8 +498,8 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
         damage(config, "head_dim", rope.dims, "cannot be turned in pairs by rotary positions");
     if (config->status == 0 && one.status == 0)
         read_scaling(family, desc, &rope, &one);
-    if (rope.scaling == FL_ROPE_YARN && (!family->rope.yarn || is_hub_code(family, config)))
-        fl_family_refuse(&one, "rope type", "yarn");
+    if (rope.scaling >= FL_ROPE_YARN && (!family->rope.yarn || is_hub_code(family, config)))
+        fl_family_refuse(&one, "rope type", rope.scaling == FL_ROPE_YARN ? "yarn" : "longrope");
     if (family->rope.growth != NULL && fl_json_double(&one, family->rope.growth, 0) != 0) {
         rope.trained = trained_positions(desc, &one);
         rope.ends    = true;
@@ -489,6 +525,13 @@ static void read_ropes(const fl_family *family, fl_encoder_desc *desc, fl_json_r
                               family->rope.fallback);
     if (stretched)
         desc->rope[0].trained = desc->positions;
+    if (desc->rope[0].scaling == FL_ROPE_FACTORS && config->status == 0) {
+        fl_json_reader scaling = fl_json_below(config, rope_key(config));
+        desc->rope[1]          = desc->rope[0];
+        desc->rope[0].longer   = 2;
+        read_factors(&desc->rope[1], &scaling, "long_factor");
+        fl_json_settle(config, &scaling);
+    }
     if (desc->rope[0].ends && desc->rope[0].trained < desc->positions)
         desc->positions = desc->rope[0].trained;
     if (local != NULL)

@@ -151,7 +151,7 @@ typedef struct fl_family {
         double      local_fallback;
         const char *fraction; /* of head_dim that turns */
         bool        ntk;      /* "ntk" of rope_scaling is GTE's fixed one */
-        bool        yarn;     /* it may be "yarn", but not in code of the Hub */
+        bool        yarn;     /* it may be "yarn" or "longrope", but not in code of the Hub */
         const char *growth;   /* beside the angles: queries grow behind the trained positions */
         const char *trained;  /* longest position; the key of the next says that more is scaled */
         const char *stretch;

@@ -91,7 +91,7 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
                            "max_relative_positions than %u",
                            rule->buckets, rule->max_distance);
         if (d->rope[i].dims % 2 != 0 || d->rope[i].dims > d->head_dim ||
-            (d->rope[i].dims > 0 && !(d->rope[i].theta > 0)))
+            (d->rope[i].dims > 0 && !(d->rope[i].theta > 0)) || d->rope[i].longer > FL_RULES_MAX)
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "rotary positions turn %u of %u dimensions with theta %g; the number "
                            "must be even and the base positive",

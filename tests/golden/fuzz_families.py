@@ -95,6 +95,17 @@ class Draw(random.Random):
         return rope
 
 
+    def longrope(self, config) -> None:
+        """Of a third of the models that may have it, in the place of another."""
+        pairs = getattr(config, "head_dim", config.hidden_size // config.num_attention_heads) // 2
+        if self.randint(0, 2) == 0 and pairs <= 64:
+            config.rope_parameters = {
+                "rope_type": "longrope", "rope_theta": self.theta(), "original_max_position_embeddings": self.choice([16, 64, 200]),
+                "short_factor": [self.uniform(1, 2) for _ in range(pairs)], "long_factor": [self.uniform(1, 30) for _ in range(pairs)],
+            } | self.choice([{}, {"factor": 4.0}, {"factor": 8.0, "attention_factor": 1.3}])
+            config.max_position_embeddings = max(config.max_position_embeddings, config.rope_parameters["original_max_position_embeddings"])
+
+
 def bert(d: Draw):
     return transformers.BertConfig(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
                                    type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
@@ -389,6 +400,7 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
 
 
 CLIP = "clip_text_model"
+LONGROPE = ("qwen3", "qwen2", "llama", "mistral", "eurobert", "gemma", "lfm2")
 ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "mpnet")
 
 
@@ -434,6 +446,8 @@ def run(family: str, number: int, seed: int, path: pathlib.Path, tokenizers: dic
     """The largest difference of one model."""
     d = Draw(f"{family} {number} {seed}")
     made = FAMILIES[family](d)
+    if family in LONGROPE:
+        Draw(f"{family} {number} {seed} longrope").longrope(made)
     kind = getattr(made, "model_type", "")
     tokenizer, files = tokenizers["roberta" if kind in ROBERTA else "qwen2" if kind == "qwen2" else "bert"]
     for file in ("tokenizer.json", "tokenizer_config.json"):

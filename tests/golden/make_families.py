@@ -187,6 +187,7 @@ def make_decoders() -> None:
     again("family-qwen3-hub", path, theta(3000.0))
     scaled("family-qwen3-scaled", path, rope_scaling={"rope_type": "linear", "factor": 4.0})
     scaled("family-qwen3-yarn", path, rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64})
+    make_longrope(path)
     path = save("family-qwen3-both-ways", transformers.Qwen3Config(
         **GROUPED | {"num_key_value_heads": 1, "attention_bias": True, "is_causal": False}), MEAN,
         head="Qwen3ForCausalLM")
@@ -232,6 +233,13 @@ def make_decoders() -> None:
     path = save("family-gemma3-causal", transformers.Gemma3TextConfig(
         **GROUPED | {"sliding_window": 7, "num_hidden_layers": 3, "use_bidirectional_attention": False}), LAST)
     base.finish(path)
+
+
+def make_longrope(original: pathlib.Path) -> None:
+    """Texts on both sides of the length that was trained."""
+    scaled("family-qwen3-longrope", original, rope_scaling={
+        "rope_type": "longrope", "original_max_position_embeddings": 16, "short_factor": [1.0, 1.1, 1.3, 1.7, 2.5, 3.5],
+        "long_factor": [1.0, 2.5, 4.0, 9.5, 20.0, 31.5]})
 
 
 def published_as(model_type: str, module: str, kind: str, **more):

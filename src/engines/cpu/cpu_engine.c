@@ -54,7 +54,8 @@ static const fl_encoder_caps caps = {
                 FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI | FL_CAN_DISENTANGLED |
                 FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_CONVOLUTION |
                 FL_CAN_SEGMENTS | FL_CAN_TASK_TYPE | FL_CAN_VOCABULARY | FL_CAN_ADAPTERS |
-                FL_CAN_LATE};
+                FL_CAN_LATE,
+    .longer_rope = true};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 

@@ -42,8 +42,10 @@ typedef struct fl_cpu_sight {
 
 /* Angles of one RoPE for every position. */
 typedef struct fl_cpu_rope {
-    const float *cosine, *sine; /* [max_length, dims / 2] */
-    size_t       dims;
+    const float              *cosine, *sine; /* [max_length, dims / 2] */
+    size_t                    dims;
+    const struct fl_cpu_rope *longer;  /* that of texts of more than … */
+    size_t                    trained; /* … tokens; NULL: the same */
 } fl_cpu_rope;
 
 /* Weight and bias of a norm; no weight: no norm. */

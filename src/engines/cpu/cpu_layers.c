@@ -247,12 +247,16 @@ typedef struct text {
 /* q and k turn by their places; the keys and values of a prompt are kept, or put before these. */
 static void place_text(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h,
                        bool fresh_k, text *t) {
-    const fl_engine *e = c->engine;
-    for (size_t i = 0; layer->rope && i < h->count; i++) {
-        rotate(e, layer->rope, t->q + i * h->q_rows * e->head16, t->first, t->rows);
+    const fl_engine   *e    = c->engine;
+    const fl_cpu_rope *rope = layer->rope;
+    if (rope && rope->longer && t->known + t->n > rope->trained) {
+        rope = rope->longer;
     }
-    if (layer->rope && fresh_k) { /* a second run of the group's queries finds them turned */
-        rotate(e, layer->rope, t->k, t->known, t->n);
+    for (size_t i = 0; rope && i < h->count; i++) {
+        rotate(e, rope, t->q + i * h->q_rows * e->head16, t->first, t->rows);
+    }
+    if (rope && fresh_k) { /* a second run of the group's queries finds them turned */
+        rotate(e, rope, t->k, t->known, t->n);
     }
     if (e->prompt.keeping && h->first == h->kv * layer->group) {
         keep_prompt(e, layer, h->kv, t->k, t->v, t->n);

@@ -49,8 +49,10 @@ static bool is_causal(const fl_encoder_desc *d) {
 int fl_cpu_prompt_open(fl_engine *e, fletch_error *error) {
     fl_cpu_prompt *p = &e->prompt;
     bool           last;
-    if (!is_causal(&e->desc) || !pools_the_rest(e, &last) || e->desc.mlm || e->desc.segments ||
-        e->desc.position_skips_pad) {
+    const fl_rope *rope = &e->desc.rope[0];
+    const bool turns = rope->longer > 0 && rope->trained < FL_CPU_PROMPT_TEXT; /* by the length */
+    if (!is_causal(&e->desc) || turns || !pools_the_rest(e, &last) || e->desc.mlm ||
+        e->desc.segments || e->desc.position_skips_pad) {
         return FLETCH_OK;
     }
     size_t rows   = e->desc.layers * e->kv_most * 2 * FL_CPU_PROMPT * e->head16;
