@@ -169,6 +169,11 @@ def test_what_the_cpu_alone_computes_is_refused_elsewhere_by_name(name, says):
     assert done.returncode != 0 and says in done.stderr, done.stderr
 
 
+def test_lfm2_has_one_activation_whatever_its_config_says(tmp_path):
+    plain = golden.embed(FOLDERS / "family-lfm2", TEXTS, work=tmp_path)
+    assert numpy.array_equal(golden.embed(changed("family-lfm2", tmp_path, hidden_act="gelu"), TEXTS, work=tmp_path), plain)
+
+
 SOURCES = golden.ROOT / "src/model"
 FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet", "jina_flash": "../late/jina"}  # others: "family-" and the name
 

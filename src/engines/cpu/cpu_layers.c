@@ -6,6 +6,8 @@
  *
  *            per group of heads  k, v, and q of some heads = z W + b, [tokens, head16] each; normed,
  *                                rotated; attention -> context
+ *            where it convolves  q is the gate of a head's channels and k v what is summed over neighbours, instead of
+ *                                attention
  *            norms over all heads: q and k of all of them first, side by side, and normed as one row
  *            per rows_max rows   y = context Wo + b + x;  x = norm(y)       pre-norm: x = y, z = norm(y)
  *                                per chunks of the middle  m = act(z Wup + b);  y (+)= m Wdown
@@ -301,14 +303,14 @@ static void attend_rows(const fl_cpu_crew *c, const fl_cpu_layer *layer, const h
     }
 }
 
+/* What is not attended to sees all that is. */
 static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k,
                    text *t) {
     const fl_cpu_sight *sight  = layer->sight;
     const size_t        seeing = fl_cpu_least(t->rows, t->keys);
     place_text(c, layer, h, fresh_k, t);
     attend_rows(c, layer, h, t, t->first, seeing, sight->before, sight->after);
-    if (t->keys <
-        t->known + t->n) { /* tokens that nothing attends to see all that are attended to */
+    if (t->keys < t->known + t->n) {
         attend_rows(c, layer, h, t, t->keys, t->n - t->keys, FL_CPU_ALL, FL_CPU_ALL);
     }
 }

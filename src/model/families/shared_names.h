@@ -113,14 +113,13 @@
         FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 
 /* LFM2, whichever way its tokens look. */
-#define FL_LFM2_FIXED FL_LLAMA_FIXED, .qk_norm = FL_QK_NORM_HEAD
+#define FL_LFM2_FIXED FL_LLAMA_FIXED, .qk_norm = FL_QK_NORM_HEAD, .activation = FL_ACT_SILU
 #define FL_LFM2_FIELDS                                                                             \
     FL_HIDDEN("hidden_size", 2560), FL_LAYERS("num_hidden_layers", 32),                            \
         FL_HEADS("num_attention_heads", 32), FL_KV_HEADS("num_key_value_heads", 8),                \
         FL_MLP("block_ff_dim intermediate_size", 12288), FL_VOCAB("vocab_size", 65536),            \
         FL_POSITIONS("max_position_embeddings", 128000), FL_EPS("norm_eps", 1e-5),                 \
-        FL_SIZE(taps, "conv_L_cache", 3, 1, 64), FL_BOOL(conv_bias, "conv_bias", false),           \
-        FL_ACTIVATION("hidden_act", "silu")
+        FL_SIZE(taps, "conv_L_cache", 3, 1, 64), FL_BOOL(conv_bias, "conv_bias", false)
 #define FL_LFM2_LAYERS                                                                             \
     .rope      = {.theta = "rope_theta", .fallback = 1000000, .yarn = true},                       \
     .attending = "full_attn_idxs",                                                                 \
