@@ -65,8 +65,10 @@ typedef enum fl_rope_scaling {
     FL_ROPE_DEFAULT,
     FL_ROPE_LINEAR,
     FL_ROPE_LLAMA3,
-    FL_ROPE_YARN
+    FL_ROPE_YARN,
+    FL_ROPE_FACTORS /* longrope: each pair by a factor of its own */
 } fl_rope_scaling;
+enum { FL_ROPE_PAIRS = 64 }; /* that may have factors */
 typedef struct fl_rope {
     double          theta; /* as the reference holds it, in double */
     uint32_t        dims;  /* even, <= head_dim */
@@ -78,6 +80,9 @@ typedef struct fl_rope {
     bool            ends;    /* at `trained`: what comes behind is another formula */
     uint32_t        trained; /* llama3, yarn: positions before scaling; default: those beyond which
                                 angles would change (dynamic), 0 for none */
+    uint32_t longer; /* texts of more than `trained` tokens turn by desc.rope[longer - 1] from their
+                                first token on; 0: by this one */
+    float    factors[FL_ROPE_PAIRS];
 } fl_rope;
 
 /* Which keys a query sees and what is added to their scores, by key - query alone. */
@@ -105,6 +110,7 @@ typedef struct fl_layer_desc {
     uint8_t  rope;                  /* 0: none; else desc.rope[rope - 1] */
     uint8_t  distance;              /* desc.distance[distance] */
     bool     skips_attention_norm;  /* pre-norm: attention reads x as it is (ModernBERT, layer 0) */
+    bool     convolves;             /* fl_encoder_desc.taps in the place of attention */
     uint32_t experts, experts_used; /* 0: one MLP */
 } fl_layer_desc;
 
@@ -146,6 +152,11 @@ typedef struct fl_encoder_desc {
     bool        bias_by_layer;          /* each layer has a T5 table of its own (UMT5) */
     bool        relative_norm;          /* DeBERTa's table is normed, by a layer norm */
     bool        relative_shared;        /* it goes through those of q and k, else its own */
+    /* What some layers have instead: a sum over a token and its neighbours, channel by channel, q, k and v as
+     * wide as the model: y[t] = q[t] (b + Σ_i w[i] k[t - before + i] v[t - before + i]), i < taps; what lies
+     * outside the text is 0. before: taps - 1, or centred taps / 2 */
+    uint32_t taps;
+    bool     taps_centred, conv_bias; /* biases of all its matrices and of the sum */
     /* mlp */
     fl_mlp        mlp;
     fl_activation activation;
@@ -168,6 +179,13 @@ static inline uint64_t fl_q_width(const fl_encoder_desc *d) {
 }
 static inline uint64_t fl_kv_width(const fl_encoder_desc *d) {
     return (uint64_t)d->kv_heads * d->head_dim;
+}
+/* Of one layer, which may convolve. */
+static inline uint64_t fl_kv_rows(const fl_encoder_desc *d, const fl_layer_desc *l) {
+    return l->convolves ? d->hidden : fl_kv_width(d);
+}
+static inline bool fl_has_qkv_bias(const fl_encoder_desc *d, const fl_layer_desc *l) {
+    return l->convolves ? d->conv_bias : d->qkv_bias;
 }
 static inline uint64_t fl_qk_norm_width(const fl_encoder_desc *d, uint32_t heads) {
     return d->qk_norm == FL_QK_NORM_WIDE ? (uint64_t)heads * d->head_dim : d->head_dim;
@@ -274,6 +292,7 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(CAPPED, "capped scores", d->score_cap > 0)                                                   \
     X(MIXED_RULES, "layers that see different keys", l->distance != d->layer[0].distance)          \
     X(EXPERTS, "mixtures of experts", l->experts > 0)                                              \
+    X(CONVOLUTION, "gated convolutions (LFM2)", l->convolves)                                      \
     X(VOCABULARY, "weights of the vocabulary (SPLADE)", d->mlm)                                    \
     X(SEGMENTS, "pairs of texts with token types", d->segments)                                    \
     X(TASK_TYPE, "embeddings of tasks (ERNIE)", d->task_type)                                      \
@@ -295,6 +314,7 @@ typedef struct fl_encoder_caps {
     uint32_t    head_dims[4];  /* the only ones; {0}: any */
     uint32_t    size_multiple; /* of hidden and intermediate; 0: any */
     uint32_t    hidden_max, intermediate_max, t5_distance_max; /* 0: any */
+    bool        longer_rope;                                   /* fl_rope.longer */
 } fl_encoder_caps;
 
 /* Sizes are checked as fl_encoder_check_sizes does (EMODEL). Then EPROVIDER, so that the next

@@ -319,6 +319,22 @@ static void complete(const fl_family *family, fl_encoder_desc *desc, fl_json_rea
             desc->token_type = desc->types > 0;
 }
 
+static void narrow_mlp(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    const char *factor = family->narrowed.factor;
+    if (family->narrowed.when == NULL || !fl_json_bool(config, family->narrowed.when, true))
+        return;
+    desc->intermediate = 2 * desc->intermediate / 3;
+    const bool   null  = fl_json_find(config->object, factor, NULL) && !fl_json_has(config, factor);
+    const double scale = fl_json_double(config, factor, 1.0);
+    const double step  = (double)fl_json_int(config, family->narrowed.multiple, 256, 1, 1 << 16);
+    const double wanted  = floor(scale * desc->intermediate);
+    const double rounded = null ? desc->intermediate : ceil(wanted / step) * step;
+    if (!(rounded >= 1 && rounded <= 1 << 20))
+        damage(config, factor, scale, "makes an MLP of no width, or of one that is too large");
+    else
+        desc->intermediate = (uint32_t)rounded;
+}
+
 /* Tables with a row for padding: the first token has the row after it. */
 static void read_padding(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
     enum { PAD_MAX = 1 << 20 };
@@ -377,6 +393,40 @@ static uint32_t trained_positions(const fl_encoder_desc *desc, fl_json_reader *s
                                  1 << 24);
 }
 
+/* longrope: a number for each pair, above 0. */
+static void read_factors(fl_rope *rope, fl_json_reader *scaling, const char *key) {
+    fl_json     *list  = fl_json_array(scaling, key);
+    const size_t pairs = rope->dims / 2, count = fl_json_count(list);
+    if (count != pairs || pairs > FL_ROPE_PAIRS) {
+        damage(scaling, key, (double)count, "is not as many factors as pairs, 64 at most");
+        return;
+    }
+    for (size_t i = 0; i < pairs; i++) {
+        const double factor = fl_json_f64(fl_json_item(list, i));
+        rope->factors[i]    = (float)factor;
+        if (!(factor > 0 && isfinite(rope->factors[i])))
+            damage(scaling, key, factor, "is not a factor of angles");
+    }
+}
+
+static void read_longrope(const fl_encoder_desc *desc, fl_rope *rope, fl_json_reader *scaling) {
+    if (!fl_json_has(scaling, "factor"))
+        rope->factor = (double)desc->positions / rope->trained;
+    const double grown = fl_math_log(rope->factor) / fl_math_log(rope->trained);
+    rope->scaling      = FL_ROPE_FACTORS;
+    rope->size         = rope->factor <= 1 ? 1.0 : sqrt(1 + grown);
+    rope->size         = fl_json_double(scaling, "attention_factor", rope->size);
+    read_factors(rope, scaling, "short_factor");
+    if (!(rope->size > 0 && isfinite(rope->size)))
+        damage(scaling, "attention_factor", rope->size, "is not a size");
+}
+
+/* The object that tells of rotary positions: rope_scaling where that says anything. */
+static const char *rope_key(fl_json_reader *config) {
+    bool scaled = fl_json_count(fl_json_object(config, "rope_scaling")) > 0;
+    return scaled ? "rope_scaling" : "rope_parameters";
+}
+
 static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, fl_rope *rope,
                          fl_json_reader *scaling) {
     const char *type = fl_json_string(scaling, "type", "default");
@@ -397,6 +447,9 @@ static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, f
     } else if (strcmp(type, "yarn") == 0) {
         rope->trained = trained_positions(desc, scaling);
         read_yarn(desc, rope, scaling);
+    } else if (strcmp(type, "longrope") == 0 && family->rope.yarn && family->rope.growth == NULL) {
+        rope->trained = trained_positions(desc, scaling);
+        read_longrope(desc, rope, scaling);
     } else if (strcmp(type, "llama3") == 0) {
         rope->scaling     = FL_ROPE_LLAMA3;
         rope->trained     = trained_positions(desc, scaling);
@@ -414,7 +467,7 @@ static void check_trained(const fl_rope *rope, fl_json_reader *config) {
     const char *key = "original_max_position_embeddings";
     char        text[32];
     snprintf(text, sizeof text, "%u", rope->trained);
-    if (rope->scaling == FL_ROPE_LLAMA3 || rope->scaling == FL_ROPE_YARN)
+    if (rope->scaling >= FL_ROPE_LLAMA3)
         check_only(config, &(fl_only){key, text});
 }
 
@@ -424,8 +477,7 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
                          fl_json_reader *config, const char *kind, const char *theta,
                          double fallback) {
     char           key[KEY_MAX];
-    bool           scaled = fl_json_count(fl_json_object(config, "rope_scaling")) > 0;
-    fl_json_reader all    = fl_json_below(config, scaled ? "rope_scaling" : "rope_parameters");
+    fl_json_reader all = fl_json_below(config, rope_key(config));
     bool nested = fl_json_has(&all, "full_attention") || fl_json_has(&all, "sliding_attention");
     fl_json_reader one = nested ? fl_json_below(&all, kind) : all;
     if (family->rope.local_theta != NULL && !nested && one.object != NULL)
@@ -446,8 +498,8 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
         damage(config, "head_dim", rope.dims, "cannot be turned in pairs by rotary positions");
     if (config->status == 0 && one.status == 0)
         read_scaling(family, desc, &rope, &one);
-    if (rope.scaling == FL_ROPE_YARN && (!family->rope.yarn || is_hub_code(family, config)))
-        fl_family_refuse(&one, "rope type", "yarn");
+    if (rope.scaling >= FL_ROPE_YARN && (!family->rope.yarn || is_hub_code(family, config)))
+        fl_family_refuse(&one, "rope type", rope.scaling == FL_ROPE_YARN ? "yarn" : "longrope");
     if (family->rope.growth != NULL && fl_json_double(&one, family->rope.growth, 0) != 0) {
         rope.trained = trained_positions(desc, &one);
         rope.ends    = true;
@@ -473,13 +525,22 @@ static void read_ropes(const fl_family *family, fl_encoder_desc *desc, fl_json_r
                               family->rope.fallback);
     if (stretched)
         desc->rope[0].trained = desc->positions;
+    if (desc->rope[0].scaling == FL_ROPE_FACTORS && config->status == 0) {
+        fl_json_reader scaling = fl_json_below(config, rope_key(config));
+        desc->rope[1]          = desc->rope[0];
+        desc->rope[0].longer   = 2;
+        read_factors(&desc->rope[1], &scaling, "long_factor");
+        fl_json_settle(config, &scaling);
+    }
     if (desc->rope[0].ends && desc->rope[0].trained < desc->positions)
         desc->positions = desc->rope[0].trained;
     if (local != NULL)
         desc->rope[1] = read_rope(family, desc, config, "sliding_attention", local,
                                   family->rope.local_fallback);
     for (uint32_t i = 0; i < desc->layers; i++)
-        desc->layer[i].rope = local != NULL && desc->layer[i].distance > 0 ? 2 : 1;
+        desc->layer[i].rope = desc->layer[i].convolves                       ? 0
+                              : local != NULL && desc->layer[i].distance > 0 ? 2
+                                                                             : 1;
 }
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
@@ -512,6 +573,15 @@ static uint32_t read_window(const fl_family *family, const fl_encoder_desc *desc
     return reach;
 }
 
+/* Whether a list of whole numbers, where there is one, has this one. */
+static bool has_index(const fl_json_reader *config, const char *key, uint32_t index) {
+    fl_json *list  = fl_json_get(config->object, key);
+    bool     found = !fl_json_has(config, key);
+    for (size_t i = 0; !found && i < fl_json_count(list); i++)
+        found = fl_json_int64(fl_json_item(list, i)) == index;
+    return found;
+}
+
 /* layer_types, else every n-th; `out` [layers] is true where a layer has the window. */
 static void read_layer_types(const fl_family *family, fl_encoder_desc *desc,
                              fl_json_reader *config) {
@@ -529,15 +599,18 @@ static void read_layer_types(const fl_family *family, fl_encoder_desc *desc,
                                : "full_attention";
         if (family->window.always)
             type = "sliding_attention";
+        if (family->attending != NULL && !has_index(config, family->attending, i))
+            type = "conv";
         if (types != NULL) {
             type = fl_json_text(fl_json_item(types, i));
             type = type == NULL ? "no string" : type;
         }
-        bool sliding = strcmp(type, "sliding_attention") == 0;
-        if ((!sliding && strcmp(type, "full_attention") != 0) ||
-            (sliding && family->window.window == NULL))
+        bool sliding = strcmp(type, "sliding_attention") == 0, conv = strcmp(type, "conv") == 0;
+        if ((!sliding && !conv && strcmp(type, "full_attention") != 0) ||
+            (sliding && family->window.window == NULL) || (conv && family->attending == NULL))
             fl_family_refuse(config, "layer_types", type);
-        desc->layer[i].distance = sliding;
+        desc->layer[i].distance  = sliding;
+        desc->layer[i].convolves = conv;
     }
 }
 
@@ -663,6 +736,7 @@ static void describe(const fl_family *family, fl_encoder_desc *desc, fl_json_rea
     if (config->status != 0)
         return;
     complete(family, desc, config);
+    narrow_mlp(family, desc, config);
     read_padding(family, desc, config);
     read_causal(family, desc, config);
     read_layers(family, desc, config);

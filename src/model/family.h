@@ -151,7 +151,7 @@ typedef struct fl_family {
         double      local_fallback;
         const char *fraction; /* of head_dim that turns */
         bool        ntk;      /* "ntk" of rope_scaling is GTE's fixed one */
-        bool        yarn;     /* it may be "yarn", but not in code of the Hub */
+        bool        yarn;     /* it may be "yarn" or "longrope", but not in code of the Hub */
         const char *growth;   /* beside the angles: queries grow behind the trained positions */
         const char *trained;  /* longest position; the key of the next says that more is scaled */
         const char *stretch;
@@ -164,6 +164,13 @@ typedef struct fl_family {
         const char *every;  /* a layer sees all when (number + shift) % value == 0 */
         uint32_t    every_fallback, shift;
     } window;
+    const char *attending; /* layers may convolve: layer_types says which, else all but these; NULL:
+                              none does */
+    struct
+    { /* the MLP has two thirds of what its key says, times a factor, made a whole multiple, unless `when` is
+                false; NULL: what its key says */
+        const char *when, *factor, *multiple;
+    } narrowed;
     struct { /* mixtures of experts; count NULL: none */
         const char *count, *used, *every;
     } experts;
@@ -228,7 +235,9 @@ typedef struct fl_family {
     X(ministral3)                                                                                  \
     X(gemma)                                                                                       \
     X(gemma2)                                                                                      \
-    X(gemma3)
+    X(gemma3)                                                                                      \
+    X(lfm2_bidirectional)                                                                          \
+    X(lfm2)
 #define FL_NAME(name) extern const fl_family fl_family_##name;
 FL_FAMILIES(FL_NAME)
 #undef FL_NAME

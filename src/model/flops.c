@@ -31,7 +31,9 @@ uint64_t fl_encoder_flops(const fl_encoder_desc *d, uint32_t tokens) {
             cells += shape.rows * shape.columns / (of_experts ? layer->experts : 1) *
                      (of_experts ? layer->experts_used : 1);
         }
-        const uint64_t products = fl_relative_span(d) > 0 ? 4 : 2; /* of a pair, in each head */
+        const uint64_t products = layer->convolves          ? 0
+                                  : fl_relative_span(d) > 0 ? 4
+                                                            : 2; /* of a pair, in each head */
         flops += 2 * cells * tokens +
                  2 * products * fl_q_width(d) * pairs_of(&d->distance[layer->distance], tokens);
     }

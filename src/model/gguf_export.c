@@ -227,7 +227,7 @@ static fl_encoder_desc comparable(const fl_encoder_desc *d) {
 static bool same_layer(const fl_layer_desc *a, const fl_layer_desc *b) {
     return a->rope == b->rope && a->distance == b->distance &&
            a->skips_attention_norm == b->skips_attention_norm && a->experts == b->experts &&
-           a->experts_used == b->experts_used;
+           a->experts_used == b->experts_used && a->convolves == b->convolves;
 }
 
 /* Descriptors are copies of the families' static ones, whose gaps are zero. */

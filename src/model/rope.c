@@ -32,6 +32,8 @@ static float frequency(const fl_rope *rope, uint32_t i) {
     const float factor   = (float)rope->factor;
     if (rope->scaling == FL_ROPE_YARN)
         return yarn(rope, i, power);
+    if (rope->scaling == FL_ROPE_FACTORS)
+        return 1.0f / (rope->factors[i] * power);
     if (rope->scaling == FL_ROPE_LINEAR)
         return plain / factor;
     if (rope->scaling == FL_ROPE_DEFAULT)

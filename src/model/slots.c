@@ -91,7 +91,7 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
                            "max_relative_positions than %u",
                            rule->buckets, rule->max_distance);
         if (d->rope[i].dims % 2 != 0 || d->rope[i].dims > d->head_dim ||
-            (d->rope[i].dims > 0 && !(d->rope[i].theta > 0)))
+            (d->rope[i].dims > 0 && !(d->rope[i].theta > 0)) || d->rope[i].longer > FL_RULES_MAX)
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "rotary positions turn %u of %u dimensions with theta %g; the number "
                            "must be even and the base positive",
@@ -99,6 +99,12 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
     }
     for (uint32_t i = 0; i < d->layers; i++) {
         const fl_layer_desc *l = &d->layer[i];
+        if (l->convolves &&
+            (d->taps == 0 || fl_q_width(d) != d->hidden || d->qk_norm == FL_QK_NORM_WIDE))
+            return fl_fail(error, FLETCH_EMODEL, i,
+                           "layer %u convolves over %u tokens of %u channels; heads of attention "
+                           "beside it must be as wide together",
+                           i, d->taps, d->hidden);
         if (l->rope > FL_RULES_MAX || (l->rope > 0 && d->rope[l->rope - 1].dims == 0) ||
             l->distance >= FL_RULES_MAX ||
             (l->experts > 0 &&

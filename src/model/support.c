@@ -94,6 +94,8 @@ int fl_encoder_supported(const fl_encoder_desc *d, const fl_encoder_caps *caps,
     if (caps->t5_distance_max > 0 && fl_t5_rows(d) > 0 &&
         d->distance[0].max_distance > caps->t5_distance_max)
         add(&r, "relative attention over so many tokens");
+    if (d->rope[0].longer > 0 && !caps->longer_rope)
+        add(&r, "other angles in longer texts (longrope)");
     return r.used == 0
                ? FLETCH_OK
                : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,

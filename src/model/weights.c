@@ -91,6 +91,14 @@ static void shape_text(char out[FL_RANK_MAX * 24], const uint64_t *dims, uint32_
                                  i == 0 ? "" : ", ", (unsigned long long)dims[i]);
 }
 
+/* torch's convolution of each channel alone is [channels, 1, taps]. */
+static void drop_middle(fl_tensor *tensor) {
+    if (tensor->rank == 3 && tensor->shape[1] == 1) {
+        tensor->rank     = 2;
+        tensor->shape[1] = tensor->shape[2];
+    }
+}
+
 /* `rows` of the whole tensor, of which `shape` may be a part. */
 static int check(const resolver *r, const char *name, const fl_tensor *tensor, uint64_t rows,
                  const fl_shape *shape) {
@@ -133,8 +141,9 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
         }
         rows += shape.rows;
     }
-    FL_TRY(check(r, name, tensor, rows, &mine));
-    *out            = *tensor;
+    *out = *tensor;
+    drop_middle(out);
+    FL_TRY(check(r, name, out, rows, &mine));
     uint64_t stride = tensor->bytes / rows;
     out->packed_row = first; /* packed: what it is made of stays one */
     out->data       = (const char *)tensor->data + (tensor->packed != NULL ? 0 : first * stride);

@@ -2,12 +2,13 @@
 """family_references.py - JinaBERT v2 and NomicBERT with experts in plain torch, for make_families.py.
 
 transformers has neither (their classes are remote code), so they are written here from the published
-formulas: a dict of random tensors by their published names, and the rows of one text.
+formulas: a dict of random tensors by their published names, and the rows of one text. Of LFM2 it has the
+half that looks back; `centred` are the other's convolutions.
 """
 import math
 
 import torch
-from torch.nn.functional import gelu, layer_norm, linear, softmax
+from torch.nn.functional import conv1d, gelu, layer_norm, linear, softmax
 
 
 def draw(shapes: dict, seed: int) -> dict:
@@ -153,3 +154,15 @@ def moe_rows(c: dict, t: dict, ids: list[int]):
             y = apply(gelu(apply(x, t, at + "mlp.fc1")), t, at + "mlp.fc2")
         x = norm(x + y, t, at + "norm2", eps)
     return x
+
+
+# ---- LFM2 that looks both ways -----------------------------------------------------------------------
+
+def centred(self, hidden_states, attention_mask=None, **_):
+    """Lfm2ShortConv.forward whose middle is the token itself."""
+    if attention_mask is not None:
+        hidden_states = hidden_states * attention_mask[:, :, None]
+    before, gate, x = self.in_proj(hidden_states).transpose(-1, -2).chunk(3, dim=-2)
+    taps = self.conv.weight.shape[-1]
+    summed = conv1d(before * x, self.conv.weight, self.conv.bias, padding=taps // 2, groups=x.shape[1])
+    return self.out_proj((gate * summed[..., :x.shape[-1]]).transpose(-1, -2))

@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest.mock
 
 import numpy
@@ -92,6 +93,17 @@ class Draw(random.Random):
             rope |= self.choice([{}, {"beta_fast": 20.0, "beta_slow": 2}, {"attention_factor": 1.3}, {"mscale": 1.0, "mscale_all_dim": 0.7},
                                  {"mscale": 0.8}])
         return rope
+
+
+    def longrope(self, config) -> None:
+        """Of a third of the models that may have it, in the place of another."""
+        pairs = getattr(config, "head_dim", config.hidden_size // config.num_attention_heads) // 2
+        if self.randint(0, 2) == 0 and pairs <= 64:
+            config.rope_parameters = {
+                "rope_type": "longrope", "rope_theta": self.theta(), "original_max_position_embeddings": self.choice([16, 64, 200]),
+                "short_factor": [self.uniform(1, 2) for _ in range(pairs)], "long_factor": [self.uniform(1, 30) for _ in range(pairs)],
+            } | self.choice([{}, {"factor": 4.0}, {"factor": 8.0, "attention_factor": 1.3}])
+            config.max_position_embeddings = max(config.max_position_embeddings, config.rope_parameters["original_max_position_embeddings"])
 
 
 def bert(d: Draw):
@@ -280,6 +292,29 @@ def gemma3(d: Draw):
                          for kind in ("full_attention", "sliding_attention")})
 
 
+def lfm2(d: Draw):
+    s = d.grouped()
+    layers = s["num_hidden_layers"]
+    kinds = {"layer_types": [d.choice(["conv", "full_attention"]) for _ in range(layers)]} if d.flag() else {
+        "full_attn_idxs": [i for i in range(layers) if d.flag()]}
+    more = d.choice([{}, {"is_causal": False}, {"is_causal": True}]) | d.choice([{}, {"block_ff_dim": 77}])
+    return transformers.Lfm2Config(
+        **s | {"hidden_size": s.pop("head_dim") * s["num_attention_heads"]}, **kinds, max_position_embeddings=d.positions(),
+        norm_eps=d.eps(), conv_L_cache=d.choice([1, 2, 3, 4, 7, 16]), conv_bias=d.flag(), block_auto_adjust_ff_dim=d.flag(),
+        block_multiple_of=d.choice([1, 7, 16, 256]), block_ffn_dim_multiplier=d.choice([1.0, 1.3, 0.7]),
+        use_cache=False, rope_parameters=d.rope(), **more)
+
+
+def lfm2_bidirectional(d: Draw):
+    config = lfm2(d)
+    if config.rope_parameters["rope_type"] == "yarn":
+        config.rope_parameters = {"rope_type": "default", "rope_theta": 1000000.0}
+    config.is_causal, config.told = False, {
+        "architectures": ["Lfm2BidirectionalModel"],
+        "auto_map": {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"}}
+    return config
+
+
 # What transformers lacks: config, shapes and rows of family_references.py, the prefix of names.
 
 def jina(d: Draw, qk: bool = False):
@@ -308,7 +343,8 @@ def nomic_moe(d: Draw):
 
 
 FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, umt5, clip, nomic, nomic_moe, gte, jina, jina_qk, jina3,
-                                    modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3)}
+                                    modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3, lfm2,
+                                    lfm2_bidirectional)}
 
 
 # ---- One model ---------------------------------------------------------------------------------------
@@ -347,6 +383,9 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
     model = (encoder(config) if encoder else transformers.AutoModel.from_config(config)).eval()
     base.randomise(model, seed)
     model.save_pretrained(path, save_original_format=d.flag())
+    for module in model.modules() if hasattr(config, "told") else ():
+        if type(module).__name__ == "Lfm2ShortConv":
+            module.forward = types.MethodType(reference.centred, module)
     told = getattr(config, "told", None)  # what config.json says of a class that transformers lacks
     if told:
         written = json.loads((path / "config.json").read_text())
@@ -361,6 +400,7 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
 
 
 CLIP = "clip_text_model"
+LONGROPE = ("qwen3", "qwen2", "llama", "mistral", "eurobert", "gemma", "lfm2")
 ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "mpnet")
 
 
@@ -406,6 +446,8 @@ def run(family: str, number: int, seed: int, path: pathlib.Path, tokenizers: dic
     """The largest difference of one model."""
     d = Draw(f"{family} {number} {seed}")
     made = FAMILIES[family](d)
+    if family in LONGROPE:
+        Draw(f"{family} {number} {seed} longrope").longrope(made)
     kind = getattr(made, "model_type", "")
     tokenizer, files = tokenizers["roberta" if kind in ROBERTA else "qwen2" if kind == "qwen2" else "bert"]
     for file in ("tokenizer.json", "tokenizer_config.json"):

@@ -11,6 +11,7 @@ names: the same bytes must come out.
 import json
 import pathlib
 import shutil
+import unittest.mock
 
 import numpy
 import torch
@@ -186,6 +187,7 @@ def make_decoders() -> None:
     again("family-qwen3-hub", path, theta(3000.0))
     scaled("family-qwen3-scaled", path, rope_scaling={"rope_type": "linear", "factor": 4.0})
     scaled("family-qwen3-yarn", path, rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64})
+    make_longrope(path)
     path = save("family-qwen3-both-ways", transformers.Qwen3Config(
         **GROUPED | {"num_key_value_heads": 1, "attention_bias": True, "is_causal": False}), MEAN,
         head="Qwen3ForCausalLM")
@@ -197,6 +199,7 @@ def make_decoders() -> None:
     make_gte_qwen()
     make_both_ways()
     make_pplx()
+    make_lfm2()
     path = save("family-llama", transformers.LlamaConfig(
         **GROUPED | {"attention_bias": True, "mlp_bias": True},
         rope_parameters={"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0,
@@ -230,6 +233,13 @@ def make_decoders() -> None:
     path = save("family-gemma3-causal", transformers.Gemma3TextConfig(
         **GROUPED | {"sliding_window": 7, "num_hidden_layers": 3, "use_bidirectional_attention": False}), LAST)
     base.finish(path)
+
+
+def make_longrope(original: pathlib.Path) -> None:
+    """Texts on both sides of the length that was trained."""
+    scaled("family-qwen3-longrope", original, rope_scaling={
+        "rope_type": "longrope", "original_max_position_embeddings": 16, "short_factor": [1.0, 1.1, 1.3, 1.7, 2.5, 3.5],
+        "long_factor": [1.0, 2.5, 4.0, 9.5, 20.0, 31.5]})
 
 
 def published_as(model_type: str, module: str, kind: str, **more):
@@ -271,6 +281,32 @@ def make_both_ways() -> None:
     pooling = json.loads((path / "1_Pooling/config.json").read_text())
     base.write_json(path / "1_Pooling/config.json", pooling | {"embedding_dimension": 48})
     change(path, published_as("qwen3", "modeling_qwen3_bidirectional", "Qwen3BidirectionalModel", use_bidirectional_attention=True, num_labels=48))
+
+
+def make_lfm2() -> None:
+    """Convolutions between layers that attend, their width by two thirds, a factor and a multiple."""
+    sizes = {name: value for name, value in GROUPED.items() if name != "head_dim"} | {
+        "num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"], "intermediate_size": 70, "block_multiple_of": 10,
+        "block_ffn_dim_multiplier": 1.1}
+    rope = {"rope_type": "default", "rope_theta": 3000.0}
+    path = save("family-lfm2", transformers.Lfm2Config(**sizes | {"conv_bias": True, "conv_L_cache": 4}, rope_parameters=rope), LAST)
+    base.finish(path)
+
+    def hub(config: dict) -> None:
+        """The keys of LFM2 as published, of which transformers reads some."""
+        for key in ("rope_parameters", "layer_types"):
+            config.pop(key)
+        move(config, block_ff_dim="intermediate_size", tie_embedding="tie_word_embeddings")
+        config.update(full_attn_idxs=[1], rope_theta=3000.0, theta=1e6, intermediate_size=9999, use_pos_enc=True, num_heads=6, block_dim=36,
+                      conv_dim=36, conv_dim_out=36, conv_use_xavier_init=True, block_norm_eps=1e-5, block_use_swiglu=True,
+                      architectures=["Lfm2ForCausalLM"])
+    again("family-lfm2-hub", path, hub)
+    path = save("family-lfm2-bidirectional", transformers.Lfm2Config(**sizes | {"is_causal": False}, rope_parameters=rope), CLS)
+    with unittest.mock.patch.object(transformers.models.lfm2.modeling_lfm2.Lfm2ShortConv, "forward", reference.centred):
+        base.finish(path)
+    module = "modeling_lfm2_bidirectional."
+    change(path, published_as("lfm2", module[:-1], "Lfm2BidirectionalModel", architectures=["Lfm2BidirectionalModel"],
+                              code={"AutoModelForMaskedLM": module + "Lfm2BidirectionalForMaskedLM"}))
 
 
 class FlexibleQuantizer(torch.nn.Module):

@@ -109,9 +109,9 @@ def make_native() -> None:
         MultiVectorMask(), Normalize(module_input_name="token_embeddings")], {"query": "a: ", "document": "the "})
 
 
-def pylate(name: str, lower: bool, extra: tuple, settings: dict, config: dict | None = None) -> None:
+def pylate(name: str, lower: bool, extra: tuple, settings: dict, config: dict | None = None, encoder_config=None) -> None:
     """As PyLate 1.x saves it."""
-    path = encoder(name, transformers.BertConfig(**SMALL), extra=extra, lower=lower)
+    path = encoder(name, encoder_config or transformers.BertConfig(**SMALL), extra=extra, lower=lower)
     layer = dense(32, 12)
     (path / "1_Dense").mkdir()
     save_file(layer.state_dict(), path / "1_Dense/model.safetensors")
@@ -128,6 +128,13 @@ def pylate(name: str, lower: bool, extra: tuple, settings: dict, config: dict | 
         "document_length": 30, "attend_to_expansion_tokens": False,
         "skiplist_words": list(string.punctuation)} | settings)
     finish(path)
+
+
+def make_lfm2() -> None:
+    """LFM2-ColBERT's form: PyLate's, over convolutions; nothing attends to what fills a query, which is zeros to a convolution."""
+    pylate("lfm2", True, ("[Q] ", "[D] "), {"model_type": "ColBERT"}, encoder_config=transformers.Lfm2Config(
+        **SMALL | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}, num_key_value_heads=2, conv_bias=True,
+        block_auto_adjust_ff_dim=False))
 
 
 def make_pylate() -> None:
@@ -184,6 +191,7 @@ def main() -> None:
     HERE.mkdir()
     make_native()
     make_pylate()
+    make_lfm2()
     make_stanford()
     make_jina()
     base.write_json(HERE / "texts.json", TEXTS)

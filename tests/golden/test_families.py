@@ -75,7 +75,6 @@ ONLY = [
     ("family-gte-hub", "rope_scaling", {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}, "ntk"),
     ("family-gte", "rope_parameters", ROPE | {"rope_type": "longrope"}, "longrope"),
     ("family-gte", "rope_scaling", ROPE | {"rope_type": "yarn"}, "yarn"),
-    ("family-qwen3", "rope_scaling", ROPE | {"type": "longrope"}, "longrope"),
     ("family-qwen3-yarn", "original_max_position_embeddings", 65, "65"),
     ("family-qwen2-gte-hub", "rope_scaling", ROPE | {"type": "yarn", "factor": 2.0}, "yarn"),
     ("family-jina", "feed_forward_type", "original", "original"),
@@ -97,7 +96,7 @@ ONLY = [
     ("family-qwen3", "layer_types", ["sliding_attention"] * 3, "sliding_attention"),
     ("family-qwen3", "auto_map", {"AutoModel": "a/b--c.D"}, "a/b--c.D"),
     ("family-qwen2", "use_sliding_window", True, "true"),
-    ("family-llama", "rope_parameters", ROPE | {"rope_type": "longrope"}, "longrope"),
+    ("family-llama-bidirec", "rope_parameters", ROPE | {"rope_type": "longrope", "short_factor": [1] * 6}, "longrope"),
     ("family-llama", "hidden_act", "xielu", "xielu"),
     ("family-gemma3", "attn_logit_softcapping", 50.0, "present"),
     ("family-gemma3", "final_logit_softcapping", 30.0, "present"),
@@ -133,6 +132,10 @@ ONLY = [
     ("family-gemma2", "attn_logit_softcapping", None, "absent"),
     ("family-gemma2", "use_bidirectional_attention", True, "true"),
     ("family-albert", "inner_group_num", 3, "3"),
+    ("family-lfm2", "layer_types", ["conv", "full_attention", "mamba", "conv"], "mamba"),
+    ("family-lfm2", "auto_map", {"AutoModel": "a/b--modeling_lfm2_bidirectional.Lfm2BidirectionalModel"}, "a/b--modeling_lfm2"),
+    ("family-lfm2-bidirectional", "auto_map", {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalForMaskedLM"}, "ForMaskedLM"),
+    ("family-qwen3", "layer_types", ["conv"] * 3, "conv"),
     ("family-jina", "feed_forward_type", None, "absent"),
     ("family-jina-qk", "feed_forward_type", None, "absent"),
 ]
@@ -149,6 +152,26 @@ def test_other_values_are_refused_by_name(name, key, value, says, tmp_path):
 def test_yarn_whose_range_is_not_rounded_is_refused(tmp_path):
     message = refusal(changed("family-qwen3-yarn", tmp_path, rope_scaling=ROPE | {"type": "yarn", "truncate": False}))
     assert message.startswith(UNSUPPORTED) and 'truncate "false"' in message, message
+
+
+@pytest.mark.parametrize("key, factors", [("short_factor", None), ("short_factor", [1.0] * 5), ("long_factor", [1.0] * 7),
+                                          ("long_factor", [1.0, 2.0, 0.0, 1.0, 1.0, 1.0]), ("long_factor", ["a"] * 6)])
+def test_factors_of_longrope_that_are_none_are_damage(key, factors, tmp_path):
+    config = json.loads((FOLDERS / "family-qwen3-longrope/config.json").read_text())
+    message = refusal(changed("family-qwen3-longrope", tmp_path, rope_scaling=config["rope_scaling"] | {key: factors}))
+    assert message.startswith(DAMAGED) and key in message, message
+
+
+@pytest.mark.parametrize("name, says", [("family-qwen3-longrope", "(longrope)"), ("family-lfm2", "gated convolutions (LFM2)")])
+def test_what_the_cpu_alone_computes_is_refused_elsewhere_by_name(name, says):
+    done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, "--provider-engine", "onnxruntime", "--provider-order", "cpu", "a text"],
+                          capture_output=True, text=True)
+    assert done.returncode != 0 and says in done.stderr, done.stderr
+
+
+def test_lfm2_has_one_activation_whatever_its_config_says(tmp_path):
+    plain = golden.embed(FOLDERS / "family-lfm2", TEXTS, work=tmp_path)
+    assert numpy.array_equal(golden.embed(changed("family-lfm2", tmp_path, hidden_act="gelu"), TEXTS, work=tmp_path), plain)
 
 
 SOURCES = golden.ROOT / "src/model"

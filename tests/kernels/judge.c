@@ -195,6 +195,23 @@ static void rotate_judge(const fl_rotation *at) {
     }
 }
 
+static void convolve_judge(const fl_convolution *at) {
+    for (size_t r = 0; r < at->rows; r++) {
+        for (size_t c = 0; c < at->cols; c++) {
+            double sum = (double)at->bias[c];
+            for (size_t k = 0; k < at->taps; k++) {
+                size_t place =
+                    at->first + r + k; /* before tokens further than the one that it meets */
+                if (place >= at->before && place - at->before < at->n) {
+                    sum += (double)at->weights[k * at->cols + c] *
+                           (double)at->x[(place - at->before) * at->stride + c];
+                }
+            }
+            at->out[r * at->out_stride + c] = (float)((double)at->gate[r * at->stride + c] * sum);
+        }
+    }
+}
+
 static double gelu_erf(double x) {
     return 0.5 * x * erfc(-x * 0.70710678118654752440);
 }
@@ -249,6 +266,7 @@ const fl_cpu_kernels judge = {
     .layer_norm = layer_norm_judge,
     .rms_norm   = rms_norm_judge,
     .rotate     = rotate_judge,
+    .convolve   = convolve_judge,
     .activation = {[FL_ACT_GELU_ERF]   = gelu_erf_judge,
                    [FL_ACT_GELU_TANH]  = gelu_tanh_judge,
                    [FL_ACT_SILU]       = silu_judge,

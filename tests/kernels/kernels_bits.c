@@ -3,7 +3,9 @@
  * function, whatever the width of the vectors. So vectors are the same bytes on every machine.
  *
  * Shapes  All tails: widths that are no multiple of a vector, keys at the edges of panels and blocks, windows, causal,
- *         biases and caps. Values spread over several sizes, so that another order shows in the last bit. */
+ *         biases and caps. Values spread over several sizes, so that another order shows in the last bit.
+ * Judge   Values and rows alone of the convolution, too; of the others in fl_kernels.c. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +96,47 @@ static void run_rotate(const fl_cpu_kernels *kernels, const bits_case *z) {
                                    .dims   = z->b});
 }
 
+/* a tokens of b channels, c taps. */
+static fl_convolution convolution_of(const bits_case *z) {
+    return (fl_convolution){.x          = z->in,
+                            .gate       = z->other,
+                            .stride     = z->b,
+                            .out        = z->out,
+                            .out_stride = z->b,
+                            .weights    = z->other + z->a * z->b,
+                            .bias       = z->in + z->a * z->b,
+                            .n          = z->a,
+                            .rows       = z->a,
+                            .taps       = z->c,
+                            .before     = z->a % 2 ? z->c - 1 : z->c / 2,
+                            .cols       = z->b};
+}
+static void run_convolve(const fl_cpu_kernels *kernels, const bits_case *z) {
+    fl_convolution at = convolution_of(z);
+    kernels->convolve(&at);
+}
+
+/* Values of up to 8, eight of them a sum: the judge's, and those of each row alone. */
+static void judge_convolve(const fl_cpu_kernels *kernels, narrow_check_fn check, bits_case z) {
+    float *in = drawn(z.size), *other = drawn(z.size), *ours = drawn(z.size), *want = drawn(z.size);
+    double off = 0.0;
+    z.in = in, z.other = other, z.out = want;
+    run_convolve(&judge, &z);
+    z.out = ours;
+    run_convolve(kernels, &z);
+    for (size_t i = 0; i < z.a * z.b; i++) {
+        off = fmax(off, fabs((double)(ours[i] - want[i])));
+    }
+    check(off <= 1e-3, z.op, "value", z.a, z.b, z.c); /* of products of up to 4,096 */
+    fl_convolution at = convolution_of(&z);
+    for (at.rows = 1, at.out = want; at.first < z.a; at.first++, at.gate += z.b, at.out += z.b) {
+        kernels->convolve(&at);
+    }
+    check(memcmp(ours, want, z.a * z.b * sizeof *want) == 0, z.op, "bits of rows alone", z.a, z.b,
+          z.c);
+    fl_free(in), fl_free(other), fl_free(ours), fl_free(want);
+}
+
 static void run_activation(const fl_cpu_kernels *kernels, const bits_case *z) {
     memcpy(z->out, z->in, z->size * sizeof(float));
     kernels->activation[z->act](z->out, z->b, z->a, z->b);
@@ -161,6 +204,12 @@ void bits_test(const fl_cpu_kernels *kernels, narrow_check_fn check) {
                 (bits_case){"rms_norm", .size = size, .a = rows, .b = widths[i]});
         compare(kernels, check, run_rotate,
                 (bits_case){"rotate", .size = size, .a = rows, .b = widths[i] / 2 * 2});
+    }
+    for (size_t taps = 1; taps <= 7; taps++) {
+        size_t    rows = 1 + taps % 4 * 3;
+        bits_case z    = {"convolve", .size = (rows + 8) * 48, .a = rows, .b = 48, .c = taps};
+        compare(kernels, check, run_convolve, z);
+        judge_convolve(kernels, check, z);
     }
     for (int act = 0; act < FL_ACTIVATIONS; act++) {
         for (size_t rows = 1; rows <= 5; rows++) {

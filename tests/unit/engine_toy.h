@@ -39,8 +39,10 @@ typedef struct toy_spec {
     fl_activation head_activation;
     uint32_t
         relative; /* DeBERTa: 16 buckets over 64, or so many distances with projections of their own */
-    float cap;    /* of scores */
-    bool  alternate; /* every other layer sees all keys, and turns by another angle */
+    float    cap;  /* of scores */
+    uint32_t taps; /* of the convolutions of every other layer, from the first on; 0: all attend */
+    bool     centred;
+    bool     alternate; /* every other layer sees all keys, and turns by another angle */
 } toy_spec;
 
 /* What Llama, Qwen and their like have in common, in a toy_spec. */
@@ -149,6 +151,9 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .tasks            = 3,
                           .attention_scale  = 1.0f / sqrtf((float)s->head_dim),
                           .score_cap        = s->cap,
+                          .taps             = s->taps,
+                          .taps_centred     = s->centred,
+                          .conv_bias        = !s->no_bias,
                           .bias_by_layer    = s->own_tables,
                           .embedding        = s->embedding ? s->embedding : s->hidden,
                           .word_rows        = s->map ? s->vocab / 2 : s->vocab,
@@ -196,10 +201,11 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
         e->desc.rope[1] = (fl_rope){.theta = s->theta * 16.0, .dims = s->rope_dims};
     }
     for (uint32_t i = 0; i < s->layers; i++) {
-        bool other                            = s->alternate && i % 2 == 1;
-        e->desc.layer[i].distance             = other;
-        e->desc.layer[i].rope                 = s->rope_dims > 0 ? 1 + other : 0;
-        e->desc.layer[i].experts              = i % 2 == 0 ? s->experts : 0;
+        bool other                 = s->alternate && i % 2 == 1;
+        e->desc.layer[i].distance  = other;
+        e->desc.layer[i].convolves = s->taps > 0 && i % 2 == 0;
+        e->desc.layer[i].rope    = s->rope_dims > 0 && !e->desc.layer[i].convolves ? 1 + other : 0;
+        e->desc.layer[i].experts = i % 2 == 0 ? s->experts : 0;
         e->desc.layer[i].experts_used         = i % 2 == 0 ? s->experts_used : 0;
         e->desc.layer[i].skips_attention_norm = s->skips_first && i == 0;
     }
@@ -431,16 +437,41 @@ static inline double toy_activate(fl_activation a, double x) {
     }
 }
 
+/* a[t] = q[t] (b + sum of w[i] k[t - before + i] v[t - before + i]) */
+static inline void toy_convolve(const fl_encoder *e, const fl_tensor *w, const double *q,
+                                const double *k, const double *v, size_t n, double *a) {
+    ptrdiff_t taps = (ptrdiff_t)e->desc.taps, before = e->desc.taps_centred ? taps / 2 : taps - 1;
+    size_t    hidden = e->desc.hidden;
+    for (size_t t = 0; t < n * hidden; t++) {
+        double sum = w[FL_LAYER_CONV_B].data ? toy_at(&w[FL_LAYER_CONV_B], t % hidden) : 0.0;
+        for (ptrdiff_t i = 0; i < taps; i++) {
+            ptrdiff_t at = (ptrdiff_t)(t / hidden) - before + i;
+            if (at >= 0 && at < (ptrdiff_t)n) {
+                size_t from = (size_t)at * hidden + t % hidden;
+                sum += toy_at(&w[FL_LAYER_CONV_W], t % hidden * (size_t)taps + (size_t)i) *
+                       k[from] * v[from];
+            }
+        }
+        a[t] = q[t] * sum;
+    }
+}
+
 /* out = attention(z) or out = mlp(z) */
 static inline void toy_attend(const fl_encoder *e, const fl_layer_desc *l, const fl_tensor *w,
                               const double *z, size_t n, double *out) {
     size_t  hidden = e->desc.hidden, inner = (size_t)e->desc.heads * e->desc.head_dim;
-    size_t  kv_inner = (size_t)e->desc.kv_heads * e->desc.head_dim;
+    size_t  kv_inner = fl_kv_rows(&e->desc, l);
     double *q = malloc(n * inner * 8), *k = malloc(n * kv_inner * 8), *v = malloc(n * kv_inner * 8);
     double *a = malloc(n * inner * 8);
     toy_linear(z, n, hidden, inner, &w[FL_LAYER_Q_W], &w[FL_LAYER_Q_B], q);
     toy_linear(z, n, hidden, kv_inner, &w[FL_LAYER_K_W], &w[FL_LAYER_K_B], k);
     toy_linear(z, n, hidden, kv_inner, &w[FL_LAYER_V_W], &w[FL_LAYER_V_B], v);
+    if (l->convolves) {
+        toy_convolve(e, w, q, k, v, n, a);
+        toy_linear(a, n, inner, hidden, &w[FL_LAYER_O_W], &w[FL_LAYER_O_B], out);
+        free(q), free(k), free(v), free(a);
+        return;
+    }
     toy_heads(e, l, q, n, e->desc.heads, &w[FL_LAYER_Q_NORM_W]);
     toy_heads(e, l, k, n, e->desc.kv_heads, &w[FL_LAYER_K_NORM_W]);
     double *pos_k = NULL, *pos_q = NULL;

@@ -147,6 +147,10 @@ static const toy_spec families[] = {
     {SIZES, .relative = 16, .no_positions = true}, /* DeBERTa v3 */
     {SIZES, .relative = 40, .no_positions = true,
      .type = true}, /* with a table of its own in each layer */
+    {SIZES, TOY_DECODER, .kv_heads = 2, .qk_norm = FL_QK_NORM_HEAD, .causal = true, .no_bias = true,
+     .activation = FL_ACT_SILU, .rope_dims = 16, .taps = 3}, /* LFM2 */
+    {SIZES, TOY_DECODER, .kv_heads = 1, .rope_dims = 16, .taps = 6,
+     .centred = true}, /* that looks both ways */
 };
 
 Test(engine, every_kind_of_family_on_every_instruction_set) {

@@ -161,14 +161,16 @@ Test(engine_prompt, no_byte_differs_whatever_the_kernels) {
     cr_assert(check_prompts(&qwen, "bf16", "auto", false, false, 2) > 0);
 }
 
-/* Windows, ALiBi, learnt positions, layer norms behind the blocks; means without the prompt's tokens. */
+/* Windows, ALiBi, learnt positions, convolutions, layer norms behind the blocks; means without the prompt's tokens. */
 Test(engine_prompt, no_byte_differs_whatever_the_layers) {
-    toy_spec window = qwen, other = qwen, mean = qwen;
+    toy_spec window = qwen, other = qwen, mean = qwen, lfm2 = qwen;
     window.window = 20;
     other.alibi = true, other.no_positions = false, other.rope_dims = 0;
     other.norm = FL_NORM_LAYER, other.place = FL_NORM_POST, other.kv_heads = 0;
     other.qk_norm = FL_QK_NORM_WIDE, other.final_norm = false;
     mean.pooling[0] = FL_POOL_MEAN, mean.pooling[1] = FL_POOL_MAX, mean.pooling_count = 2;
+    lfm2.heads = 3, lfm2.kv_heads = 1, lfm2.taps = 4;
+    cr_assert(check_prompts(&lfm2, "fp32", "auto", false, false, 2) > 0);
     cr_assert(check_prompts(&window, "fp32", "auto", false, false, 2) > 0);
     cr_assert(check_prompts(&other, "fp32", "auto", false, false, 2) > 0);
     cr_assert(check_prompts(&mean, "fp32", "auto", true, false, 2) > 0);

@@ -42,6 +42,22 @@ Test(flops, causal_windows_and_shared_keys) {
                  2 * 6 * token + 4 * 128 * (6 * 6 + (4 + 5 + 6 + 6 + 5 + 4)));
 }
 
+/* A gate, what is summed and its factor, three taps a channel, no pairs; then a layer with two keys for four heads. */
+Test(flops, convolutions) {
+    fl_layer_desc   layer[2] = {{.convolves = true}, {0}};
+    fl_encoder_desc d        = {.layers       = 2,
+                                .layer        = layer,
+                                .hidden       = 32,
+                                .heads        = 4,
+                                .kv_heads     = 2,
+                                .head_dim     = 8,
+                                .intermediate = 64,
+                                .taps         = 3};
+    const uint64_t  mlp = 2 * 32 * 64, first = 4 * 32 * 32 + 3 * 32 + mlp,
+                   second = 3 * 32 * 32 + mlp;
+    cr_expect_eq(fl_encoder_flops(&d, 5), 5 * 2 * (first + second) + 4 * 32 * 5 * 5);
+}
+
 /* A token goes to two of eight experts, and all of them are weighed. */
 Test(flops, experts) {
     fl_layer_desc   layer = {.experts = 8, .experts_used = 2};

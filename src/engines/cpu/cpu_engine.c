@@ -52,8 +52,10 @@ static const fl_encoder_caps caps = {
                 FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_QK_NORM_WIDE | FL_CAN_GROUPED |
                 FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_QUICK_GELU | FL_CAN_ROPE | FL_CAN_CAUSAL |
                 FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI | FL_CAN_DISENTANGLED |
-                FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_SEGMENTS |
-                FL_CAN_TASK_TYPE | FL_CAN_VOCABULARY | FL_CAN_ADAPTERS | FL_CAN_LATE};
+                FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_CONVOLUTION |
+                FL_CAN_SEGMENTS | FL_CAN_TASK_TYPE | FL_CAN_VOCABULARY | FL_CAN_ADAPTERS |
+                FL_CAN_LATE,
+    .longer_rope = true};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
@@ -72,6 +74,14 @@ static size_t most_experts(const fl_encoder_desc *d) {
         most = d->layer[i].experts > most ? d->layer[i].experts : most;
     }
     return most;
+}
+
+static bool convolves(const fl_encoder_desc *d) {
+    bool any = false;
+    for (uint32_t i = 0; i < d->layers; i++) {
+        any = any || d->layer[i].convolves;
+    }
+    return any;
 }
 
 /* A thread has room for a usual block, and alone for what cpu_calibrate.c runs. */
@@ -99,6 +109,7 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->embed16     = fl_cpu_pad(d->embedding);
     e->wide16      = e->embed16 > e->hidden16 ? e->embed16 : e->hidden16;
     e->group       = d->layers > 0 ? d->heads / d->kv_heads : 1;
+    e->kv_most     = convolves(d) ? d->heads : d->kv_heads;
     e->q_run       = e->group < Q_RUN_MAX ? e->group : Q_RUN_MAX;
     e->head16      = fl_cpu_pad(d->head_dim);
     e->mlp16       = fl_cpu_pad(d->intermediate);

@@ -42,8 +42,10 @@ typedef struct fl_cpu_sight {
 
 /* Angles of one RoPE for every position. */
 typedef struct fl_cpu_rope {
-    const float *cosine, *sine; /* [max_length, dims / 2] */
-    size_t       dims;
+    const float              *cosine, *sine; /* [max_length, dims / 2] */
+    size_t                    dims;
+    const struct fl_cpu_rope *longer;  /* that of texts of more than … */
+    size_t                    trained; /* … tokens; NULL: the same */
 } fl_cpu_rope;
 
 /* Weight and bias of a norm; no weight: no norm. */
@@ -70,7 +72,8 @@ typedef struct fl_cpu_form {
  * 16 columns of a matrix: fl_cpu_panel(form, k) bytes. */
 typedef struct fl_cpu_layer {
     fl_cpu_form    qkv_form, out_form, up_form, down_form;
-    const uint8_t *qkv; /* [kv_heads] x { q of every head of the group, k, v: head16 / 16 panels
+    size_t         group; /* query heads that share a key and value head; 1 where it convolves */
+    const uint8_t *qkv;   /* [kv_heads] x { q of every head of the group, k, v: head16 / 16 panels
                                 each with k = hidden16 } */
     const float   *qkv_bias;       /* [kv_heads][group + 2][head16] */
     fl_cpu_norm    q_norm, k_norm; /* of a head, or of all heads side by side */
@@ -90,6 +93,8 @@ typedef struct fl_cpu_layer {
     const float        *bias; /* what it adds to scores: of `sight`, or of this layer alone */
     const fl_cpu_rope  *rope; /* NULL: none */
     const float        *pos_k, *pos_q; /* DeBERTa: disentangled.c */
+    const float        *conv;          /* of a layer that convolves: [heads][taps][head16] */
+    const float        *conv_bias;     /* [heads][head16] */
 } fl_cpu_layer;
 
 /* Rows of narrow numbers (fl_quantize). */
@@ -111,11 +116,11 @@ enum {
     FL_CPU_PROMPT_TEXT = FL_CPU_KEYS /* a longer text computes all of its tokens */
 };
 typedef struct fl_cpu_prompt {
-    float   *rows; /* [layers][kv_heads][k, v][FL_CPU_PROMPT][head16]; NULL: nothing is ever kept */
-    void    *block; /* owned: rows and what every thread joins them with */
-    size_t   bytes;
-    int32_t  ids[FL_CPU_PROMPT]; /* whose they are */
-    uint32_t length;
+    float    *rows; /* [layers][kv_most][k, v][FL_CPU_PROMPT][head16]; NULL: nothing is ever kept */
+    void     *block; /* owned: rows and what every thread joins them with */
+    size_t    bytes;
+    int32_t   ids[FL_CPU_PROMPT]; /* whose they are */
+    uint32_t  length;
     uint32_t *shared;  /* [batch_texts] of the batch under way: a text's tokens that are kept */
     uint32_t  saved;   /* the sum of these */
     uint32_t  spared;  /* of all runs of the last forward */
@@ -180,7 +185,8 @@ struct fl_engine {
     /* shapes */
     size_t hidden16, embed16, head16, mlp16;
     size_t wide16;         /* the wider one of hidden16 and embed16 */
-    size_t group;          /* query heads that share a key and value head */
+    size_t group;          /* query heads that share a key and value head, where a layer attends */
+    size_t kv_most;        /* key and value heads of a layer, at most */
     size_t q_run;          /* of which so many are computed at a time */
     size_t inner;          /* heads * head16 */
     size_t q_wide, k_wide; /* norms over all heads: heads * head_dim, padded; else 0 */
@@ -276,8 +282,9 @@ static inline size_t fl_cpu_panel(const fl_engine *e, const fl_cpu_form *form, s
 }
 
 /* What a query's weights are multiplied by; where queries are normed, that norm's are. */
-static inline float fl_cpu_query_scale(const fl_engine *e) {
-    return e->desc.qk_norm == FL_QK_NORM_NONE ? e->desc.attention_scale : 1.0f;
+static inline float fl_cpu_query_scale(const fl_engine *e, const fl_cpu_layer *layer) {
+    bool own = e->desc.qk_norm == FL_QK_NORM_NONE && layer->conv == NULL;
+    return own ? e->desc.attention_scale : 1.0f;
 }
 
 /* Bytes of the up panels of `width` columns of the MLP's middle, and of these with the down panels behind. */

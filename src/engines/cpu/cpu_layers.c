@@ -6,6 +6,8 @@
  *
  *            per group of heads  k, v, and q of some heads = z W + b, [tokens, head16] each; normed,
  *                                rotated; attention -> context
+ *            where it convolves  q is the gate of a head's channels and k v what is summed over neighbours, instead of
+ *                                attention
  *            norms over all heads: q and k of all of them first, side by side, and normed as one row
  *            per rows_max rows   y = context Wo + b + x;  x = norm(y)       pre-norm: x = y, z = norm(y)
  *                                per chunks of the middle  m = act(z Wup + b);  y (+)= m Wdown
@@ -153,14 +155,15 @@ static float *q_of(const fl_cpu_crew *c, const heads *h, size_t head) {
  * is for itself. */
 static void part_of_head(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t kv, size_t part,
                          const operand *z, size_t rows, float *out) {
-    const fl_engine   *e  = c->engine;
-    size_t             at = kv * (e->group + 2) + part, panels = e->head16 / FL_CPU_LANES;
-    const fl_cpu_norm *norm = e->q_wide > 0      ? NULL
-                              : part < e->group  ? &layer->q_norm
-                              : part == e->group ? &layer->k_norm
-                                                 : NULL;
+    const fl_engine   *e     = c->engine;
+    size_t             group = layer->group, panels = e->head16 / FL_CPU_LANES;
+    size_t             at   = kv * (group + 2) + part;
+    const fl_cpu_norm *norm = e->q_wide > 0   ? NULL
+                              : part < group  ? &layer->q_norm
+                              : part == group ? &layer->k_norm
+                                              : NULL;
     multiply(
-        e, z, &layer->qkv_form, part < e->group ? fl_cpu_query_scale(e) : 1.0f,
+        e, z, &layer->qkv_form, part < group ? fl_cpu_query_scale(e, layer) : 1.0f,
         (fl_gemm){.b = layer->qkv + at * panels * fl_cpu_panel(e, &layer->qkv_form, e->hidden16),
                   .c = out,
                   .c_stride = e->head16,
@@ -176,8 +179,8 @@ static void part_of_head(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t
 /* q of these heads from rows `z`, and k and v with it for the first heads of a group. */
 static void project_heads(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h,
                           bool with_q, bool with_kv) {
-    const fl_engine *e    = c->engine;
-    size_t           step = fl_cpu_rows_step(e, h->tokens), offset = h->first - h->kv * e->group;
+    const fl_engine *e = c->engine;
+    size_t step = fl_cpu_rows_step(e, h->tokens), offset = h->first - h->kv * layer->group;
     for (size_t row = 0; row < h->tokens; row += step) {
         operand z    = rows_of_z(c, row);
         size_t  rows = fl_cpu_least(step, h->tokens - row), at = row * e->head16;
@@ -185,10 +188,10 @@ static void project_heads(const fl_cpu_crew *c, const fl_cpu_layer *layer, const
             part_of_head(c, layer, h->kv, offset + i, &z, rows, q_of(c, h, i) + at);
         }
         if (with_kv && e->k_wide == 0) {
-            part_of_head(c, layer, h->kv, e->group, &z, rows, k_of(c) + at);
+            part_of_head(c, layer, h->kv, layer->group, &z, rows, k_of(c) + at);
         }
         if (with_kv) {
-            part_of_head(c, layer, h->kv, e->group + 1, &z, rows, v_of(c, h) + at);
+            part_of_head(c, layer, h->kv, layer->group + 1, &z, rows, v_of(c, h) + at);
         }
     }
 }
@@ -207,7 +210,7 @@ static void rotate(const fl_engine *e, const fl_cpu_rope *rope, float *x, size_t
 
 /* Where a layer's keys of a group are kept, and behind them its values. */
 static float *kept(const fl_engine *e, const fl_cpu_layer *layer, size_t kv) {
-    size_t place = (size_t)(layer - e->layers) * e->desc.kv_heads + kv;
+    size_t place = (size_t)(layer - e->layers) * e->kv_most + kv;
     return e->prompt.rows + place * 2 * FL_CPU_PROMPT * e->head16;
 }
 
@@ -246,14 +249,18 @@ typedef struct text {
 /* q and k turn by their places; the keys and values of a prompt are kept, or put before these. */
 static void place_text(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h,
                        bool fresh_k, text *t) {
-    const fl_engine *e = c->engine;
-    for (size_t i = 0; layer->rope && i < h->count; i++) {
-        rotate(e, layer->rope, t->q + i * h->q_rows * e->head16, t->first, t->rows);
+    const fl_engine   *e    = c->engine;
+    const fl_cpu_rope *rope = layer->rope;
+    if (rope && rope->longer && t->known + t->n > rope->trained) {
+        rope = rope->longer;
     }
-    if (layer->rope && fresh_k) { /* a second run of the group's queries finds them turned */
-        rotate(e, layer->rope, t->k, t->known, t->n);
+    for (size_t i = 0; rope && i < h->count; i++) {
+        rotate(e, rope, t->q + i * h->q_rows * e->head16, t->first, t->rows);
     }
-    if (e->prompt.keeping && h->first == h->kv * e->group) {
+    if (rope && fresh_k) { /* a second run of the group's queries finds them turned */
+        rotate(e, rope, t->k, t->known, t->n);
+    }
+    if (e->prompt.keeping && h->first == h->kv * layer->group) {
         keep_prompt(e, layer, h->kv, t->k, t->v, t->n);
     } else if (t->known > 0) {
         join_prompt(c, layer, h->kv, t->known, t->n, &t->k, &t->v);
@@ -296,12 +303,64 @@ static void attend_rows(const fl_cpu_crew *c, const fl_cpu_layer *layer, const h
     }
 }
 
-/* Attention of these heads over every text of the block, to context. */
-static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k) {
-    const fl_engine    *e     = c->engine;
-    const fl_cpu_sight *sight = layer->sight;
-    bool                few   = h->q_rows < h->tokens;
-    size_t              row = 0, q_row = 0;
+/* What is not attended to sees all that is. */
+static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k,
+                   text *t) {
+    const fl_cpu_sight *sight  = layer->sight;
+    const size_t        seeing = fl_cpu_least(t->rows, t->keys);
+    place_text(c, layer, h, fresh_k, t);
+    attend_rows(c, layer, h, t, t->first, seeing, sight->before, sight->after);
+    if (t->keys < t->known + t->n) {
+        attend_rows(c, layer, h, t, t->keys, t->n - t->keys, FL_CPU_ALL, FL_CPU_ALL);
+    }
+}
+
+/* What a token that nothing attends to brings: rows of zeros went into the product. */
+static void blank_rows(const fl_engine *e, const fl_cpu_layer *layer, const heads *h,
+                       const text *t) {
+    const float *bias = layer->qkv_bias + 3 * h->first * e->head16;
+    for (size_t row = t->keys; row < t->n; row++) {
+        if (t->rows == t->n) {
+            memcpy(t->q + row * e->head16, bias, e->head16 * sizeof *bias);
+        }
+        memcpy(t->k + row * e->head16, bias + e->head16, e->head16 * sizeof *bias);
+        memcpy(t->v + row * e->head16, bias + 2 * e->head16, e->head16 * sizeof *bias);
+    }
+}
+
+/* The convolution of one head's channels: its q is the gate, k v what is summed. */
+static void convolve(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k,
+                     text *t) {
+    const fl_engine *e    = c->engine;
+    const size_t     taps = e->desc.taps;
+    blank_rows(e, layer, h, t);
+    for (size_t i = 0; i < t->n * e->head16; i++) {
+        t->k[i] *= t->v[i];
+    }
+    place_text(c, layer, h, fresh_k, t);
+    fl_convolution at = {.x          = t->k,
+                         .gate       = t->q,
+                         .stride     = e->head16,
+                         .out        = t->out,
+                         .out_stride = e->inner,
+                         .weights    = layer->conv + h->first * taps * e->head16,
+                         .bias       = layer->conv_bias + h->first * e->head16,
+                         .n          = t->known + t->n,
+                         .first      = t->first,
+                         .rows       = t->rows,
+                         .taps       = taps,
+                         .before     = e->desc.taps_centred ? taps / 2 : taps - 1,
+                         .cols       = e->head16};
+    e->kernels->convolve(&at);
+}
+
+/* These heads over every text of the block, to context. */
+static void
+for_each_text(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k,
+              void (*run)(const fl_cpu_crew *, const fl_cpu_layer *, const heads *, bool, text *)) {
+    const fl_engine *e   = c->engine;
+    bool             few = h->q_rows < h->tokens;
+    size_t           row = 0, q_row = 0;
     for (uint32_t i = c->block->first; i < c->block->last; i++) {
         size_t n = fl_cpu_length(e, i), known = fl_cpu_shared(e, i);
         text   t = {.q     = q_of(c, h, 0) + q_row * e->head16,
@@ -313,12 +372,7 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
                     .keys  = fl_cpu_keys(e, i),
                     .first = known + (few ? fl_cpu_pooled_row(e, n, fl_cpu_skip(e, i)) : 0),
                     .rows  = few ? 1 : n};
-        place_text(c, layer, h, fresh_k, &t);
-        size_t seeing = fl_cpu_least(t.rows, t.keys);
-        attend_rows(c, layer, h, &t, t.first, seeing, sight->before, sight->after);
-        if (t.keys < n) { /* tokens that nothing attends to see all that are attended to */
-            attend_rows(c, layer, h, &t, t.keys, n - t.keys, FL_CPU_ALL, FL_CPU_ALL);
-        }
+        run(c, layer, h, fresh_k, &t);
         row += n;
         q_row += t.rows;
     }
@@ -444,18 +498,17 @@ static void attention(const fl_cpu_crew *c, size_t index, size_t q_rows) {
         norm_over_heads(c, layer, few ? &pooled : NULL, q_rows);
     }
     for (size_t head = fl_cpu_share(c, e->desc.heads, c->member), kv = SIZE_MAX; head < last;) {
-        size_t end   = fl_cpu_least(last, (head / e->group + 1) * e->group);
-        heads  h     = {head / e->group, head, fl_cpu_least(end - head, e->q_run), tokens, q_rows};
+        size_t group = layer->group, end = fl_cpu_least(last, (head / group + 1) * group);
+        heads  h     = {head / group, head, fl_cpu_least(end - head, e->q_run), tokens, q_rows};
         bool   fresh = h.kv != kv;
         project_heads(c, layer, &h, !few && !wide, fresh);
         if (wide) {
             take_heads(c, layer, &h, fresh);
         }
         for (size_t i = 0; few && !wide && i < h.count; i++) {
-            part_of_head(c, layer, h.kv, head - h.kv * e->group + i, &pooled, q_rows,
-                         q_of(c, &h, i));
+            part_of_head(c, layer, h.kv, head - h.kv * group + i, &pooled, q_rows, q_of(c, &h, i));
         }
-        attend(c, layer, &h, fresh);
+        for_each_text(c, layer, &h, fresh, layer->conv ? convolve : attend);
         kv = h.kv;
         head += h.count;
     }

@@ -86,6 +86,9 @@ static double seen_keys(const fl_engine *engine, double n) {
     const fl_encoder_desc *d   = &engine->desc;
     double                 sum = 0.0;
     for (uint32_t i = 0; i < d->layers; i++) {
+        if (d->layer[i].convolves) {
+            continue; /* a few of them, whatever the length */
+        }
         const fl_cpu_sight *sight  = engine->layers[i].sight;
         double              before = (double)sight->before, after = (double)sight->after;
         double              reach = n / 2.0; /* at most so many to one side, on average */

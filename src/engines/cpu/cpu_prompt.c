@@ -42,7 +42,8 @@ static bool pools_the_rest(const fl_engine *e, bool *last) {
 
 static bool is_causal(const fl_encoder_desc *d) {
     for (uint32_t i = 0; i < d->layers; i++) {
-        if (!d->distance[d->layer[i].distance].causal) {
+        bool ahead = d->layer[i].convolves && d->taps_centred;
+        if (ahead || !d->distance[d->layer[i].distance].causal) {
             return false;
         }
     }
@@ -52,11 +53,13 @@ static bool is_causal(const fl_encoder_desc *d) {
 int fl_cpu_prompt_open(fl_engine *e, fletch_error *error) {
     fl_cpu_prompt *p = &e->prompt;
     bool           last;
-    if (!is_causal(&e->desc) || !pools_the_rest(e, &last) || e->desc.mlm || e->desc.segments ||
-        e->desc.position_skips_pad) {
+    const fl_rope *rope = &e->desc.rope[0];
+    const bool turns = rope->longer > 0 && rope->trained < FL_CPU_PROMPT_TEXT; /* by the length */
+    if (!is_causal(&e->desc) || turns || !pools_the_rest(e, &last) || e->desc.mlm ||
+        e->desc.segments || e->desc.position_skips_pad) {
         return FLETCH_OK;
     }
-    size_t rows   = (size_t)e->desc.layers * e->desc.kv_heads * 2 * FL_CPU_PROMPT * e->head16;
+    size_t rows   = e->desc.layers * e->kv_most * 2 * FL_CPU_PROMPT * e->head16;
     size_t joined = (size_t)2 * FL_CPU_PROMPT_TEXT * e->head16, floats = rows + joined * e->threads;
     p->bytes = floats * sizeof *p->rows + e->batch_texts * sizeof *p->shared;
     p->block = fl_big_alloc(p->bytes);

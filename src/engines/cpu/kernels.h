@@ -147,6 +147,23 @@ typedef struct fl_rotation {
     size_t       rows, dims;
 } fl_rotation;
 
+/* A gated sum over neighbours, each channel by itself:
+ *
+ *   out[r] = gate[r] * (bias + Σ_k weights[k] x[first + r - before + k]), k < taps
+ *
+ *   What lies outside x counts as 0. An element is one chain of fused multiply-adds over k, upwards, that begins at
+ *   the bias. Queries may be a part of the text, as in attention. cols is a multiple of 16. */
+typedef struct fl_convolution {
+    const float *x;      /* [n, cols] */
+    const float *gate;   /* [rows, cols] */
+    size_t       stride; /* floats from row to row of both */
+    float       *out;    /* [rows, cols] */
+    size_t       out_stride;
+    const float *weights; /* [taps, cols] */
+    const float *bias;    /* [cols] */
+    size_t       n, first, rows, taps, before, cols;
+} fl_convolution;
+
 /* y[rows, cols] = f(gate) * up, an activation that gates; cols a multiple of 16. y may be either. */
 typedef struct fl_gating {
     const float *gate, *up;
@@ -296,6 +313,7 @@ typedef struct fl_cpu_kernels {
     void (*layer_norm)(const fl_row_norm *);
     void (*rms_norm)(const fl_row_norm *);
     void (*rotate)(const fl_rotation *);
+    void (*convolve)(const fl_convolution *);
     fl_cpu_activation_fn activation[FL_ACTIVATIONS]; /* by fl_activation */
     void (*gating[FL_ACTIVATIONS])(const fl_gating *);
     fl_cpu_narrow narrow[FL_CPU_BF16 + 1]; /* by fl_cpu_format; [FL_CPU_FP32] is empty */

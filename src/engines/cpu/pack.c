@@ -59,9 +59,11 @@ static bool has_own_bias(const fl_engine *e, uint32_t index) {
 }
 
 static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *layer, cursor *at) {
-    const fl_encoder_desc *d     = &e->desc;
-    const fl_layer_desc   *rules = &d->layer[index];
-    size_t                 parts = d->kv_heads * (e->group + 2), experts = rules->experts;
+    const fl_encoder_desc *d      = &e->desc;
+    const fl_layer_desc   *rules  = &d->layer[index];
+    const size_t           groups = rules->convolves ? d->heads : d->kv_heads;
+    const size_t           parts = d->heads + 2 * groups, experts = rules->experts;
+    layer->group = d->heads / groups;
     layer->sight = &e->sight[rules->distance];
     layer->bias = has_own_bias(e, index) ? take(at, d->heads * e->bias_stride) : layer->sight->bias;
     layer->rope = rules->rope > 0 ? &e->rope[rules->rope - 1] : NULL;
@@ -80,7 +82,10 @@ static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *laye
     }
     layer->qkv_bias = take(at, parts * e->head16);
     layer->out_bias = take(at, e->hidden16);
-    if (d->qk_norm != FL_QK_NORM_NONE) {
+    if (rules->convolves) {
+        layer->conv      = take(at, d->taps * e->inner);
+        layer->conv_bias = take(at, e->inner);
+    } else if (d->qk_norm != FL_QK_NORM_NONE) {
         layer->q_norm = take_norm(at, e->q_wide > 0 ? e->q_wide : e->head16);
         layer->k_norm = take_norm(at, e->k_wide > 0 ? e->k_wide : e->head16);
     }
@@ -303,9 +308,9 @@ static void pack_head(const fl_engine *e, const fl_tensor *w, const fl_tensor *b
 
 static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
                            float *columns) {
-    size_t d = e->desc.head_dim, group = e->group;
-    float  scale = fl_cpu_query_scale(e);
-    for (size_t kv = 0; kv < e->desc.kv_heads; kv++) {
+    size_t d = e->desc.head_dim, group = layer->group;
+    float  scale = fl_cpu_query_scale(e, layer);
+    for (size_t kv = 0; kv < e->desc.heads / group; kv++) {
         size_t at = kv * (group + 2);
         for (size_t i = 0; i < group; i++) {
             pack_head(e, &slot[FL_LAYER_Q_W], &slot[FL_LAYER_Q_B], (kv * group + i) * d, scale,
@@ -418,6 +423,20 @@ static void pack_expert_chunk(const fl_engine *e, const fl_tensor *slot, const f
                    .turned = true};
     pack_floats(&up, panels, e->hidden16, at);
     pack_floats(&down, e->hidden16 / FL_CPU_LANES, width, at + width * e->hidden16);
+}
+
+/* The taps of a layer that convolves, head by head. */
+static void pack_convolution(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+    const size_t d = e->desc.head_dim, taps = e->desc.taps;
+    for (size_t i = 0; layer->conv && i < e->desc.hidden * taps; i++) {
+        size_t channel = i / taps, at = channel / d * taps + i % taps;
+        fl_tensor_to_f32(&slot[FL_LAYER_CONV_W], i, 1,
+                         mutable(layer->conv) + at * e->head16 + channel % d);
+    }
+    for (size_t head = 0; layer->conv && head < e->desc.heads; head++) {
+        pack_vector(&slot[FL_LAYER_CONV_B], head * d, d, 1.0f,
+                    mutable(layer->conv_bias) + head * e->head16);
+    }
 }
 
 static void pack_router(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
@@ -634,6 +653,7 @@ static void pack_attention_piece(const packing *work, uint32_t index, float *col
         pack_out(e, slot, layer, columns);
         pack_norms(e, slot, layer);
         pack_router(e, slot, layer);
+        pack_convolution(e, slot, layer);
     }
     if (has_own_bias(e, index) && !work->again) {
         fl_cpu_spread_bias(e, work->encoder, e->desc.layer[index].distance, index,

@@ -60,11 +60,14 @@ size_t fl_cpu_lay_out_tables(fl_engine *e, const fl_encoder *encoder, float *bas
         fl_cpu_sight      *sight = &e->sight[i];
         sight->before            = first == -PTRDIFF_MAX ? FL_CPU_ALL : (size_t)-first;
         sight->after             = last == PTRDIFF_MAX ? FL_CPU_ALL : (size_t)last;
-        sight->bias       = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED ||
+        sight->bias        = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED ||
                               fl_t5_by_layer(&e->desc, rule)
-                                ? NULL
-                                : take(base, &used, e->desc.heads * e->bias_stride);
-        e->rope[i].dims   = dims;
+                                 ? NULL
+                                 : take(base, &used, e->desc.heads * e->bias_stride);
+        e->rope[i].dims    = dims;
+        e->rope[i].trained = e->desc.rope[i].trained;
+        e->rope[i].longer =
+            e->desc.rope[i].longer > 0 ? &e->rope[e->desc.rope[i].longer - 1] : NULL;
         e->rope[i].cosine = dims ? take(base, &used, angles) : NULL;
         e->rope[i].sine   = dims ? take(base, &used, angles) : NULL;
     }

@@ -124,6 +124,35 @@
         FL_AT("encoder.layers.*.norm2.", FL_LAYER_MLP_NORM_W),                                     \
         FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 
+/* LFM2, whichever way its tokens look. */
+#define FL_LFM2_FIXED FL_LLAMA_FIXED, .qk_norm = FL_QK_NORM_HEAD, .activation = FL_ACT_SILU
+#define FL_LFM2_FIELDS                                                                             \
+    FL_HIDDEN("hidden_size", 2560), FL_LAYERS("num_hidden_layers", 32),                            \
+        FL_HEADS("num_attention_heads", 32), FL_KV_HEADS("num_key_value_heads", 8),                \
+        FL_MLP("block_ff_dim intermediate_size", 12288), FL_VOCAB("vocab_size", 65536),            \
+        FL_POSITIONS("max_position_embeddings", 128000), FL_EPS("norm_eps", 1e-5),                 \
+        FL_SIZE(taps, "conv_L_cache", 3, 1, 64), FL_BOOL(conv_bias, "conv_bias", false)
+#define FL_LFM2_LAYERS                                                                             \
+    .rope      = {.theta = "rope_theta", .fallback = 1000000, .yarn = true},                       \
+    .attending = "full_attn_idxs",                                                                 \
+    .narrowed  = {"block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"}
+#define FL_LFM2_TENSORS                                                                            \
+    FL_AT("embed_tokens.weight", FL_SLOT_WORD), FL_AT("embedding_norm.", FL_SLOT_FINAL_NORM_W),    \
+        FL_AT("layers.*.operator_norm.", FL_LAYER_ATTENTION_NORM_W),                               \
+        FL_AT("layers.*.self_attn.q_proj.", FL_LAYER_Q_W),                                         \
+        FL_AT("layers.*.self_attn.k_proj.", FL_LAYER_K_W),                                         \
+        FL_AT("layers.*.self_attn.v_proj.", FL_LAYER_V_W),                                         \
+        FL_AT("layers.*.self_attn.out_proj.", FL_LAYER_O_W),                                       \
+        FL_AT("layers.*.self_attn.q_layernorm.", FL_LAYER_Q_NORM_W),                               \
+        FL_AT("layers.*.self_attn.k_layernorm.", FL_LAYER_K_NORM_W),                               \
+        FL_AT("layers.*.conv.in_proj.", FL_LAYER_K_W, FL_LAYER_Q_W, FL_LAYER_V_W),                 \
+        FL_AT("layers.*.conv.conv.", FL_LAYER_CONV_W),                                             \
+        FL_AT("layers.*.conv.out_proj.", FL_LAYER_O_W),                                            \
+        FL_AT("layers.*.ffn_norm.", FL_LAYER_MLP_NORM_W),                                          \
+        FL_AT("layers.*.feed_forward.w1.", FL_LAYER_GATE_W),                                       \
+        FL_AT("layers.*.feed_forward.w3.", FL_LAYER_UP_W),                                         \
+        FL_AT("layers.*.feed_forward.w2.", FL_LAYER_DOWN_W)
+
 /* A class of Jina's XLM-RoBERTa. */
 #define FL_FLASH_CODE(class) "jinaai/xlm-roberta-flash-implementation--" class
 /* Jina v3 as transformers has it and as the Hub has it, with adapters. */

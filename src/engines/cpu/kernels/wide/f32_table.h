@@ -8,6 +8,7 @@ enum { FL_A_BYTES = 4 };
 
 #include "engines/cpu/kernels/wide/f32_activation.h"
 #include "engines/cpu/kernels/wide/f32_attention.h"
+#include "engines/cpu/kernels/wide/f32_convolve.h"
 #include "engines/cpu/kernels/wide/f32_groups.h"
 #include "engines/cpu/kernels/wide/f32_norm.h"
 #include "engines/cpu/kernels/wide/f32_rotate.h"
@@ -26,7 +27,7 @@ enum { FL_A_BYTES = 4 };
 #define FL_TABLE_F32                                                                               \
     .panels = FL_WIDE_PANELS, .gemm = FL_GEMM_F32, .widen = wide_widen,                            \
     .attention = wide_attention, .layer_norm = wide_layer_norm, .rms_norm = wide_rms_norm,         \
-    .rotate = wide_rotate, .activation = FL_TABLE_ACTIVATIONS(wide),                               \
+    .rotate = wide_rotate, .convolve = wide_convolve, .activation = FL_TABLE_ACTIVATIONS(wide),    \
     .gating = FL_TABLE_ACTIVATIONS(wide_gate)
 
 #endif
