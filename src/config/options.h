@@ -226,6 +226,8 @@
       "Path of a Unix socket to listen on as well.")                                               \
     X(SERVER_API_KEY_FILE, "server.api_key_file", "--server-api-key-file", STRING, "", FL_ANY,     \
       "File with one accepted API key a line; none: no key is asked for.")                         \
+    X(SERVER_ALLOW_PULL, "server.allow_pull", "--server-allow-pull", BOOL, "false", FL_ANY,        \
+      "Let clients pull models into the cache and delete them; with keys, those marked admin.")    \
     X(SERVER_INSECURE, "server.insecure", "--server-insecure", BOOL, "false", FL_ANY,              \
       "Listen on addresses that other machines reach without asking for a key.")                   \
     X(SERVER_CORS_ORIGIN, "server.cors_origin", "--server-cors-origin", STRING, "", FL_ANY,        \

@@ -31,7 +31,8 @@ enum {
     CELL_TEXT    = 13,
     CELL_NS      = 60,
     MESSAGE_MAX  = 640,
-    PACK_BYTE_NS = 15 /* of a reply that is packed */
+    PIECES_MAX   = 64 * 1024, /* bytes of a reply in pieces that wait for their reader */
+    PACK_BYTE_NS = 15         /* of a reply that is packed */
 };
 
 /* ---- The pool ---------------------------------------------------------------------------------- */
@@ -74,6 +75,7 @@ static void free_blocks(fl_block *block) {
 static void free_full(fl_request_full *full) {
     fl_buf_free(&full->gather);
     fl_buf_free(&full->out);
+    fl_buf_free(&full->pieces);
     fl_buf_free(&full->shared.reply.body);
     free_blocks(full->blocks);
     fl_free(full);
@@ -88,6 +90,7 @@ void fl_request_retire(fl_request_full *full) {
     fl_keys_drop(full->keys);
     trim(&full->gather);
     trim(&full->out);
+    trim(&full->pieces);
     trim(&full->shared.reply.body);
     fl_block *kept = NULL;
     while (full->blocks != NULL) {
@@ -105,6 +108,7 @@ void fl_request_retire(fl_request_full *full) {
     memset(&clean, 0, sizeof clean);
     clean.gather            = full->gather;
     clean.out               = full->out;
+    clean.pieces            = full->pieces;
     clean.shared.reply.body = full->shared.reply.body;
     clean.blocks            = kept;
     memcpy(full, &clean, sizeof clean);
@@ -370,7 +374,8 @@ static void send_reply(fl_http_request *request, int status) {
     pass_gate(request);
     size_t size = full->static_data != NULL ? full->static_size : reply->body.size;
     /* Rows of bytes lose next to nothing; a refusal may have to stand when this returns. */
-    bool text = reply->type != NULL && strcmp(reply->type, "application/octet-stream") != 0;
+    bool text = reply->type != NULL && strcmp(reply->type, "application/octet-stream") != 0 &&
+                !atomic_load(&full->flows);
     if (full->gzips && reply->status == 200 && size >= request->server->compress && text &&
         fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request)) {
         return;
@@ -616,6 +621,23 @@ void fl_reply_bytes(fl_http_request *request, int status, const char *type) {
     }
     request->reply.type = type;
     send_reply(request, status);
+}
+
+bool fl_reply_piece(fl_http_request *request, const char *type, const void *data, size_t size) {
+    fl_request_full *full   = fl_full(request);
+    fl_server       *server = request->server;
+    pthread_mutex_lock(&server->pieces_lock);
+    bool room = full->pieces.size + size <= PIECES_MAX && fl_buf_reserve(&full->pieces, size);
+    if (room) {
+        fl_buf_append(&full->pieces, data, size);
+    }
+    pthread_mutex_unlock(&server->pieces_lock);
+    if (!atomic_load(&full->flows)) {
+        request->reply.type = type;
+        atomic_store(&full->flows, true);
+    }
+    fl_transport_flow(full->conn->io);
+    return room;
 }
 
 void fl_reply_json(fl_http_request *request, int status) {

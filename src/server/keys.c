@@ -6,8 +6,10 @@
  * In/Out  A file with one key a line:
  *             # words after the key are its limits
  *             sk-team-a   name=team-a rate=50 burst=100 concurrent=8
+ *             sk-ops      name=ops admin
  *             sha256:2bb8…  name=nightly priority=bulk
- *         rate: requests a second; burst: how many at once; concurrent: how many under way.
+ *         rate: requests a second; burst: how many at once; concurrent: how many under way;
+ *         admin: it may pull and delete models (server.allow_pull).
  * Method  Only SHA-256 digests are kept. A presented key is hashed and compared with every digest, all
  *         bytes of it, whatever matched before: the time tells nothing. The rate is a bucket of
  *         tokens, counted in nanoseconds so that one 64-bit number holds it.
@@ -32,7 +34,7 @@ struct fl_api_key {
     unsigned char   digest[DIGEST];
     char            name[NAME_MAX_BYTES + 1];
     uint64_t        rate, burst, concurrent; /* 0: no limit */
-    bool            bulk;
+    bool            bulk, admin;
     pthread_mutex_t lock;
     uint64_t        filled_ns; /* time to which the bucket is used up */
     uint64_t        under_way;
@@ -86,6 +88,10 @@ static bool parse_word(fl_api_key *key, const char *word) {
     if (strncmp(word, "concurrent=", 11) == 0) {
         return parse_count(word + 11, &key->concurrent);
     }
+    if (strcmp(word, "admin") == 0) {
+        key->admin = true;
+        return true;
+    }
     key->bulk = strcmp(word, "priority=bulk") == 0;
     return key->bulk || strcmp(word, "priority=interactive") == 0;
 }
@@ -116,7 +122,7 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
         if (!parse_word(&key, word)) {
             return fl_fail(error, FLETCH_ECONFIG, number,
                            "%s:%zu: after a key come name=, rate=, burst=, concurrent= (1 to "
-                           "1000000) or priority=bulk|interactive",
+                           "1000000), priority=bulk|interactive or admin",
                            path, number);
         }
     }
@@ -240,6 +246,10 @@ const char *fl_api_key_name(const fl_api_key *key) {
 
 bool fl_api_key_is_bulk(const fl_api_key *key) {
     return key->bulk;
+}
+
+bool fl_api_key_is_admin(const fl_api_key *key) {
+    return key->admin;
 }
 
 bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds) {

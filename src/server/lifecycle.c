@@ -137,6 +137,8 @@ static void init(fl_server *server, const fl_serve *serve) {
     pthread_mutex_init(&server->watch_lock, NULL);
     pthread_mutex_init(&server->keys_lock, NULL);
     pthread_mutex_init(&server->paths_lock, NULL);
+    pthread_mutex_init(&server->pieces_lock, NULL);
+    pthread_mutex_init(&server->pulls_lock, NULL);
     pthread_mutex_init(&server->pool_lock, NULL);
 }
 
@@ -281,6 +283,7 @@ static bool drain(fl_server *server) {
 static void stop(fl_server *server) {
     fl_watch_leave(server);
     fl_transport_stop(server);
+    fl_pulls_close(server);
     fl_workers_close(server->workers);
     fl_seed_close(server);
     fl_models_close(server);
@@ -294,6 +297,8 @@ static void stop(fl_server *server) {
     pthread_mutex_destroy(&server->watch_lock);
     pthread_mutex_destroy(&server->keys_lock);
     pthread_mutex_destroy(&server->paths_lock);
+    pthread_mutex_destroy(&server->pieces_lock);
+    pthread_mutex_destroy(&server->pulls_lock);
     pthread_mutex_destroy(&server->pool_lock);
 }
 

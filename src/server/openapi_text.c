@@ -43,23 +43,22 @@ const fl_schema fl_schemas[] = {
     {"plain_error", OBJECT("\"error\",\"code\"", "\"error\":" STRING ",\"code\":" STRING)},
     {"row", "{\"description\":\"numbers, or base64 of their bytes\",\"oneOf\":[" ARRAY(
                 NUMBER) "," STRING "]}"},
-    {"weights", OBJECT("\"indices\",\"values\"", "\"indices\":" ARRAY(
-                           INTEGER) ",\"values\":" ARRAY(NUMBER))},
+    {"weights",
+     OBJECT("\"indices\",\"values\"", "\"indices\":" ARRAY(INTEGER) ",\"values\":" ARRAY(NUMBER))},
     {"details_tokens", ARRAY(INTEGER)},
     {"openai_list",
      OBJECT("\"object\",\"data\",\"model\",\"usage\"",
             "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(OBJECT(
                 "\"object\",\"index\",\"embedding\"",
                 "\"object\":{\"const\":\"embedding\"},\"index\":" INTEGER ",\"embedding\":" REF(
-                    "row") ",\"tokens\":" INTEGER
-                           ",\"truncated\":" BOOLEAN
+                    "row") ",\"tokens\":" INTEGER ",\"truncated\":" BOOLEAN
                            ",\"outputs\":{\"type\":\"object\",\"additionalProperties\":"
-                           "{\"oneOf\":[" ARRAY(NUMBER) "," STRING
-                           "," ARRAY(ARRAY(NUMBER)) "," REF("weights") "]}}")) ",\"model\":" STRING
-                                                       ",\"usage\":" OBJECT(
-                                                           "\"prompt_tokens\",\"total_tokens\"",
-                                                           "\"prompt_tokens\":" INTEGER
-                                                           ",\"total_tokens\":" INTEGER))},
+                           "{\"oneOf\":[" ARRAY(NUMBER) "," STRING "," ARRAY(ARRAY(NUMBER)) "," REF(
+                               "weights") "]}}")) ",\"model\":" STRING
+                                                  ",\"usage\":" OBJECT(
+                                                      "\"prompt_tokens\",\"total_tokens\"",
+                                                      "\"prompt_tokens\":" INTEGER
+                                                      ",\"total_tokens\":" INTEGER))},
     {"voyage_list",
      OBJECT("\"object\",\"data\",\"model\",\"usage\"",
             "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(OBJECT(
@@ -223,9 +222,11 @@ const fl_operation fl_operations[] = {
      NULL},
     {"POST", "/api/show", "What a loaded model is", fl_fields_ollama_named, "{\"type\":\"object\"}",
      NULL, NULL, false, NULL},
-    {"POST", "/api/pull", "Whether a model is loaded; nothing is downloaded",
+    {"POST", "/api/pull", "Bring a model of the hub into the cache (server.allow_pull)",
      fl_fields_ollama_named, "{\"type\":\"object\"}", "application/json, application/x-ndjson",
      NULL, false, NULL},
+    {"DELETE", "/api/delete", "Take a model out of the cache (server.allow_pull)",
+     fl_fields_ollama_named, NULL, NULL, NULL, false, NULL},
     {"GET", "/api/version", "The version", NULL, OBJECT("\"version\"", "\"version\":" STRING), NULL,
      NULL, false, NULL},
     {"POST", "/v2/embed", "Embed texts in several element types at once" BINARY_NOTE,

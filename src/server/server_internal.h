@@ -64,6 +64,7 @@ size_t      fl_keys_count(const fl_keys *keys);
 fl_api_key *fl_keys_find(fl_keys *keys, const char *text, size_t size); /* in constant time */
 const char *fl_api_key_name(const fl_api_key *key);
 bool        fl_api_key_is_bulk(const fl_api_key *key);
+bool        fl_api_key_is_admin(const fl_api_key *key); /* it may change which models there are */
 /* Take one request's share; false with *wait_seconds when the key has had its share for now. */
 bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds);
 void fl_api_key_leave(fl_api_key *key);
@@ -133,6 +134,7 @@ void fl_conn_open(fl_io *io, int fd, bool promised);
 void fl_conn_event(fl_conn *conn, uint32_t events);
 void fl_conn_advance(fl_conn *conn);            /* as far as bytes and the kernel allow */
 void fl_conn_answered(fl_request_full *full);   /* its reply stands */
+void fl_conn_flow(fl_conn *conn);               /* pieces of it may have come */
 void fl_conn_look(fl_conn *conn, uint64_t now); /* at its clock */
 void fl_conn_cancel(fl_conn *conn);             /* what runs for it */
 void fl_conn_make_room(fl_conn *conn);          /* it lingers: end it */
@@ -152,7 +154,8 @@ struct fl_request_full {
     fl_http_head     head; /* its text lies in conn->in */
     fl_http_chunks   chunks;
     fl_buf           gather; /* the body */
-    fl_buf           out;    /* the reply's status line and headers */
+    fl_buf           out;    /* the reply's status line and headers; of one in pieces all of it */
+    fl_buf           pieces; /* of such a reply, to be sent; guarded by the server's pieces_lock */
     fl_block        *blocks; /* fl_request_alloc; the first is kept in the pool */
     const void      *static_data;
     size_t           static_size;
@@ -164,6 +167,8 @@ struct fl_request_full {
     _Atomic uint64_t ticket;
     _Atomic int      pending;    /* 2: handler runs and no reply yet; 0: the connection may go on */
     atomic_bool      sent;       /* a reply was given; a second one is a fault of the route */
+    atomic_bool      flows;      /* it has begun to be given in pieces */
+    bool             flowing;    /* io: and to be sent */
     atomic_bool      resumed;    /* the connection was woken, by the reply or by abandoning it */
     atomic_bool      abandoned;  /* 503 was said; nobody knows who writes into this any more */
     bool             begun;      /* io: the head was judged */
@@ -231,6 +236,12 @@ int fl_seed_open(fl_server *server, fletch_error *error);
 /* Load what it holds for the first model. */
 int  fl_seed_load(fl_server *server, fletch_error *error);
 void fl_seed_close(fl_server *server);
+
+/* ---- pull.c ------------------------------------------------------------------------------------------------ */
+
+typedef struct fl_pull fl_pull;
+
+void fl_pulls_close(fl_server *server); /* every request is answered: their threads are ending */
 
 /* ---- sockets.c -------------------------------------------------------------------------------------------- */
 
@@ -303,6 +314,7 @@ void fl_transport_stop(fl_server *server);
 void fl_transport_cancel(fl_server *server);     /* give up what runs */
 void fl_transport_abandon(fl_server *server);    /* answer 503 to what does not come back */
 void fl_transport_answer(fl_request_full *full); /* any thread: its reply stands */
+void fl_transport_flow(fl_io *io);               /* any thread: pieces of replies wait */
 const char *fl_transport_date(fl_io *io);
 void fl_transport_move(fl_conn *conn, fl_conn *list); /* to the end of it; NULL: out of all */
 
@@ -339,6 +351,9 @@ struct fl_server {
     pthread_mutex_t    paths_lock; /* of the listeners, which a signal may have to remove */
     pthread_mutex_t    keys_lock;
     fl_keys           *keys; /* guarded by keys_lock; the table itself is shared by its holders */
+    pthread_mutex_t    pieces_lock;
+    pthread_mutex_t    pulls_lock;
+    fl_pull           *pulls; /* guarded by pulls_lock */
     pthread_mutex_t    pool_lock;
     fl_request_full   *pool;
     size_t             pool_count;

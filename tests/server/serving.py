@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
 MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
 NAME = os.path.basename(MODEL)  # what clients call a model that was opened from a folder
+SMALL = ROOT / "tests/golden/folders/family-distilbert"  # a model of its own, of 32 dimensions
 SANITIZED = bool(os.environ.get("FLETCH_TEST_SANITIZED"))  # tools/sanitize.sh: memory is the sanitizer's, and says nothing
 WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "180"))  # no test measures it: it ends what hangs
 
@@ -31,6 +32,11 @@ def until(holds, told=lambda: "it never came to hold"):
         assert time.monotonic() < end, told()
         time.sleep(0.02)
     return answer
+
+
+def files_of(folder):
+    """{name: bytes} of all below it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def free_port():
