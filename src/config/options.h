@@ -262,6 +262,9 @@
       FL_RANGE(1, 3600), "Seconds in which a reader has to take the next 64 KiB of a reply.") \
     X(SERVER_IDLE_SECONDS, "server.idle_seconds", "--server-idle-seconds", INT, "120",             \
       FL_RANGE(1, 86400), "Seconds a connection may be without a request.")                        \
+    X(SERVER_IDLE_EXIT, "server.idle_exit", "--server-idle-exit", INT, "0",                        \
+      FL_RANGE_OR("off", 0, 31536000),                                                             \
+      "Seconds without a request or work after which the server ends, with code 0.")               \
     X(SERVER_DRAIN_SECONDS, "server.drain_seconds", "--server-drain-seconds", INT, "30",           \
       FL_RANGE(0, 3600), "Seconds that requests under way may take after SIGTERM.")                \
     X(SERVER_LAME_DUCK_MS, "server.lame_duck_ms", "--server-lame-duck-ms", INT, "500",             \

@@ -103,6 +103,9 @@ static void settle(fl_conn *conn, int status) {
         if (status == 499) {
             fl_metrics_cancelled(server->metrics);
         }
+        if (request->route == NULL || (request->route->flags & FL_ROUTE_QUIET) == 0) {
+            atomic_store(&server->worked_ns, fl_clock_ns());
+        }
         (void)atomic_fetch_sub(&server->inflight, 1);
     }
     if (atomic_load(&full->abandoned)) {

@@ -363,8 +363,10 @@ struct fl_server {
     _Atomic int        signals; /* how often we were asked to end */
     _Atomic uint64_t   replies; /* bytes of replies that are made or wait for their readers */
     _Atomic int        first_signal;
-    _Atomic int        reloading;                    /* 1: a worker does; 2: and once more */
-    atomic_bool        looking;                      /* a worker is looking at the models' files */
+    atomic_bool        idled;     /* server.idle_exit: we end for want of work */
+    _Atomic uint64_t   worked_ns; /* when there was work last; probes and scrapes are none */
+    _Atomic int        reloading; /* 1: a worker does; 2: and once more */
+    atomic_bool        looking;   /* a worker is looking at the models' files */
     int                watch_fd, stop_fd, signal_fd; /* eventfd; eventfd; signalfd */
     bool               on_terminal;                  /* which ends the server when it closes */
     pthread_t          watch;
@@ -373,6 +375,7 @@ struct fl_server {
     bool               confined; /* only this machine can reach it */
     uint64_t           max_connections;
     uint64_t start_time, max_body, deadline_ms, watchdog_ns, header_ns, body_ns, idle_ns, write_ns;
+    uint64_t idle_exit_ns; /* 0: never */
     _Atomic uint64_t max_bodies, max_replies;
     uint64_t         compress; /* replies of so many bytes are packed for who takes them so */
     const char      *hosts;    /* server.allowed_hosts */

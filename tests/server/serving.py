@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -263,6 +264,16 @@ class Server:
 
     def files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+def inherit(listening, home, *flags, model=None):
+    """The program on a socket of systemd, as sd_listen_fds(3) says."""
+    code = ("import os,sys; fd=int(sys.argv[1]); os.dup2(fd, 3); os.set_inheritable(3, True);"
+            "os.environ['LISTEN_PID']=str(os.getpid()); os.environ['LISTEN_FDS']='1';"
+            "os.execv(sys.argv[2], sys.argv[2:])")
+    env = {"HOME": str(home), "FLETCH_MODEL_ID": str(model or MODEL), "FLETCH_SERVER_LAME_DUCK_MS": "0", "PATH": os.environ["PATH"]}
+    return subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), BIN, "serve", *flags], env=env,
+                            pass_fds=[listening.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 FOR_EVER = 10**9
