@@ -474,6 +474,9 @@ static void on_done(void *user, const fletch_outcome *outcome) {
         outcome = &spoiled;
     }
     atomic_store(&full->ticket, 0);
+    if (full->entered != NULL) {
+        fl_api_key_answered(full->entered, full->work_texts, outcome->tokens);
+    }
     request->tokens += outcome->tokens;
     request->tokenize_ns += outcome->tokenize_ns;
     request->queue_ns += outcome->queue_ns;
@@ -536,6 +539,14 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     if (atomic_load(&served->spoiled)) {
         return refuse_spoiled(served, error);
     }
+    full->key_full = full->entered != NULL && !fl_api_key_submit(full->entered, work->texts.count);
+    if (full->key_full) {
+        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "too many texts of this API key wait");
+    }
+    if (full->entered != NULL) {
+        work->owner  = (uint64_t)(uintptr_t)full->entered;
+        work->weight = fl_api_key_weight(full->entered);
+    }
     full->done         = done;
     full->served       = served;
     full->work_texts   = work->texts.count;
@@ -562,6 +573,9 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     atomic_fetch_add(&full->pending, 1);
     int status = fletch_submit(served->model, work, on_done, full, &ticket, error);
     if (status < 0) {
+        if (full->entered != NULL) {
+            fl_api_key_answered(full->entered, work->texts.count, 0);
+        }
         (void)atomic_fetch_sub(&full->pending,
                                1); /* the caller replies yet, so it cannot reach 0 */
         return status;
@@ -720,8 +734,16 @@ void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
     }
     if (error->code == FLETCH_EBUSY) {
         unsigned wait = retry_after(fl_full(request)->served);
-        fl_metrics_rejected(server->metrics, FL_REJECTED_QUEUE);
+        fl_metrics_rejected(server->metrics,
+                            fl_full(request)->key_full ? FL_REJECTED_KEY_QUEUE : FL_REJECTED_QUEUE);
         fl_reply_header(request, "retry-after", "%u", wait);
+        if (fl_full(request)->key_full) {
+            fl_reply_error(request, FL_HTTP_RATE_LIMITED,
+                           "too many texts of this API key wait (queue= in "
+                           "server.api_key_file); try again in %u second%s",
+                           wait, wait == 1 ? "" : "s");
+            return;
+        }
         fl_reply_error(request, FL_HTTP_OVERLOADED,
                        "the server is overloaded; try again in %u second%s", wait,
                        wait == 1 ? "" : "s");

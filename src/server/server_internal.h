@@ -65,6 +65,18 @@ fl_api_key *fl_keys_find(fl_keys *keys, const char *text, size_t size); /* in co
 const char *fl_api_key_name(const fl_api_key *key);
 bool        fl_api_key_is_bulk(const fl_api_key *key);
 bool        fl_api_key_is_admin(const fl_api_key *key); /* it may change which models there are */
+uint32_t    fl_api_key_weight(const fl_api_key *key);
+/* `texts` are to be embedded for it; false: too many are already. Then fl_api_key_answered, once. */
+bool fl_api_key_submit(fl_api_key *key, uint64_t texts);
+void fl_api_key_answered(fl_api_key *key, uint64_t texts, uint64_t tokens);
+
+typedef struct fl_key_usage {
+    const char *name;
+    uint64_t    waiting, tokens;
+} fl_key_usage;
+
+/* Keys of one name together, in the row of the first; usage[fl_keys_count], all zero: other rows stay so. */
+void fl_keys_usage(fl_keys *keys, fl_key_usage *usage);
 /* Take one request's share; false with *wait_seconds when the key has had its share for now. */
 bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds);
 void fl_api_key_leave(fl_api_key *key);
@@ -76,6 +88,7 @@ typedef struct fl_metrics fl_metrics;
 typedef enum fl_rejection {
     FL_REJECTED_QUEUE,
     FL_REJECTED_KEY_LIMIT,
+    FL_REJECTED_KEY_QUEUE,
     FL_REJECTED_KEY,
     FL_REJECTED_NOT_READY,
     FL_REJECTED_BODY,
@@ -91,7 +104,7 @@ void     fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns);
 void     fl_metrics_rejected(fl_metrics *metrics, fl_rejection why);
 uint64_t fl_metrics_resident(void); /* bytes of the process */
 void     fl_metrics_cancelled(fl_metrics *metrics);
-void     fl_metrics_write(const fl_server *server, fl_buf *out);
+void     fl_metrics_write(fl_server *server, fl_buf *out);
 
 /* ---- A connection ---------------------------------------------------------------------------------- */
 
@@ -176,6 +189,7 @@ struct fl_request_full {
     bool             gzips;      /* the client takes a large reply packed */
     bool             packed;     /* the reply is */
     fl_api_key      *entered;    /* io: whose share it has taken */
+    bool             key_full;   /* its key had too many texts waiting: what EBUSY means then */
     int              crowded;    /* 503, or 413 when alone it is too much: see fl_request_alloc */
     int              status;     /* io: what was sent */
     uint64_t         received;   /* io: bytes of the body */
