@@ -534,6 +534,9 @@ typedef struct fletch_request {
     const size_t      *span_counts; /* fletch_submit returns, and not later; else NULL */
     fletch_output     *outputs;     /* of kind SEVERAL: as for fletch_embed_outputs, in place of */
     size_t             output_count; /* `out`; their lists are there when `done` is called */
+    uint64_t owner;  /* whose it is; 0: of all who name none. Waiting texts leave by turns of the */
+    uint32_t weight; /* owners, however much each has sent: tokens by weight, 1 to 1000
+                               (0: 1) */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \

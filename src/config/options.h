@@ -234,6 +234,8 @@
       "Path of a Unix socket to listen on as well.")                                               \
     X(SERVER_API_KEY_FILE, "server.api_key_file", "--server-api-key-file", STRING, "", FL_ANY,     \
       "File with one accepted API key a line; none: no key is asked for.")                         \
+    X(SERVER_ALLOW_PULL, "server.allow_pull", "--server-allow-pull", BOOL, "false", FL_ANY,        \
+      "Let clients pull models into the cache and delete them; with keys, those marked admin.")    \
     X(SERVER_INSECURE, "server.insecure", "--server-insecure", BOOL, "false", FL_ANY,              \
       "Listen on addresses that other machines reach without asking for a key.")                   \
     X(SERVER_CORS_ORIGIN, "server.cors_origin", "--server-cors-origin", STRING, "", FL_ANY,        \
@@ -268,6 +270,9 @@
       FL_RANGE(1, 3600), "Seconds in which a reader has to take the next 64 KiB of a reply.") \
     X(SERVER_IDLE_SECONDS, "server.idle_seconds", "--server-idle-seconds", INT, "120",             \
       FL_RANGE(1, 86400), "Seconds a connection may be without a request.")                        \
+    X(SERVER_IDLE_EXIT, "server.idle_exit", "--server-idle-exit", INT, "0",                        \
+      FL_RANGE_OR("off", 0, 31536000),                                                             \
+      "Seconds without a request or work after which the server ends, with code 0.")               \
     X(SERVER_DRAIN_SECONDS, "server.drain_seconds", "--server-drain-seconds", INT, "30",           \
       FL_RANGE(0, 3600), "Seconds that requests under way may take after SIGTERM.")                \
     X(SERVER_LAME_DUCK_MS, "server.lame_duck_ms", "--server-lame-duck-ms", INT, "500",             \

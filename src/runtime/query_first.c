@@ -62,6 +62,8 @@ void fl_query_ask(fl_request *parent, fl_request **over) {
     query.options   = &options;
     query.kind      = FLETCH_KIND_TOKENS;
     query.lane      = parent->lane;
+    query.owner     = parent->owner;
+    query.weight    = parent->weight;
     query.stop      = parent->stop; /* the parent is not over before query_done */
     query.stop_user = parent->stop_user;
     if (parent->deadline_ns != UINT64_MAX) {

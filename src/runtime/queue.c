@@ -2,8 +2,9 @@
 /* queue.c - lanes of chunks; when a batch may leave and which texts it takes.
  *
  * Role    The heart of queue.h, whose head states the rule.
- * Method  A lane is a doubly linked list in the order of arrival. Taking walks it from the head; a
- *         chunk stays in its place until its last text is taken.
+ * Method  A lane is a doubly linked list in the order of turns, which for one owner is that of arrival. A turn is
+ *         counted in tokens by weight: behind the owner's last one, and not before what leaves now. Taking walks the
+ *         list from the head; a chunk stays in its place until its last text is taken.
  * Memory  none. Threads: the caller holds model->lock.
  * Proof   tests/unit/test_queue.c. */
 #include "runtime/queue.h"
@@ -12,9 +13,10 @@
 #include <stddef.h>
 
 enum {
-    BULK_SHARE = 3, /* interactive tokens for one bulk token while both wait */
-    BULK_PART  = 4, /* of the budget, while interactive texts come */
-    PATIENCE   = 4  /* company is expected for this part of the last batch's time */
+    BULK_SHARE = 3,   /* interactive tokens for one bulk token while both wait */
+    BULK_PART  = 4,   /* of the budget, while interactive texts come */
+    PATIENCE   = 4,   /* company is expected for this part of the last batch's time */
+    TURN       = 1024 /* of a token of weight 1; above FL_WEIGHT_MAX, so that every token counts */
 };
 
 static const uint64_t urgent_memory_ns = 1000000000U;
@@ -25,18 +27,48 @@ static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
     lane->tokens -= tokens;
 }
 
+/* Turns that the first `texts` texts of a chunk take. */
+static uint64_t turns_of(const fl_chunk *chunk, uint32_t texts) {
+    return (uint64_t)chunk->cu[texts] * TURN / chunk->request->weight;
+}
+
+/* The row of an owner. One whose end has passed is as one who never came: its row is anybody's. When more owners wait
+ * than there are rows, some have one together. */
+static fl_share *find_share(fl_lane *lane, uint64_t owner) {
+    fl_share *found = NULL;
+    for (size_t i = 0; i < FL_QUEUE_OWNERS; i++) {
+        fl_share *share = &lane->shares[i];
+        if (share->end > lane->clock && share->owner == owner)
+            return share;
+        if (!found && share->end <= lane->clock)
+            found = share;
+    }
+    return found ? found : &lane->shares[owner % FL_QUEUE_OWNERS];
+}
+
 void fl_queue_push(fl_queue *queue, fl_chunk *chunk, uint64_t now) {
-    fl_lane *lane = &queue->lane[chunk->request->lane];
+    fl_lane  *lane  = &queue->lane[chunk->request->lane];
+    fl_share *share = find_share(lane, chunk->request->owner);
+    fl_chunk *after = NULL, *before = lane->tail;
     assert(!chunk->queued && chunk->texts > 0 && chunk->taken == 0);
-    chunk->before    = lane->tail;
-    chunk->after     = NULL;
+    chunk->turn = share->end > lane->clock ? share->end : lane->clock;
+    *share      = (fl_share){chunk->request->owner, chunk->turn + turns_of(chunk, chunk->texts)};
+    while (before && before->turn + turns_of(before, before->taken) > chunk->turn) {
+        after  = before;
+        before = before->before;
+    }
+    chunk->before    = before;
+    chunk->after     = after;
     chunk->queued    = true;
     chunk->queued_ns = now;
-    if (lane->tail)
-        lane->tail->after = chunk;
+    if (before)
+        before->after = chunk;
     else
         lane->head = chunk;
-    lane->tail = chunk;
+    if (after)
+        after->before = chunk;
+    else
+        lane->tail = chunk;
     lane->chunks++;
     lane->texts += chunk->texts;
     lane->tokens += chunk->cu[chunk->texts];
@@ -63,7 +95,11 @@ static void unlink_chunk(fl_lane *lane, fl_chunk *chunk) {
 void fl_queue_remove(fl_queue *queue, fl_chunk *chunk) {
     if (!chunk->queued)
         return;
-    fl_lane *lane = &queue->lane[chunk->request->lane];
+    fl_lane  *lane  = &queue->lane[chunk->request->lane];
+    fl_share *share = find_share(lane, chunk->request->owner);
+    uint64_t  left  = turns_of(chunk, chunk->texts) - turns_of(chunk, chunk->taken);
+    if (share->owner == chunk->request->owner && share->end > lane->clock) /* it was not used */
+        share->end = share->end - lane->clock > left ? share->end - left : lane->clock;
     subtract(lane, chunk->texts - chunk->taken, chunk->cu[chunk->texts] - chunk->cu[chunk->taken]);
     unlink_chunk(lane, chunk);
 }
@@ -150,6 +186,8 @@ static uint64_t take_chunk(taking *t, fl_lane *lane, fl_chunk *chunk, uint64_t l
         tokens += length;
         texts += 1;
     }
+    uint64_t turn = texts > 0 ? chunk->turn + turns_of(chunk, chunk->taken - 1) : 0;
+    lane->clock   = turn > lane->clock ? turn : lane->clock;
     subtract(lane, texts, tokens);
     if (chunk->taken == chunk->texts)
         unlink_chunk(lane, chunk);

@@ -13,6 +13,9 @@
  *   - bulk texts are queued: a bulk request is its own company.
  * While several replicas are idle a batch takes its share of what is queued, so that one call keeps
  * them all busy, but no less than FL_QUEUE_SHARE tokens: a pass of fewer costs as much as one of that.
+ * Within a lane texts leave by turns: an owner's (fletch_request.owner) follow each other, and while several owners
+ * have texts there each gets tokens by its weight (start-time fair queueing). Who comes back after a while has no claim
+ * to what it did not use.
  * Interactive texts leave first. While bulk texts wait, they earn a token for every three that
  * interactive texts take and spend them in the next batches, so they get a quarter at least. For a
  * second after an interactive text, bulk batches hold a quarter of the budget, so that the next one
@@ -28,7 +31,7 @@
 
 #include "runtime/request.h"
 
-enum { FL_LANES = 2, FL_QUEUE_SHARE = 512 };
+enum { FL_LANES = 2, FL_QUEUE_SHARE = 512, FL_QUEUE_OWNERS = 128 };
 
 typedef struct fl_queue_rules {
     uint32_t min_texts;
@@ -40,9 +43,16 @@ typedef struct fl_queue_rules {
     bool     throughput; /* an idle engine may wait for company */
 } fl_queue_rules;
 
+/* Up to where an owner has had, or has waiting, its share of a lane. */
+typedef struct fl_share {
+    uint64_t owner, end;
+} fl_share;
+
 typedef struct fl_lane {
     fl_chunk *head, *tail;
     uint64_t  chunks, texts, tokens; /* not taken yet */
+    uint64_t  clock;                 /* the turn of the text that left last */
+    fl_share  shares[FL_QUEUE_OWNERS];
 } fl_lane;
 
 typedef struct fl_queue {

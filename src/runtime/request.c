@@ -82,6 +82,10 @@ void fl_request_fill(fl_request *request, const fletch_request *asked) {
     request->are_ids     = asked->are_ids;
     request->options     = *asked->options;
     request->lane        = asked->lane;
+    request->owner       = asked->owner;
+    request->weight      = asked->weight < 1               ? 1
+                           : asked->weight > FL_WEIGHT_MAX ? FL_WEIGHT_MAX
+                                                           : asked->weight;
     request->query       = asked->query;
     request->query_size  = asked->query_size;
     request->stop        = asked->stop;

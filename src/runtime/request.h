@@ -30,6 +30,8 @@
 
 typedef struct fl_request fl_request;
 
+enum { FL_WEIGHT_MAX = 1000 };
+
 /* Tokenised texts of one request, in the lane's queue until the last
  * one was taken. */
 typedef struct fl_chunk {
@@ -43,6 +45,7 @@ typedef struct fl_chunk {
     uint32_t         unfinished; /* not answered yet */
     bool             queued;
     uint64_t         queued_ns;
+    uint64_t         turn;   /* in the lane: queue.c */
     const uint32_t  *index;  /* [texts] rising: repeats and what the cache had are left out */
     const uint32_t  *cu;     /* [texts + 1] */
     const uint32_t  *skip;   /* [texts] tokens left out of pooling */
@@ -59,6 +62,8 @@ struct fl_request {
     const uint8_t       *are_ids;   /* or of some of them */
     fletch_embed_options options;
     fletch_lane          lane;
+    uint64_t             owner;
+    uint32_t             weight; /* 1 to FL_WEIGHT_MAX */
     const char          *query;
     size_t               query_size;
     fletch_texts         second; /* pairs: count is that of texts; 0: none */

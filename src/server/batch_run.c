@@ -630,6 +630,7 @@ static void *run(void *arg) {
         pthread_mutex_unlock(&batches->lock);
         drop_old_files(batches);
         int status = one_turn(batches, batch, was, &error);
+        atomic_store(&batches->server->worked_ns, fl_clock_ns()); /* server.idle_exit */
         pthread_mutex_lock(&batches->lock);
         failed = status < 0;
         if (failed && !atomic_load(&batches->stopping)) {

@@ -123,6 +123,9 @@ static void settle(fl_conn *conn, int status) {
         if (status == 499) {
             fl_metrics_cancelled(server->metrics);
         }
+        if (request->route == NULL || (request->route->flags & FL_ROUTE_QUIET) == 0) {
+            atomic_store(&server->worked_ns, fl_clock_ns());
+        }
         (void)atomic_fetch_sub(&server->inflight, 1);
     }
     if (atomic_load(&full->abandoned)) {
@@ -206,6 +209,10 @@ static void put_headers(fl_request_full *full) {
 static size_t body_of(const fl_request_full *full, const void **data) {
     const fl_http_reply *reply = &full->shared.reply;
     bool                 fixed = full->static_data != NULL;
+    if (full->flowing) { /* it goes out framed, behind the head */
+        *data = NULL;
+        return 0;
+    }
     if (atomic_load(&full->abandoned)) {
         *data = gave_up;
         return sizeof gave_up - 1;
@@ -214,14 +221,11 @@ static size_t body_of(const fl_request_full *full, const void **data) {
     return fixed ? full->static_size : reply->body.size;
 }
 
-/* Write the status line and the headers of the reply that stands, and begin to send. */
-static void start_reply(fl_conn *conn) {
-    fl_request_full *full   = conn->request;
-    fl_buf          *out    = &full->out;
-    bool             lost   = atomic_load(&full->abandoned);
-    int              status = lost ? 503 : full->shared.reply.status;
-    const void      *data;
-    size_t           size = body_of(full, &data);
+/* Status line and headers, but for how the body ends. */
+static void put_top(fl_conn *conn, int status) {
+    fl_request_full *full = conn->request;
+    fl_buf          *out  = &full->out;
+    bool             lost = atomic_load(&full->abandoned);
     conn->closing |= lost || atomic_load(&conn->io->server->state) >= FL_LAME_DUCK;
     fl_buf_printf(out, "HTTP/1.1 %d %s\r\n", status, fl_http_reason(status));
     put_header(out, "date", fl_transport_date(conn->io));
@@ -235,19 +239,69 @@ static void start_reply(fl_conn *conn) {
     } else if (full->head.minor == 0) {
         put_header(out, "connection", "keep-alive");
     }
-    if (status != 204 && status != 304) {
-        fl_buf_printf(out, "content-length: %zu\r\n", size);
-    }
-    fl_buf_append(out, "\r\n", 2);
     full->status = status;
     conn->sent   = 0;
-    if (out->failed) { /* not even a refusal can be said */
+}
+
+/* ---- An answer in pieces (fl_reply_piece) ---- */
+
+static void begin_flow(fl_conn *conn) {
+    fl_request_full *full = conn->request;
+    bool             old  = full->head.minor == 0;
+    conn->closing |= old; /* whose body ends with the connection */
+    put_top(conn, 200);
+    fl_buf_puts(&full->out, old ? "\r\n" : "transfer-encoding: chunked\r\n\r\n");
+    full->flowing = true;
+}
+
+static void put_chunk(fl_request_full *full, const fl_buf *data) {
+    bool framed = full->head.minor > 0 && data->size > 0;
+    if (framed) {
+        fl_buf_printf(&full->out, "%zx\r\n", data->size);
+    }
+    fl_buf_append(&full->out, data->data, data->size);
+    fl_buf_puts(&full->out, framed ? "\r\n" : "");
+}
+
+static void take_pieces(fl_conn *conn) {
+    fl_request_full *full = conn->request;
+    pthread_mutex_lock(&conn->io->server->pieces_lock);
+    put_chunk(full, &full->pieces);
+    fl_buf_clear(&full->pieces);
+    pthread_mutex_unlock(&conn->io->server->pieces_lock);
+}
+
+static void end_flow(fl_conn *conn) {
+    fl_request_full *full = conn->request;
+    if (!full->flowing) {
+        begin_flow(conn);
+    }
+    take_pieces(conn);
+    put_chunk(full, &full->shared.reply.body);
+    fl_buf_puts(&full->out, full->head.minor > 0 ? "0\r\n\r\n" : "");
+}
+
+/* Write the status line and the headers of the reply that stands, and begin to send. */
+static void start_reply(fl_conn *conn) {
+    fl_request_full *full = conn->request;
+    bool             lost = atomic_load(&full->abandoned);
+    const void      *data;
+    if (atomic_load(&full->flows)) {
+        end_flow(conn);
+    } else {
+        put_top(conn, lost ? 503 : full->shared.reply.status);
+        if (full->status != 204 && full->status != 304) {
+            fl_buf_printf(&full->out, "content-length: %zu\r\n", body_of(full, &data));
+        }
+        fl_buf_append(&full->out, "\r\n", 2);
+    }
+    if (full->out.failed) { /* not even a refusal can be said */
         full->status = 500;
         end_conn(conn);
         return;
     }
     set_phase(conn, FL_PHASE_WRITE);
-    conn->marked    = 0;
+    conn->marked    = conn->sent;
     conn->marked_ns = conn->since_ns;
 }
 
@@ -274,6 +328,16 @@ static void end_reply(fl_conn *conn) {
     fl_transport_move(conn, &conn->io->idle);
 }
 
+/* Nothing more can be said to the peer. A request that runs still belongs to others: it is cancelled, and ends then. */
+static void lose(fl_conn *conn) {
+    conn->gone = true;
+    if (conn->phase == FL_PHASE_RUN) {
+        fl_conn_cancel(conn);
+    } else {
+        end_conn(conn);
+    }
+}
+
 static bool write_reply(fl_conn *conn) {
     fl_request_full *full = conn->request;
     const void      *data;
@@ -297,16 +361,38 @@ static bool write_reply(fl_conn *conn) {
             return true;
         }
         if (errno != EAGAIN) {
-            end_conn(conn);
+            lose(conn);
         }
         return false;
     }
     conn->sent += (uint64_t)sent;
-    if (conn->sent < head + size) {
-        return true;
+    if (conn->sent == head + size && conn->phase == FL_PHASE_WRITE) {
+        end_reply(conn);
     }
-    end_reply(conn);
     return true;
+}
+
+/* Pieces wait until those before them have left: who does not read holds no memory but theirs. */
+static bool flow(fl_conn *conn) {
+    fl_request_full *full = conn->request;
+    if (conn->sent == full->out.size) {
+        fl_buf_clear(&full->out);
+        conn->sent = 0;
+        take_pieces(conn);
+    }
+    if (full->out.failed) { /* a torn answer is none */
+        lose(conn);
+    }
+    return !conn->gone && conn->sent < full->out.size && write_reply(conn);
+}
+
+void fl_conn_flow(fl_conn *conn) {
+    if (conn->phase == FL_PHASE_RUN && atomic_load(&conn->request->flows)) {
+        if (!conn->request->flowing) {
+            begin_flow(conn);
+        }
+        fl_conn_advance(conn);
+    }
 }
 
 /* ---- Running ---------------------------------------------------------------------------------------- */
@@ -363,6 +449,10 @@ void fl_conn_abandon(fl_conn *conn) {
     if (conn->phase == FL_PHASE_RUN && !atomic_exchange(&full->resumed, true)) {
         atomic_store(&full->abandoned, true);
         conn->lent = true;
+        if (atomic_load(&full->flows)) { /* its status is said already */
+            end_conn(conn);
+            return;
+        }
         start_reply(conn);
         fl_conn_advance(conn);
     }
@@ -619,6 +709,7 @@ void fl_conn_advance(fl_conn *conn) {
         case FL_PHASE_IDLE:
         case FL_PHASE_HEAD: more = read_head(conn); break;
         case FL_PHASE_BODY: more = read_body(conn); break;
+        case FL_PHASE_RUN: more = conn->request->flowing && flow(conn); break;
         case FL_PHASE_WRITE: more = write_reply(conn); break;
         case FL_PHASE_LINGER:
             more = receive(conn, conn->io->sink, sizeof conn->io->sink) > 0;

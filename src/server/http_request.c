@@ -32,7 +32,8 @@ enum {
     CELL_TEXT    = 13,
     CELL_NS      = 60,
     MESSAGE_MAX  = 640,
-    PACK_BYTE_NS = 15 /* of a reply that is packed */
+    PIECES_MAX   = 64 * 1024, /* bytes of a reply in pieces that wait for their reader */
+    PACK_BYTE_NS = 15         /* of a reply that is packed */
 };
 
 /* ---- The pool ---------------------------------------------------------------------------------- */
@@ -75,6 +76,7 @@ static void free_blocks(fl_block *block) {
 static void free_full(fl_request_full *full) {
     fl_buf_free(&full->gather);
     fl_buf_free(&full->out);
+    fl_buf_free(&full->pieces);
     fl_buf_free(&full->shared.reply.body);
     free_blocks(full->blocks);
     fl_free(full);
@@ -90,6 +92,7 @@ void fl_request_retire(fl_request_full *full) {
     fl_demand_leave_model(full);
     trim(&full->gather);
     trim(&full->out);
+    trim(&full->pieces);
     trim(&full->shared.reply.body);
     fl_block *kept = NULL;
     while (full->blocks != NULL) {
@@ -107,6 +110,7 @@ void fl_request_retire(fl_request_full *full) {
     memset(&clean, 0, sizeof clean);
     clean.gather            = full->gather;
     clean.out               = full->out;
+    clean.pieces            = full->pieces;
     clean.shared.reply.body = full->shared.reply.body;
     clean.blocks            = kept;
     memcpy(full, &clean, sizeof clean);
@@ -397,7 +401,8 @@ static void send_reply(fl_http_request *request, int status) {
     pass_gate(request);
     size_t size = full->static_data != NULL ? full->static_size : reply->body.size;
     /* Rows of bytes lose next to nothing; a refusal may have to stand when this returns. */
-    bool text = reply->type != NULL && strcmp(reply->type, "application/octet-stream") != 0;
+    bool text = reply->type != NULL && strcmp(reply->type, "application/octet-stream") != 0 &&
+                !atomic_load(&full->flows);
     if (full->gzips && reply->status == 200 && size >= request->server->compress && text &&
         fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request)) {
         return;
@@ -501,6 +506,9 @@ static void on_done(void *user, const fletch_outcome *outcome) {
         outcome = &spoiled;
     }
     atomic_store(&full->ticket, 0);
+    if (full->entered != NULL) {
+        fl_api_key_answered(full->entered, full->work_texts, outcome->tokens);
+    }
     request->tokens += outcome->tokens;
     request->tokenize_ns += outcome->tokenize_ns;
     request->queue_ns += outcome->queue_ns;
@@ -568,6 +576,14 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     if (atomic_load(&served->spoiled)) {
         return refuse_spoiled(served, error);
     }
+    full->key_full = full->entered != NULL && !fl_api_key_submit(full->entered, work->texts.count);
+    if (full->key_full) {
+        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "too many texts of this API key wait");
+    }
+    if (full->entered != NULL) {
+        work->owner  = (uint64_t)(uintptr_t)full->entered;
+        work->weight = fl_api_key_weight(full->entered);
+    }
     full->done         = done;
     full->served       = served;
     full->work_texts   = work->texts.count;
@@ -594,6 +610,9 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     atomic_fetch_add(&full->pending, 1);
     int status = fletch_submit(served->model, work, on_done, full, &ticket, error);
     if (status < 0) {
+        if (full->entered != NULL) {
+            fl_api_key_answered(full->entered, work->texts.count, 0);
+        }
         (void)atomic_fetch_sub(&full->pending,
                                1); /* the caller replies yet, so it cannot reach 0 */
         return status;
@@ -653,6 +672,23 @@ void fl_reply_bytes(fl_http_request *request, int status, const char *type) {
     }
     request->reply.type = type;
     send_reply(request, status);
+}
+
+bool fl_reply_piece(fl_http_request *request, const char *type, const void *data, size_t size) {
+    fl_request_full *full   = fl_full(request);
+    fl_server       *server = request->server;
+    pthread_mutex_lock(&server->pieces_lock);
+    bool room = full->pieces.size + size <= PIECES_MAX && fl_buf_reserve(&full->pieces, size);
+    if (room) {
+        fl_buf_append(&full->pieces, data, size);
+    }
+    pthread_mutex_unlock(&server->pieces_lock);
+    if (!atomic_load(&full->flows)) {
+        request->reply.type = type;
+        atomic_store(&full->flows, true);
+    }
+    fl_transport_flow(full->conn->io);
+    return room;
 }
 
 void fl_reply_json(fl_http_request *request, int status) {
@@ -735,8 +771,16 @@ void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
     }
     if (error->code == FLETCH_EBUSY) {
         unsigned wait = retry_after(fl_full(request)->served);
-        fl_metrics_rejected(server->metrics, FL_REJECTED_QUEUE);
+        fl_metrics_rejected(server->metrics,
+                            fl_full(request)->key_full ? FL_REJECTED_KEY_QUEUE : FL_REJECTED_QUEUE);
         fl_reply_header(request, "retry-after", "%u", wait);
+        if (fl_full(request)->key_full) {
+            fl_reply_error(request, FL_HTTP_RATE_LIMITED,
+                           "too many texts of this API key wait (queue= in "
+                           "server.api_key_file); try again in %u second%s",
+                           wait, wait == 1 ? "" : "s");
+            return;
+        }
         fl_reply_error(request, FL_HTTP_OVERLOADED,
                        "the server is overloaded; try again in %u second%s", wait,
                        wait == 1 ? "" : "s");

@@ -6,8 +6,12 @@
  * In/Out  A file with one key a line:
  *             # words after the key are its limits
  *             sk-team-a   name=team-a rate=50 burst=100 concurrent=8
+ *             sk-ops      name=ops admin
  *             sha256:2bb8…  name=nightly priority=bulk
- *         rate: requests a second; burst: how many at once; concurrent: how many under way.
+ *         rate: requests a second; burst: how many at once; concurrent: how many under way;
+ *         weight: its share of the engine beside other keys (1); queue: texts that may wait or be embedded at once,
+ *         but that a request alone always passes;
+ *         admin: it may pull and delete models (server.allow_pull).
  * Method  Only SHA-256 digests are kept. A presented key is hashed and compared with every digest, all
  *         bytes of it, whatever matched before: the time tells nothing. The rate is a bucket of
  *         tokens, counted in nanoseconds so that one 64-bit number holds it.
@@ -26,16 +30,25 @@
 #include "base/sha256.h"
 #include "server/server_internal.h"
 
-enum { DIGEST = 32, NAME_MAX_BYTES = 64, FILE_MAX = 4 * 1024 * 1024, KEYS_MAX = 10000 };
+enum {
+    DIGEST         = 32,
+    NAME_MAX_BYTES = 64,
+    FILE_MAX       = 4 * 1024 * 1024,
+    KEYS_MAX       = 10000,
+    WEIGHT_MAX     = 1000
+};
 
 struct fl_api_key {
     unsigned char   digest[DIGEST];
     char            name[NAME_MAX_BYTES + 1];
-    uint64_t        rate, burst, concurrent; /* 0: no limit */
-    bool            bulk, named;
+    size_t          first;                          /* index of the first key of this name */
+    uint64_t        rate, burst, concurrent, queue; /* 0: no limit */
+    uint64_t        weight;
+    bool            bulk, named, admin;
     pthread_mutex_t lock;
     uint64_t        filled_ns; /* time to which the bucket is used up */
     uint64_t        under_way;
+    uint64_t waiting, tokens; /* texts submitted and not answered; tokens of those that are */
 };
 
 struct fl_keys {
@@ -78,14 +91,23 @@ static bool parse_word(fl_api_key *key, const char *word) {
         key->named = true;
         return true;
     }
-    if (strncmp(word, "rate=", 5) == 0) {
-        return parse_count(word + 5, &key->rate);
+    const struct {
+        const char *name;
+        uint64_t   *value;
+    } counts[] = {{"rate=", &key->rate},
+                  {"burst=", &key->burst},
+                  {"concurrent=", &key->concurrent},
+                  {"queue=", &key->queue},
+                  {"weight=", &key->weight}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        size_t size = strlen(counts[i].name);
+        if (strncmp(word, counts[i].name, size) == 0) {
+            return parse_count(word + size, counts[i].value) && key->weight <= WEIGHT_MAX;
+        }
     }
-    if (strncmp(word, "burst=", 6) == 0) {
-        return parse_count(word + 6, &key->burst);
-    }
-    if (strncmp(word, "concurrent=", 11) == 0) {
-        return parse_count(word + 11, &key->concurrent);
+    if (strcmp(word, "admin") == 0) {
+        key->admin = true;
+        return true;
     }
     key->bulk = strcmp(word, "priority=bulk") == 0;
     return key->bulk || strcmp(word, "priority=interactive") == 0;
@@ -98,7 +120,7 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
     if (word == NULL || word[0] == '#') {
         return FLETCH_OK;
     }
-    fl_api_key key  = {0};
+    fl_api_key key  = {.weight = 1};
     size_t     size = strlen(word);
     if (strncmp(word, "sha256:", 7) == 0) {
         if (!parse_digest(word + 7, key.digest)) {
@@ -115,13 +137,17 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
     snprintf(key.name, sizeof key.name, "key-%zu", keys->count + 1);
     while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL) {
         if (!parse_word(&key, word)) {
-            return fl_fail(error, FLETCH_ECONFIG, number,
-                           "%s:%zu: after a key come name=, rate=, burst=, concurrent= (1 to "
-                           "1000000) or priority=bulk|interactive",
-                           path, number);
+            return fl_fail(
+                error, FLETCH_ECONFIG, number,
+                "%s:%zu: after a key come name=, rate=, burst=, concurrent=, queue=, "
+                "weight= (1 to 1000000; weight 1000), priority=bulk|interactive or admin",
+                path, number);
         }
     }
     key.burst = key.burst == 0 ? key.rate : key.burst;
+    while (key.first < keys->count && strcmp(keys->key[key.first].name, key.name) != 0) {
+        key.first++;
+    }
     for (size_t i = 0; i < keys->count; i++) {
         if (memcmp(keys->key[i].digest, key.digest, DIGEST) == 0) {
             return fl_fail(error, FLETCH_ECONFIG, number,
@@ -252,6 +278,39 @@ void fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]) {
         memcpy(text + 1, key->named ? (const void *)key->name : key->digest, size);
         fl_sha256(text, 1 + size, digest);
         fl_hex(digest, FL_OWNER / 2, out);
+    }
+}
+
+bool fl_api_key_is_admin(const fl_api_key *key) {
+    return key->admin;
+}
+
+uint32_t fl_api_key_weight(const fl_api_key *key) {
+    return (uint32_t)key->weight;
+}
+
+bool fl_api_key_submit(fl_api_key *key, uint64_t texts) {
+    pthread_mutex_lock(&key->lock);
+    bool ok = key->queue == 0 || key->waiting == 0 || key->waiting + texts <= key->queue;
+    key->waiting += ok ? texts : 0;
+    pthread_mutex_unlock(&key->lock);
+    return ok;
+}
+
+void fl_api_key_answered(fl_api_key *key, uint64_t texts, uint64_t tokens) {
+    pthread_mutex_lock(&key->lock);
+    key->waiting -= texts;
+    key->tokens += tokens;
+    pthread_mutex_unlock(&key->lock);
+}
+
+void fl_keys_usage(fl_keys *keys, fl_key_usage *usage) {
+    for (size_t i = 0; i < keys->count; i++) {
+        fl_api_key   *key = &keys->key[i];
+        fl_key_usage *sum = &usage[key->first];
+        pthread_mutex_lock(&key->lock);
+        *sum = (fl_key_usage){key->name, sum->waiting + key->waiting, sum->tokens + key->tokens};
+        pthread_mutex_unlock(&key->lock);
     }
 }
 

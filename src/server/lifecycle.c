@@ -10,6 +10,8 @@
  *         balancers notice while everything is still answered); then no connection is accepted and new
  *         requests are refused; what runs may finish for server.drain_seconds; then it is given
  *         up. SIGINT, a person at the keyboard, skips the wait. A second signal ends the process.
+ *         server.idle_exit is an end like SIGINT, with nothing under way; what connects to a socket of systemd
+ *         meanwhile waits there for the next process.
  *         SIGHUP reads the configuration's log level and the key file again; what fails leaves the
  *         old in force and says so.
  * Memory  fl_server is made and freed here. Threads: main; fl_server_reload: watch.
@@ -132,11 +134,14 @@ static void init(fl_server *server, const fl_serve *serve) {
     server->compress        = fl_server_number(server, "server.compress", UINT64_MAX);
     server->hosts           = fl_server_option(server, "server.allowed_hosts");
     server->idle_ns         = fl_server_number(server, "server.idle_seconds", 120) * 1000000000u;
+    server->idle_exit_ns    = fl_server_number(server, "server.idle_exit", 0) * 1000000000u;
     server->cors            = fl_server_option(server, "server.cors_origin");
     server->max_connections = fl_server_number(server, "server.max_connections", 16384);
     pthread_mutex_init(&server->watch_lock, NULL);
     pthread_mutex_init(&server->keys_lock, NULL);
     pthread_mutex_init(&server->paths_lock, NULL);
+    pthread_mutex_init(&server->pieces_lock, NULL);
+    pthread_mutex_init(&server->pulls_lock, NULL);
     pthread_mutex_init(&server->pool_lock, NULL);
 }
 
@@ -248,7 +253,7 @@ static void announce(const fl_server *server) {
 
 static void wait_for_stop(const fl_server *server) {
     eventfd_t count;
-    while (atomic_load(&server->signals) == 0) {
+    while (atomic_load(&server->signals) == 0 && !atomic_load(&server->idled)) {
         (void)eventfd_read(server->stop_fd, &count); /* interrupted or done: the loop looks */
     }
 }
@@ -282,14 +287,15 @@ static bool drain(fl_server *server) {
     static const uint64_t second  = 1000000000u;
     uint64_t              lame    = fl_server_number(server, "server.lame_duck_ms", 0);
     uint64_t              seconds = fl_server_number(server, "server.drain_seconds", 0);
+    int                   number  = atomic_load(&server->first_signal);
     atomic_store(&server->state, FL_LAME_DUCK);
     fl_batches_stop(server);
     fl_transport_wake(server);
     fl_notify("STOPPING=1");
     fl_server_log_line(server->log, FL_LEVEL_INFO, "%s: draining, %d requests under way",
-                       strsignal(atomic_load(&server->first_signal)),
+                       number != 0 ? strsignal(number) : "idle (server.idle_exit)",
                        atomic_load(&server->inflight));
-    if (atomic_load(&server->first_signal) != SIGINT) {
+    if (number != 0 && number != SIGINT) { /* nobody waits for a person, or sends to who is idle */
         sleep_ms((unsigned)lame);
     }
     fl_sockets_hush(server);
@@ -322,6 +328,7 @@ static void stop(fl_server *server, bool served, int code) {
     fl_watch_leave(server);
     fl_transport_stop(server);
     fl_demand_leave(server);
+    fl_pulls_close(server);
     fl_workers_close(server->workers);
     fl_otlp_close(server->otlp, served);
     if (!fl_demand_stop(server)) { /* every reply has left: nothing is lost with what it reads */
@@ -343,6 +350,8 @@ static void stop(fl_server *server, bool served, int code) {
     pthread_mutex_destroy(&server->watch_lock);
     pthread_mutex_destroy(&server->keys_lock);
     pthread_mutex_destroy(&server->paths_lock);
+    pthread_mutex_destroy(&server->pieces_lock);
+    pthread_mutex_destroy(&server->pulls_lock);
     pthread_mutex_destroy(&server->pool_lock);
 }
 
@@ -369,6 +378,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
     int status = load(server, serve, opening, error);
     if (status == FLETCH_OK) {
         share_memory(server);
+        atomic_store(&server->worked_ns, fl_clock_ns());
         atomic_store(&server->state, FL_READY);
         fl_transport_wake(server);
         announce(server);

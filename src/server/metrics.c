@@ -68,7 +68,8 @@ struct fl_metrics {
 };
 
 static const char *const rejections[FL_REJECTION_COUNT] = {
-    "queue_full", "key_limit", "api_key", "not_ready", "body_size", "headers", "too_slow",
+    "queue_full", "key_limit", "key_queue", "api_key",
+    "not_ready",  "body_size", "headers",   "too_slow",
 };
 
 static bool good_prefix(const char *prefix) {
@@ -527,6 +528,37 @@ static void write_models(const writer *w, const fletch_stats *stats, char (*name
     }
 }
 
+/* ---- Who has how much of the engines, per key ----------------------------------------------------------- */
+
+static void write_key_rows(const writer *w, const fl_key_usage *rows, size_t count) {
+    static const char *const names[] = {"key_tokens_total", "key_waiting_texts"};
+    head(w, names[0], "counter", "Tokens embedded for the API keys of a name.");
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < count; i++) {
+            char name[160];
+            label(name, sizeof name, rows[i].name != NULL ? rows[i].name : "");
+            if (rows[i].tokens > 0 || rows[i].waiting > 0) {
+                fl_buf_printf(w->out, "%s_%s{key=\"%s\"} %llu\n", w->metrics->prefix, names[pass],
+                              name,
+                              (unsigned long long)(pass == 0 ? rows[i].tokens : rows[i].waiting));
+            }
+        }
+        if (pass == 0) {
+            head(w, names[1], "gauge", "Texts of them that wait or are being embedded.");
+        }
+    }
+}
+
+static void write_keys(const writer *w, fl_keys *keys) {
+    size_t        count = fl_keys_count(keys);
+    fl_key_usage *rows  = fl_alloc_zero(count + 1, sizeof *rows);
+    if (count > 0 && rows != NULL) {
+        fl_keys_usage(keys, rows);
+        write_key_rows(w, rows, count);
+    }
+    fl_free(rows);
+}
+
 /* ---- What the devices do, per replica ---------------------------------------------------------------- */
 
 /* A figure of a device. It is left out where the field at `told` is 0, since then no driver told it;
@@ -712,13 +744,16 @@ static size_t hold_models(writer *w) {
     return count;
 }
 
-void fl_metrics_write(const fl_server *server, fl_buf *out, bool open_metrics) {
+void fl_metrics_write(fl_server *server, fl_buf *out, bool open_metrics) {
     writer w = {out, server->metrics, server, open_metrics, NULL};
     write_embeddings(&w);
     write_requests(&w);
     write_server(&w);
     write_batches(&w);
     write_demand(&w);
+    fl_keys *keys = fl_server_keys(server);
+    write_keys(&w, keys);
+    fl_keys_drop(keys);
     size_t        count = atomic_load(&server->state) >= FL_READY ? hold_models(&w) : 0;
     fletch_stats *stats = fl_alloc_zero(count + 1, sizeof *stats);
     char(*names)[160]   = fl_alloc_zero(count + 1, sizeof *names);

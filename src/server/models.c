@@ -366,7 +366,8 @@ static void measure(served_full *full, const fletch_stats *stats, uint64_t now_n
     full->last_ns     = now_ns;
 }
 
-static void watch_progress(served_full *full, const fletch_stats *stats, uint64_t now_ns) {
+/* Whether it has work. */
+static bool watch_progress(served_full *full, const fletch_stats *stats, uint64_t now_ns) {
     uint64_t moved = stats->counter[FLETCH_COUNT_BATCHES] +
                      stats->counter[FLETCH_COUNT_FAILED_TEXTS] +
                      stats->counter[FLETCH_COUNT_EXPIRED_REQUESTS] +
@@ -379,6 +380,7 @@ static void watch_progress(served_full *full, const fletch_stats *stats, uint64_
     } else {
         atomic_store(&full->stuck_since_ns, full->progress_ns);
     }
+    return works;
 }
 
 void fl_models_tick(fl_server *server, uint64_t now_ns) {
@@ -391,7 +393,9 @@ void fl_models_tick(fl_server *server, uint64_t now_ns) {
             continue;
         }
         measure(full, &stats, now_ns);
-        watch_progress(full, &stats, now_ns);
+        if (watch_progress(full, &stats, now_ns)) {
+            atomic_store(&server->worked_ns, now_ns);
+        }
         atomic_store(&full->dead, stats.replicas > 0 && stats.replicas_ready == 0);
         if (atomic_load(&full->shared.sick) || atomic_load(&full->shared.doubtful)) {
             probe(full);

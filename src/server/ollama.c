@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ollama.c - the Ollama dialect: /api/embed, /api/embeddings, /api/tags, /api/ps, /api/show,
- * /api/pull, /api/version.
+ * /api/pull, /api/delete, /api/version.
  *
  * Role    what ollama-python and the many programs with an "Ollama URL" setting speak.
  * In/Out  {"model", "input": "…" | […], "truncate", "dimensions"} to {"model", "embeddings",
  *         "total_duration", "load_duration", "prompt_eval_count"}; errors are {"error": "…"}.
  * Rules   Any Content-Type passes (curl -d sends a form's). No input is an answer without vectors, not an
  *         error. dimensions beyond the model's are ignored. /api/embeddings gives the raw pooled vector.
- *         A pull of what is loaded has succeeded; nothing else is ever pulled.
+ *         A name may end in ":latest". A pull of what is loaded has succeeded; pull.c has the others.
  * Memory  request memory. Threads: see server.h.
- * Proof   tests/server/test_ollama.py. */
+ * Proof   tests/server/test_ollama.py, test_pull.py. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "server/embedding.h"
+#include "server/pull.h"
 #include "server/routes.h"
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
@@ -120,20 +121,29 @@ const fl_field fl_fields_ollama_embeddings[] = {
     {.name = "options", .type = FL_FIELD_ANY, .text = "Ignored."},
     {0}};
 
-/* Of /api/show and /api/pull. */
+/* Of /api/show, /api/pull and /api/delete. */
 const fl_field fl_fields_ollama_named[] = {
     {"model", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(model), .min = 1},
     {.name = "stream", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL, .offset = AT(details)},
     {0}};
 
-/* Read, choose the model; NULL: answered. */
-static fl_job *begin(fl_http_request *request, const fl_style *style, const fl_field *fields) {
+/* Read; NULL: answered. */
+static fl_job *parse(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     if (request->body_size == 0) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST, "missing request body");
         return NULL;
     }
-    fl_job *job = fl_job_read(request, style, fields);
-    if (job == NULL || !fl_job_model(job)) {
+    return fl_job_parse(request, style, fields);
+}
+
+/* The model that the body names is open; false: the handler returns. */
+static bool take_model(fl_job *job) {
+    return job != NULL && fl_job_find(job) && fl_job_take(job) && fl_job_model(job);
+}
+
+static fl_job *begin(fl_http_request *request, const fl_style *style, const fl_field *fields) {
+    fl_job *job = parse(request, style, fields);
+    if (!take_model(job)) {
         return NULL;
     }
     int64_t wanted = job->ask.dimensions;
@@ -303,9 +313,9 @@ static void loaded(fl_http_request *request) {
     list_models(request, true);
 }
 
-/* The model that the body names; NULL: answered. */
+/* A job whose body names a model, loaded or not; NULL: answered. */
 static fl_job *named(fl_http_request *request) {
-    fl_job *job = begin(request, &embed_style, fl_fields_ollama_named);
+    fl_job *job = parse(request, &embed_style, fl_fields_ollama_named);
     if (job != NULL && job->ask.model.size == 0) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST, "model is required");
         return NULL;
@@ -316,7 +326,7 @@ static fl_job *named(fl_http_request *request) {
 static void show(fl_http_request *request) {
     fl_job *job  = named(request);
     fl_buf *body = &request->reply.body;
-    if (job == NULL) {
+    if (!take_model(job)) {
         return;
     }
     const fletch_model_info *info = &job->served->info;
@@ -333,12 +343,40 @@ static void show(fl_http_request *request) {
     fl_reply_json(request, 200);
 }
 
+/* The hub knows no tags. */
+static fl_span without_tag(fl_span name) {
+    static const char latest[] = ":latest";
+    const size_t      tail     = sizeof latest - 1;
+    bool tagged = name.size > tail && memcmp(name.data + name.size - tail, latest, tail) == 0;
+    return (fl_span){name.data, name.size - (tagged ? tail : 0)};
+}
+
+/* A name under which a model is loaded. Where there is one model it has any name, but for names of the hub, and for
+ * servers that could get what is meant. */
+static bool is_loaded(const fl_server *server, fl_span name) {
+    const fl_served *served = fl_server_model(server, name.data, name.size);
+    const char      *names[2];
+    if (served == NULL) {
+        return false;
+    }
+    names[0] = served->name, names[1] = served->id;
+    for (size_t i = 0; i < 2; i++) {
+        if (strlen(names[i]) == name.size && memcmp(names[i], name.data, name.size) == 0) {
+            return true;
+        }
+    }
+    return !fl_pull_is_allowed(server) && memchr(name.data, '/', name.size) == NULL;
+}
+
 static void pull(fl_http_request *request) {
     fl_job *job = named(request);
     if (job == NULL) {
         return;
     }
-    if (job->ask.details == -1) { /* "stream": false */
+    fl_span name = without_tag(job->ask.model);
+    if (!is_loaded(request->server, name)) {
+        fl_pull_begin(request, name, job->ask.details != -1);
+    } else if (job->ask.details == -1) { /* "stream": false */
         fl_buf_puts(&request->reply.body, "{\"status\":\"success\"}");
         fl_reply_json(request, 200);
     } else {
@@ -348,16 +386,25 @@ static void pull(fl_http_request *request) {
     }
 }
 
+static void delete (fl_http_request *request) {
+    fl_job *job = named(request);
+    if (job != NULL) {
+        fl_pull_delete(request, without_tag(job->ask.model));
+    }
+}
+
 static void version(fl_http_request *request) {
     fl_buf_printf(&request->reply.body, "{\"version\":\"%s\"}", fletch_version());
     fl_reply_json(request, 200);
 }
 
-const fl_route fl_routes_ollama[] = {{"POST", "/api/embed", &fl_dialect_ollama, embed, 0},
-                                     {"POST", "/api/embeddings", &fl_dialect_ollama, embeddings, 0},
-                                     {"GET", "/api/tags", &fl_dialect_ollama, tags, 0},
-                                     {"GET", "/api/ps", &fl_dialect_ollama, loaded, 0},
-                                     {"POST", "/api/show", &fl_dialect_ollama, show, 0},
-                                     {"POST", "/api/pull", &fl_dialect_ollama, pull, 0},
-                                     {"GET", "/api/version", &fl_dialect_ollama, version, 0},
-                                     {0}};
+const fl_route fl_routes_ollama[] = {
+    {"POST", "/api/embed", &fl_dialect_ollama, embed, 0},
+    {"POST", "/api/embeddings", &fl_dialect_ollama, embeddings, 0},
+    {"GET", "/api/tags", &fl_dialect_ollama, tags, 0},
+    {"GET", "/api/ps", &fl_dialect_ollama, loaded, 0},
+    {"POST", "/api/show", &fl_dialect_ollama, show, 0},
+    {"POST", "/api/pull", &fl_dialect_ollama, pull, 0},
+    {"DELETE", "/api/delete", &fl_dialect_ollama, delete, FL_ROUTE_BLOCKING},
+    {"GET", "/api/version", &fl_dialect_ollama, version, 0},
+    {0}};

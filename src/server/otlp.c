@@ -463,8 +463,8 @@ static void send_spans(fl_otlp *otlp, fl_otlp_span *first, uint64_t count) {
 }
 
 static void send_metrics(fl_otlp *otlp) {
-    const fl_server *server = otlp->server;
-    fl_buf           text   = {0};
+    fl_server *server = otlp->server;
+    fl_buf     text   = {0};
     fl_buf_clear(&otlp->message);
     fl_metrics_write(server, &text, true);
     if (!text.failed) {

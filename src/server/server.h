@@ -311,6 +311,11 @@ void fl_reply_header(fl_http_request *request, const char *name, const char *for
 void fl_reply_json(fl_http_request *request, int status);
 void fl_reply_bytes(fl_http_request *request, int status, const char *type);
 
+/* Send data[size] of an answer that comes in pieces while work goes on, from any thread: status 200 and the headers,
+ * all set by then, leave with the first. What ends it is fl_reply_bytes with status 200, its body the last piece.
+ * False: the client reads too slowly, and this piece was left out. */
+bool fl_reply_piece(fl_http_request *request, const char *type, const void *data, size_t size);
+
 /* Send static bytes that outlive the server (a page); nothing is copied. */
 void fl_reply_static(fl_http_request *request, int status, const char *type, const void *data,
                      size_t size);

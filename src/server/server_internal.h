@@ -79,6 +79,19 @@ bool        fl_api_key_is_bulk(const fl_api_key *key);
  * the key. NULL: no keys are asked for, "". */
 enum { FL_OWNER = 33 };
 void fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]);
+bool        fl_api_key_is_admin(const fl_api_key *key); /* it may change which models there are */
+uint32_t    fl_api_key_weight(const fl_api_key *key);
+/* `texts` are to be embedded for it; false: too many are already. Then fl_api_key_answered, once. */
+bool fl_api_key_submit(fl_api_key *key, uint64_t texts);
+void fl_api_key_answered(fl_api_key *key, uint64_t texts, uint64_t tokens);
+
+typedef struct fl_key_usage {
+    const char *name;
+    uint64_t    waiting, tokens;
+} fl_key_usage;
+
+/* Keys of one name together, in the row of the first; usage[fl_keys_count], all zero: other rows stay so. */
+void fl_keys_usage(fl_keys *keys, fl_key_usage *usage);
 /* Take one request's share; false with *wait_seconds when the key has had its share for now. */
 bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds);
 void fl_api_key_leave(fl_api_key *key);
@@ -90,6 +103,7 @@ typedef struct fl_metrics fl_metrics;
 typedef enum fl_rejection {
     FL_REJECTED_QUEUE,
     FL_REJECTED_KEY_LIMIT,
+    FL_REJECTED_KEY_QUEUE,
     FL_REJECTED_KEY,
     FL_REJECTED_NOT_READY,
     FL_REJECTED_BODY,
@@ -109,7 +123,7 @@ void     fl_metrics_rejected(fl_metrics *metrics, fl_rejection why);
 uint64_t fl_metrics_resident(void); /* bytes of the process */
 void     fl_metrics_cancelled(fl_metrics *metrics);
 /* In Prometheus' text format, or as OpenMetrics, which has exemplars. */
-void fl_metrics_write(const fl_server *server, fl_buf *out, bool open_metrics);
+void fl_metrics_write(fl_server *server, fl_buf *out, bool open_metrics);
 
 /* ---- A connection ---------------------------------------------------------------------------------- */
 
@@ -152,6 +166,7 @@ void fl_conn_open(fl_io *io, int fd, bool promised);
 void fl_conn_event(fl_conn *conn, uint32_t events);
 void fl_conn_advance(fl_conn *conn);            /* as far as bytes and the kernel allow */
 void fl_conn_answered(fl_request_full *full);   /* its reply stands */
+void fl_conn_flow(fl_conn *conn);               /* pieces of it may have come */
 void fl_conn_look(fl_conn *conn, uint64_t now); /* at its clock */
 void fl_conn_cancel(fl_conn *conn);             /* what runs for it */
 void fl_conn_make_room(fl_conn *conn);          /* it lingers: end it */
@@ -171,7 +186,8 @@ struct fl_request_full {
     fl_http_head     head;   /* its text lies in conn->in */
     fl_http_chunks   chunks;
     fl_buf           gather; /* the body */
-    fl_buf           out;    /* the reply's status line and headers */
+    fl_buf           out;    /* the reply's status line and headers; of one in pieces all of it */
+    fl_buf           pieces; /* of such a reply, to be sent; guarded by the server's pieces_lock */
     fl_block        *blocks; /* fl_request_alloc; the first is kept in the pool */
     const void      *static_data;
     size_t           static_size;
@@ -184,6 +200,8 @@ struct fl_request_full {
     _Atomic uint64_t ticket;
     _Atomic int      pending;    /* 2: handler runs and no reply yet; 0: the connection may go on */
     atomic_bool      sent;       /* a reply was given; a second one is a fault of the route */
+    atomic_bool      flows;      /* it has begun to be given in pieces */
+    bool             flowing;    /* io: and to be sent */
     atomic_bool      resumed;    /* the connection was woken, by the reply or by abandoning it */
     atomic_bool      abandoned;  /* 503 was said; nobody knows who writes into this any more */
     bool             begun;      /* io: the head was judged */
@@ -191,6 +209,7 @@ struct fl_request_full {
     bool             gzips;      /* the client takes a large reply packed */
     bool             packed;     /* the reply is */
     fl_api_key      *entered;    /* io: whose share it has taken */
+    bool             key_full;   /* its key had too many texts waiting: what EBUSY means then */
     int              crowded;    /* 503, or 413 when alone it is too much: see fl_request_alloc */
     int              status;     /* io: what was sent */
     uint64_t         received;   /* io: bytes of the body */
@@ -274,6 +293,12 @@ int  fl_batches_start(fl_server *server, fletch_error *error);
 void fl_batches_stop(fl_server *server);  /* begin nothing more; it goes on at the next start */
 void fl_batches_join(fl_server *server);  /* the same, and wait for what runs */
 void fl_batches_close(fl_server *server); /* after all routes */
+
+/* ---- pull.c ------------------------------------------------------------------------------------------------ */
+
+typedef struct fl_pull fl_pull;
+
+void fl_pulls_close(fl_server *server); /* every request is answered: their threads are ending */
 
 /* ---- sockets.c -------------------------------------------------------------------------------------------- */
 
@@ -400,6 +425,7 @@ void fl_transport_stop(fl_server *server);
 void fl_transport_cancel(fl_server *server);     /* give up what runs */
 void fl_transport_abandon(fl_server *server);    /* answer 503 to what does not come back */
 void fl_transport_answer(fl_request_full *full); /* any thread: its reply stands */
+void fl_transport_flow(fl_io *io);               /* any thread: pieces of replies wait */
 const char *fl_transport_date(fl_io *io);
 void fl_transport_move(fl_conn *conn, fl_conn *list); /* to the end of it; NULL: out of all */
 
@@ -441,6 +467,9 @@ struct fl_server {
     pthread_mutex_t    paths_lock; /* of the listeners, which a signal may have to remove */
     pthread_mutex_t    keys_lock;
     fl_keys           *keys; /* guarded by keys_lock; the table itself is shared by its holders */
+    pthread_mutex_t    pieces_lock;
+    pthread_mutex_t    pulls_lock;
+    fl_pull           *pulls; /* guarded by pulls_lock */
     pthread_mutex_t    pool_lock;
     fl_request_full   *pool;
     size_t             pool_count;
@@ -450,8 +479,10 @@ struct fl_server {
     _Atomic int        signals; /* how often we were asked to end */
     _Atomic uint64_t   replies; /* bytes of replies that are made or wait for their readers */
     _Atomic int        first_signal;
-    _Atomic int        reloading;                    /* 1: a worker does; 2: and once more */
-    atomic_bool        looking;                      /* a worker is looking at the models' files */
+    atomic_bool        idled;     /* server.idle_exit: we end for want of work */
+    _Atomic uint64_t   worked_ns; /* when there was work last; probes and scrapes are none */
+    _Atomic int        reloading; /* 1: a worker does; 2: and once more */
+    atomic_bool        looking;   /* a worker is looking at the models' files */
     int                watch_fd, stop_fd, signal_fd; /* eventfd; eventfd; signalfd */
     bool               on_terminal;                  /* which ends the server when it closes */
     pthread_t          watch;
@@ -460,6 +491,7 @@ struct fl_server {
     bool               confined; /* only this machine can reach it */
     uint64_t           max_connections;
     uint64_t start_time, max_body, deadline_ms, watchdog_ns, header_ns, body_ns, idle_ns, write_ns;
+    uint64_t idle_exit_ns; /* 0: never */
     _Atomic uint64_t max_bodies, max_replies;
     uint64_t         compress; /* replies of so many bytes are packed for who takes them so */
     const char      *hosts;    /* server.allowed_hosts */

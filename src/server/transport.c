@@ -39,7 +39,7 @@ enum {
     QUIESCE_MS   = 5000
 };
 
-enum { ORDER_CANCEL = 1, ORDER_ABANDON = 2 };
+enum { ORDER_CANCEL = 1, ORDER_ABANDON = 2, ORDER_FLOW = 4 };
 
 /* ---- From other threads ---------------------------------------------------------------------------- */
 
@@ -65,6 +65,11 @@ static void order(fl_server *server, int what) {
         (void)atomic_fetch_or(&server->io[i]->orders, what);
     }
     fl_transport_wake(server);
+}
+
+void fl_transport_flow(fl_io *io) {
+    (void)atomic_fetch_or(&io->orders, ORDER_FLOW);
+    (void)eventfd_write(io->wake, 1);
 }
 
 void fl_transport_cancel(fl_server *server) {
@@ -132,6 +137,9 @@ static void obey(fl_io *io) {
         }
         if ((orders & ORDER_ABANDON) != 0) {
             fl_conn_abandon(conn);
+        }
+        if ((orders & ORDER_FLOW) != 0) {
+            fl_conn_flow(conn);
         }
     }
 }

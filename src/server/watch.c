@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
+#include "server/store.h"
 
 enum {
     TICK_MS       = 1000,
@@ -50,6 +51,15 @@ static void look_at_files(void *arg) { /* a worker: a disk may stand still */
     atomic_store(&server->looking, false);
 }
 
+/* For server.idle_exit. Texts that are kept in memory alone keep the server, too. */
+static bool is_idle(const fl_server *server, uint64_t now) {
+    uint64_t worked = atomic_load(&server->worked_ns);
+    return server->idle_exit_ns > 0 && atomic_load(&server->inflight) == 0 && now > worked &&
+           now - worked >= server->idle_exit_ns &&
+           (server->store == NULL || fl_store_lasts(server->store) ||
+            fl_store_count(server->store) == 0);
+}
+
 static void look_at_models(fl_server *server) {
     uint64_t now = fl_clock_ns();
     pthread_mutex_lock(&server->watch_lock);
@@ -58,6 +68,9 @@ static void look_at_models(fl_server *server) {
         fl_models_tick(server, now);
         if (server->watchdog_ns > 0 && fl_models_stuck(server, now, server->watchdog_ns)) {
             bite(server);
+        }
+        if (is_idle(server, now) && !atomic_exchange(&server->idled, true)) {
+            (void)eventfd_write(server->stop_fd, 1);
         }
         fl_notify("WATCHDOG=1");
         if (!atomic_exchange(&server->looking, true) &&

@@ -14,6 +14,7 @@
 #include "base/utf8.h"
 #include "server/batches.h"
 #include "server/embedding.h"
+#include "server/pull.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
 #include "server/store.h"
@@ -288,6 +289,19 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
 
 void fl_store_close(fl_store *store) {
     (void)store;
+}
+
+bool fl_pull_is_allowed(const fl_server *server) {
+    (void)server;
+    return true;
+}
+
+void fl_pull_begin(fl_http_request *request, fl_span name, bool streams) {
+    fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%.*s %d", (int)name.size, name.data, streams);
+}
+
+void fl_pull_delete(fl_http_request *request, fl_span name) {
+    fl_pull_begin(request, name, false);
 }
 
 size_t fl_store_count(const fl_store *store) {

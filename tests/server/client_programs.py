@@ -154,6 +154,23 @@ def ollama(url, texts):
             "models": [m.model for m in client.list().models], "refused": refused}
 
 
+def ollama_models(url, texts):
+    """texts[0] is a model of the hub, texts[1] none."""
+    import ollama as package
+    client = package.Client(host=url)
+    steps = [step.model_dump(exclude_none=True) for step in client.pull(texts[0], stream=True)]
+    refused = []
+    for call in (client.pull, client.delete, lambda name: list(client.pull(name, stream=True))):
+        try:
+            call(texts[1])
+        except package.ResponseError as found:
+            refused.append([found.status_code, found.error])
+    rows = client.embed(model="base", input=texts).embeddings
+    return {"steps": steps, "again": client.pull(texts[0]).status, "refused": refused, "rows": len(rows),
+            "listed": [m.model for m in client.list().models], "running": [m.model for m in client.ps().models],
+            "deleted": client.delete(texts[0]).status}
+
+
 def cohere(url, texts):
     import cohere as package
     client = package.ClientV2(api_key="none", base_url=url)

@@ -2,11 +2,15 @@
 """The fixtures of the server's tests; what they are made of is in serving.py."""
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import clients
 import pytest
 import serving
+
+sys.path.append(str(serving.ROOT / "tests" / "golden"))
+from hub_stand_in import StandIn  # noqa: E402
 
 NEED_CLIENTS = ("test_clients.py", "test_openapi.py", "test_deploy.py", "test_framing_peers.py", "test_otlp.py",
                 "test_rolling_restart.py")
@@ -72,3 +76,22 @@ def short():
     """A folder for sockets, whose paths have at most 107 bytes: tmp_path may be longer."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="fletch-") as folder:
         yield pathlib.Path(folder)
+
+
+@pytest.fixture
+def hub():
+    """A hub on 127.0.0.1 that has org/tiny."""
+    with StandIn() as hub:
+        hub.add("org/tiny", serving.files_of(serving.SMALL))
+        yield hub
+
+
+@pytest.fixture
+def pulling(start, hub):
+    """pulling("--flag", …): a server that may pull from `hub`."""
+
+    def run(*flags, **options):
+        return start("--model", f"base={serving.SMALL}", "--server-allow-pull", *flags, model=False,
+                     env={"HF_ENDPOINT": hub.url}, **options)
+
+    return run

@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -19,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
 MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
 NAME = os.path.basename(MODEL)  # what clients call a model that was opened from a folder
+SMALL = ROOT / "tests/golden/folders/family-distilbert"  # a model of its own, of 32 dimensions
 SANITIZED = bool(os.environ.get("FLETCH_TEST_SANITIZED"))  # tools/sanitize.sh: memory is the sanitizer's, and says nothing
 WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "180"))  # no test measures it: it ends what hangs
 
@@ -36,6 +38,11 @@ def until(holds, told=lambda: "it never came to hold"):
         assert time.monotonic() < end, told()
         time.sleep(0.02)
     return answer
+
+
+def files_of(folder):
+    """{name: bytes} of all below it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def free_port():
@@ -262,6 +269,16 @@ class Server:
 
     def files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+def inherit(listening, home, *flags, model=None):
+    """The program on a socket of systemd, as sd_listen_fds(3) says."""
+    code = ("import os,sys; fd=int(sys.argv[1]); os.dup2(fd, 3); os.set_inheritable(3, True);"
+            "os.environ['LISTEN_PID']=str(os.getpid()); os.environ['LISTEN_FDS']='1';"
+            "os.execv(sys.argv[2], sys.argv[2:])")
+    env = {"HOME": str(home), "FLETCH_MODEL_ID": str(model or MODEL), "FLETCH_SERVER_LAME_DUCK_MS": "0", "PATH": os.environ["PATH"]}
+    return subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), BIN, "serve", *flags], env=env,
+                            pass_fds=[listening.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 FOR_EVER = 10**9

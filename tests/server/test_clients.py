@@ -102,6 +102,17 @@ def test_ollama_python(client):
     assert got["refused"] == [400, "the input length exceeds the context length"]
 
 
+def test_ollama_python_pulls_and_removes_models(client, pulling, tmp_path):
+    got = client("ollama_models", ["org/tiny", "org/none"], pulling())
+    assert got["steps"][0] == {"status": "pulling manifest"} and got["steps"][-1] == {"status": "success"}
+    weights = [step for step in got["steps"] if step.get("digest") == "model.safetensors"][-1]
+    assert weights["completed"] == weights["total"] == (serving.SMALL / "model.safetensors").stat().st_size
+    assert got["again"] == got["deleted"] == "success" and got["rows"] == 2
+    assert got["listed"] == got["running"] == ["base"]
+    assert [status for status, _ in got["refused"]] == [404, 404, 404] and "org/none" in got["refused"][0][1]
+    assert not list((tmp_path / "hf/hub").glob("models--*"))
+
+
 def test_cohere_python(client):
     got = client("cohere")
     want = vectors(TEXTS)

@@ -72,8 +72,7 @@ def test_the_unit_is_valid_and_hardened(tmp_path):
     for name in ("fletch.service", "fletch.socket"):
         text = (DEPLOY / "systemd" / name).read_text().replace("/usr/bin/fletch", serving.BIN)
         (tmp_path / name).write_text(text)
-    (tmp_path / "fletch.service.d").mkdir()
-    shutil.copy(DEPLOY / "systemd" / "fletch.service.d" / "keys.conf", tmp_path / "fletch.service.d")
+    shutil.copytree(DEPLOY / "systemd" / "fletch.service.d", tmp_path / "fletch.service.d")
     checked = run(program, "verify", tmp_path / "fletch.service", tmp_path / "fletch.socket")
     said = [line for line in (checked.stdout + checked.stderr).splitlines() if "fletch." in line]
     assert checked.returncode == 0 and not said, said

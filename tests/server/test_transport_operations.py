@@ -375,16 +375,6 @@ def test_systemd(tmp_path, short):
         process.wait()
 
 
-def inherit(listening, home):
-    """The program on a socket of systemd."""
-    code = ("import os,sys; fd=int(sys.argv[1]); os.dup2(fd, 3); os.set_inheritable(3, True);"
-            "os.environ['LISTEN_PID']=str(os.getpid()); os.environ['LISTEN_FDS']='1';"
-            "os.execv(sys.argv[2], [sys.argv[2], 'serve'])")
-    env = {"HOME": str(home), "FLETCH_MODEL_ID": serving.MODEL, "FLETCH_SERVER_LAME_DUCK_MS": "0", "PATH": os.environ["PATH"]}
-    return subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), serving.BIN], env=env,
-                            pass_fds=[listening.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
 def test_no_connection_is_lost_between_two_processes(tmp_path):
     """Who connects while a process loads or ends waits for the next, and never hears 503."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
@@ -401,13 +391,13 @@ def test_no_connection_is_lost_between_two_processes(tmp_path):
         thread.start()
     try:
         for _ in range(3):
-            process = inherit(listening, tmp_path)
+            process = serving.inherit(listening, tmp_path)
             before = len(seen)
             serving.until(lambda: len(seen) > before + 50)
             process.send_signal(signal.SIGTERM)
             assert process.wait(serving.WAIT) == 0
         ending.set()
-        process = inherit(listening, tmp_path)
+        process = serving.inherit(listening, tmp_path)
         for thread in threads:
             thread.join()
         process.send_signal(signal.SIGTERM)
@@ -423,7 +413,7 @@ def test_who_was_taken_from_an_inherited_socket_is_answered(tmp_path):
     """The next process cannot have a connection that this one has accepted: a request that comes on it while this one
     drains is served. What comes on a connection that had its answer hears 503."""
     listening = socket.create_server(("127.0.0.1", 0))
-    process = inherit(listening, tmp_path)
+    process = serving.inherit(listening, tmp_path)
     try:
         with contextlib.ExitStack() as stack:
             holds, probe, fresh, *kept = (stack.enter_context(serving.Raw(listening.getsockname())) for _ in range(203))

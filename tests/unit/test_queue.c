@@ -36,11 +36,12 @@ static fl_chunk *push(fletch_lane lane, uint32_t texts, uint32_t length, uint64_
     fl_chunk *chunk = &chunks[made];
     for (uint32_t i = 0; i <= texts; i++)
         lengths[made][i] = i * length;
-    requests[made].lane = lane;
-    chunk->request      = &requests[made];
-    chunk->texts        = texts;
-    chunk->unfinished   = texts;
-    chunk->cu           = lengths[made];
+    requests[made].lane   = lane;
+    requests[made].weight = requests[made].weight ? requests[made].weight : 1;
+    chunk->request        = &requests[made];
+    chunk->texts          = texts;
+    chunk->unfinished     = texts;
+    chunk->cu             = lengths[made];
     made++;
     fl_queue_push(&queue, chunk, now);
     return chunk;
@@ -277,4 +278,65 @@ Test(adapt, a_long_queue_is_not_met_with_smaller_batches) {
     feed(&adapt, 5, 30 * MS, 0);
     uint32_t small = adapt.budget;
     cr_assert_gt(feed(&adapt, 5, 300 * MS, 100000), small);
+}
+
+/* Chunks of one more owner, `count` of them with `texts` texts of 10 tokens. */
+static void push_owner(uint64_t owner, uint32_t weight, unsigned count, uint32_t texts) {
+    for (unsigned i = 0; i < count; i++) {
+        requests[made].owner  = owner;
+        requests[made].weight = weight;
+        push(FLETCH_LANE_INTERACTIVE, texts, 10, 0);
+    }
+}
+
+/* Texts of `owner` in the next batch. */
+static uint32_t take_of(uint64_t owner) {
+    uint32_t count = take(0), own = 0;
+    for (uint32_t i = 0; i < count; i++)
+        own += items[i].chunk->request->owner == owner;
+    return own;
+}
+
+/* Nor in a chunk that is half taken: a thousand texts of one wait, and another's single text is in the next batch. */
+Test(queue, a_short_request_does_not_wait_for_the_backlog_of_another, .init = reset) {
+    push_owner(1, 1, 16, 64);
+    cr_assert_eq(take_of(1), 64);
+    queue.rules.max_tokens = 300;
+    cr_assert_eq(take_of(1), 30);
+    push_owner(2, 1, 1, 1);
+    cr_assert_eq(take_of(2), 1);
+    cr_assert_eq(items[0].chunk->request->owner, 2);
+    push_owner(2, 1, 1, 1); /* nor the next one */
+    cr_assert_eq(take_of(2), 1);
+}
+
+Test(queue, owners_get_tokens_by_their_weights, .init = reset) {
+    push_owner(1, 1, 20, 16);
+    push_owner(2, 3, 20, 16);
+    uint32_t heavy = 0, all = 0;
+    for (int i = 0; i < 6; i++) {
+        heavy += take_of(2);
+        all += 64;
+    }
+    cr_assert(heavy >= all * 3 / 4 - 16 && heavy <= all * 3 / 4 + 16, "%u of %u", heavy, all);
+}
+
+/* A share that was not used is no claim, and what is cancelled is no debt. */
+Test(queue, who_comes_late_or_gives_up_is_as_any_other, .init = reset) {
+    push_owner(1, 1, 8, 64);
+    for (int i = 0; i < 6; i++)
+        cr_assert_eq(take_of(1), 64);
+    unsigned before = made;
+    push_owner(2, 1, 20, 64);
+    for (unsigned i = before; i < made; i++)
+        fl_queue_remove(&queue, &chunks[i]);
+    push_owner(2, 1, 2, 32);
+    uint32_t own = take_of(2);
+    cr_assert(own > 0 && own < 64, "%u", own);
+}
+
+Test(queue, more_owners_than_rows_are_all_served, .init = reset) {
+    for (unsigned i = 0; i < CHUNKS; i++)
+        push_owner(i * FL_QUEUE_OWNERS + 1, 1, 1, 1);
+    cr_assert_eq(take(0), CHUNKS);
 }
