@@ -87,14 +87,13 @@ typedef enum fl_rejection {
     FL_REJECTION_COUNT
 } fl_rejection;
 
-int      fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error);
-void     fl_metrics_close(fl_metrics *metrics);
-void     fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns);
-void     fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns);
-void     fl_metrics_rejected(fl_metrics *metrics, fl_rejection why);
-uint64_t fl_metrics_resident(void); /* bytes of the process */
-void     fl_metrics_cancelled(fl_metrics *metrics);
-void     fl_metrics_write(const fl_server *server, fl_buf *out);
+int  fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error);
+void fl_metrics_close(fl_metrics *metrics);
+void fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns);
+void fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns);
+void fl_metrics_rejected(fl_metrics *metrics, fl_rejection why);
+void fl_metrics_cancelled(fl_metrics *metrics);
+void fl_metrics_write(const fl_server *server, fl_buf *out);
 
 /* ---- A connection ---------------------------------------------------------------------------------- */
 
@@ -134,7 +133,7 @@ struct fl_conn {
 
 /* ---- connection.c: all on the connection's own thread ---- */
 void fl_conn_open(fl_io *io, int fd, bool promised);
-void fl_conn_event(fl_conn *conn, uint32_t events);
+void fl_conn_event(fl_conn *conn, bool readable, bool gone); /* and where it can be written to */
 void fl_conn_advance(fl_conn *conn);            /* as far as bytes and the kernel allow */
 void fl_conn_answered(fl_request_full *full);   /* its reply stands */
 void fl_conn_look(fl_conn *conn, uint64_t now); /* at its clock */
@@ -272,7 +271,7 @@ void fl_sockets_close(fl_server *server);
 /* Where other machines can reach this one; NULL: nowhere. */
 const char *fl_sockets_exposed(const fl_server *server);
 void        fl_notify(const char *state); /* sd_notify; nothing without NOTIFY_SOCKET */
-void        fl_raise_file_limit(fl_server *server, uint64_t connections);
+void        fl_raise_file_limit(fl_server *server);
 
 /* ---- models.c ---------------------------------------------------------------------------------------------- */
 
@@ -296,10 +295,12 @@ void fl_files_forget(void);
 
 enum { FL_IO_SINK = 64 * 1024, FL_IO_SPARE = 32, FL_IO_MAX = 64 };
 
+typedef struct fl_loop fl_loop;
+
 struct fl_io {
     fl_server  *server;
     pthread_t   thread;
-    int         epoll, wake;
+    fl_loop    *loop;
     bool        running;
     bool        full;    /* no more connections: it listens again when somebody has left */
     bool        starved; /* no more files: it tries again at the next look */
@@ -320,17 +321,32 @@ int  fl_transport_start(fl_server *server, fletch_error *error);
 void fl_transport_wake(fl_server *server);    /* the state has changed: let every I/O thread look */
 void fl_transport_quiesce(fl_server *server); /* take who waits to be accepted, and nobody after */
 void fl_transport_stop(fl_server *server);
-void fl_transport_cancel(fl_server *server);     /* give up what runs */
-void fl_transport_abandon(fl_server *server);    /* answer 503 to what does not come back */
-void fl_transport_answer(fl_request_full *full); /* any thread: its reply stands */
+void fl_transport_cancel(fl_server *server);           /* give up what runs */
+void fl_transport_abandon(fl_server *server);          /* answer 503 to what does not come back */
+void fl_transport_answer(fl_request_full *full);       /* any thread: its reply stands */
+void fl_transport_knocked(fl_io *io, size_t listener); /* io: somebody wants to connect there */
+void fl_transport_called(fl_io *io);                   /* io: fl_loop_wake was called */
 const char *fl_transport_date(fl_io *io);
 void fl_transport_move(fl_conn *conn, fl_conn *list); /* to the end of it; NULL: out of all */
+
+/* ---- loop_epoll.c or loop_poll.c, of which a program has one: what an I/O thread waits for ---------------------- */
+
+fl_loop *fl_loop_open(void);           /* NULL with errno */
+void     fl_loop_close(fl_loop *loop); /* NULL is a no-op */
+void     fl_loop_wake(fl_loop *loop);  /* any thread: let it look */
+/* Begin or end to listen; false: it stays as it was. */
+bool fl_loop_listen(fl_io *io, size_t listener, bool on);
+bool fl_loop_add(fl_conn *conn); /* until its socket is closed */
+/* Wait for events, at most so long (-1: without end), and tell them: fl_transport_knocked, fl_transport_called,
+ * fl_conn_event. */
+void fl_loop_wait(fl_io *io, int timeout_ms);
 
 /* ---- watch.c ------------------------------------------------------------------------------------------------ */
 
 int  fl_watch_start(fl_server *server, fletch_error *error);
 void fl_watch_leave(
     fl_server *server); /* state FL_STOPPED: it hears signals and looks at no model */
+void fl_watch_wait(fl_server *server); /* until a signal asks for the end */
 void fl_watch_stop(fl_server *server);
 
 /* ---- The server -------------------------------------------------------------------------------------------------- */
@@ -369,12 +385,13 @@ struct fl_server {
     _Atomic int        signals; /* how often we were asked to end */
     _Atomic uint64_t   replies; /* bytes of replies that are made or wait for their readers */
     _Atomic int        first_signal;
-    _Atomic int        reloading;                    /* 1: a worker does; 2: and once more */
-    atomic_bool        looking;                      /* a worker is looking at the models' files */
-    int                watch_fd, stop_fd, signal_fd; /* eventfd; eventfd; signalfd */
-    bool               on_terminal;                  /* which ends the server when it closes */
+    _Atomic int        reloading;   /* 1: a worker does; 2: and once more */
+    atomic_bool        looking;     /* a worker is looking at the models' files */
+    int                heard[2];    /* fl_os_pair: signals, and 0 to end the watch */
+    bool               on_terminal; /* which ends the server when it closes */
     pthread_t          watch;
     pthread_mutex_t    watch_lock; /* held while the watch looks at models */
+    pthread_cond_t     stop;       /* `signals` has grown */
     bool               watching, guarded;
     bool               confined; /* only this machine can reach it */
     uint64_t           max_connections;

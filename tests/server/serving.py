@@ -20,6 +20,7 @@ BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
 MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
 NAME = os.path.basename(MODEL)  # what clients call a model that was opened from a folder
 SANITIZED = bool(os.environ.get("FLETCH_TEST_SANITIZED"))  # tools/sanitize.sh: memory is the sanitizer's, and says nothing
+WINE = bool(os.environ.get("FLETCH_TEST_WINE"))  # tools/cross.sh: only Ctrl-C comes through to a program of Windows
 WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "180"))  # no test measures it: it ends what hangs
 
 # A run in the background may start with these ignored, and children would inherit that.
@@ -238,7 +239,7 @@ class Server:
     def send_signal(self, number):
         self.process.send_signal(number)
 
-    def end(self, number=signal.SIGTERM):
+    def end(self, number=signal.SIGINT if WINE else signal.SIGTERM):
         """Ask it to end; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
