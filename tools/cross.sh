@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# cross.sh windows|macos|arm|TARGET - fletch, without its server, for a system that this machine is not.
+# cross.sh windows|macos|arm|TARGET - fletch for a system that this machine is not.
 # windows: by mingw-w64; kernels, unit and golden tests run under wine, an hour and a half.
 # macos:   on ARM, by zig cc (the Python package ziglang): compiled and linked. Nothing here runs it.
 # arm:     Linux on ARM, by Debian's cross compiler; unit and golden tests run under qemu-user, hours. The kernels
@@ -8,7 +8,7 @@
 # TARGET:  by zig cc, x86_64-linux-musl or aarch64-linux-musl (one static program that needs no library of the system)
 #          or x86_64-linux-gnu.2.17 or aarch64-linux-gnu.2.17 (any glibc from 2.17 on); unit and golden tests run,
 #          those of aarch64 under qemu-user.
-# What fletch links to (PCRE2, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
+# What fletch links to (PCRE2, SQLite, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
 # Writes "passed failed skipped" to build/tally/cross-NAME.
 . "$(dirname "$0")/say.sh"
 
@@ -113,17 +113,24 @@ describe() { # NAME FLAGS LIBRARIES
 }
 
 make_deps() {
-    local z=$sources/zlib zstd=$sources/libzstd/lib pcre=$sources/pcre2/src file curl
+    local z=$sources/zlib zstd=$sources/libzstd/lib pcre=$sources/pcre2/src sqlite=$sources/sqlite3/one-file file curl
     curl=$(find /usr/include -path '*/curl/curl.h' -print -quit)
     [ -n "$curl" ] || stop "there is no curl/curl.h in /usr/include" "apt-get install libcurl4-openssl-dev"
-    for file in zlib libzstd pcre2; do
+    for file in zlib libzstd pcre2 sqlite3; do
         get_source $file
     done
-    cp "$z"/zlib.h "$z"/zconf.h "$zstd"/*.h "$deps"/include/
+    if [ ! -f "$sqlite/sqlite3.h" ]; then # its scripts write the many files as one
+        need tclsh tcl
+        mkdir -p "$sqlite"
+        (cd "$sqlite" && ../configure && make sqlite3.c) >"$sources"/sqlite3.log 2>&1 ||
+            stop "SQLite's sources as one file" "all of its output: $sources/sqlite3.log"
+    fi
+    cp "$z"/zlib.h "$z"/zconf.h "$zstd"/*.h "$sqlite"/sqlite3.h "$deps"/include/
     cp "$pcre"/pcre2.h.generic "$deps"/include/pcre2.h
     cp -r "$(dirname "$curl")" "$deps"/include/
     make_library z "-I$deps/include -Dfdopen=fdopen" "$z"/{adler32,crc32,deflate,inflate,inftrees,inffast,trees,zutil}.c
     make_library zstd "-DZSTD_DISABLE_ASM" "$zstd"/{common,compress,decompress}/*.c
+    make_library sqlite3 "-DSQLITE_ENABLE_FTS5 -DSQLITE_OMIT_LOAD_EXTENSION" "$sqlite"/sqlite3.c
     mkdir -p "$deps"/pcre2-src
     cp "$pcre"/*.[ch] "$deps"/pcre2-src/
     cp -r "$pcre"/sljit "$deps"/pcre2-src/
@@ -135,6 +142,7 @@ make_deps() {
     describe zlib "" "-L$deps/lib -lz"
     describe libzstd "" "-L$deps/lib -lzstd"
     describe libpcre2-8 -DPCRE2_STATIC "-L$deps/lib -lpcre2-8"
+    describe sqlite3 "" "-L$deps/lib -lsqlite3"
     describe libcurl "" ""
 }
 
@@ -146,7 +154,7 @@ build() { # TARGETS
     printf -v emulator '%s;' "${run[@]}"
     export PKG_CONFIG_LIBDIR=$deps/lib
     say "configure: build-$name/"
-    cmake -S . -B "$folder" -G Ninja "${system[@]}" -DCMAKE_C_COMPILER="${compiler%;}" -DFLETCH_SERVER=OFF \
+    cmake -S . -B "$folder" -G Ninja "${system[@]}" -DCMAKE_C_COMPILER="${compiler%;}" \
         -DFLETCH_CUDA=OFF -DCMAKE_CROSSCOMPILING_EMULATOR="${emulator%;}" >"$folder"/configure.log 2>&1 ||
         stop "cmake could not configure" "all of its output: $folder/configure.log"
     say "build: $name"
@@ -176,10 +184,19 @@ run_tests() {
     "$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "not onnxruntime" --junit-xml="$folder"/golden.xml \
         tests/golden/test_{folders,late,lists,numerics,odd_folders,routes,scores,token_classes,tokens,unigram}.py \
         >"$folder"/golden.log 2>&1 || status=1
-    { python3 tools/tally.py "$folder"/tests.xml && python3 tools/tally.py "$folder"/golden.xml; } |
+    local xml=("$folder"/tests.xml "$folder"/golden.xml) file
+    if [ "$name" = windows ]; then
+        say "the server: $name"
+        xml+=("$folder"/server.xml)
+        # Not here: signals but Ctrl-C, Unix sockets, what is read in /proc.
+        FLETCH_TEST_WINE=1 "$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "not unix" --junit-xml="$folder"/server.xml \
+            tests/server/test_{transport{,_disconnect,_limits,_slow,_smuggling},tei,openai,ollama,cohere,gzip,lone,store,search}.py \
+            >"$folder"/server.log 2>&1 || status=1
+    fi
+    for file in "${xml[@]}"; do python3 tools/tally.py "$file"; done |
         awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' >build/tally/cross-"$name"
     note "passed, failed, skipped: $(cat build/tally/cross-"$name")"
-    [ $status -eq 0 ] || stop "tests for $name" "all of the output: $folder/ctest.log and golden.log"
+    [ $status -eq 0 ] || stop "tests for $name" "all of the output: $folder/ctest.log, golden.log and server.log"
 }
 
 make_deps
