@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# cross.sh windows|macos|arm|TARGET - fletch, without its server, for a system that this machine is not.
+# cross.sh windows|macos|arm|TARGET - fletch for a system that this machine is not.
 # windows: by mingw-w64; kernels, unit and golden tests run under wine, an hour and a half.
 # macos:   on ARM, by zig cc (the Python package ziglang): compiled and linked. Nothing here runs it.
 # arm:     Linux on ARM, by Debian's cross compiler; unit and golden tests run under qemu-user, hours. The kernels
@@ -8,7 +8,7 @@
 # TARGET:  by zig cc, x86_64-linux-musl or aarch64-linux-musl (one static program that needs no library of the system)
 #          or x86_64-linux-gnu.2.17 or aarch64-linux-gnu.2.17 (any glibc from 2.17 on); unit and golden tests run,
 #          those of aarch64 under qemu-user.
-# What fletch links to (PCRE2, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
+# What fletch links to (PCRE2, SQLite, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
 # Writes "passed failed skipped" to build/tally/cross-NAME.
 . "$(dirname "$0")/say.sh"
 . tools/toolchain.sh
@@ -43,17 +43,26 @@ run_tests() {
     "$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "not onnxruntime" --junit-xml="$folder"/golden.xml \
         tests/golden/test_{folders,late,lists,numerics,odd_folders,routes,scores,token_classes,tokens,unigram}.py \
         >"$folder"/golden.log 2>&1 || status=1
-    { python3 tools/tally.py "$folder"/tests.xml && python3 tools/tally.py "$folder"/golden.xml; } |
+    local xml=("$folder"/tests.xml "$folder"/golden.xml) file
+    if [ "$system_name" = windows ]; then
+        say "the server: $system_name"
+        xml+=("$folder"/server.xml)
+        # Not here: signals but Ctrl-C, Unix sockets, what is read in /proc.
+        FLETCH_TEST_WINE=1 "$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "not unix" --junit-xml="$folder"/server.xml \
+            tests/server/test_{transport{,_disconnect,_limits,_slow,_smuggling},tei,openai,ollama,cohere,gzip,lone,store,search}.py \
+            >"$folder"/server.log 2>&1 || status=1
+    fi
+    for file in "${xml[@]}"; do python3 tools/tally.py "$file"; done |
         awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' >"$tally"
     note "passed, failed, skipped: $(cat "$tally")"
-    [ $status -eq 0 ] || stop "tests for $name" "all of the output: $folder/ctest.log and golden.log"
+    [ $status -eq 0 ] || stop "tests for $name" "all of the output: $folder/ctest.log, golden.log and server.log"
 }
 
 make_deps
 # The suffix leaves the plain names to the programs that start these.
 suffix=(-DCMAKE_EXECUTABLE_SUFFIX_C=.exe)
 [ "$system_name" != macos ] || suffix=()
-configure -DFLETCH_SERVER=OFF "${suffix[@]}"
+configure "${suffix[@]}"
 say "build: $name"
 ninja -C "$folder" --quiet || stop "the $name build"
 if [ "$system_name" = macos ]; then

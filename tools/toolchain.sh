@@ -3,8 +3,8 @@
 # release/ (what is given away), never run.
 #   use_toolchain NAME FOLDER  sets cc, ar, run (what starts its programs here) and system (CMake's arguments); the
 #                              libraries of make_deps and the build go into FOLDER
-#   make_deps [release]        compiles PCRE2, zlib and zstd from the sources of Debian's packages into FOLDER/deps;
-#                              for a release also SQLite, mbedTLS and libcurl, where that system's program has them
+#   make_deps [release]        compiles PCRE2, SQLite, zlib and zstd from the sources of Debian's packages into
+#                              FOLDER/deps; for a release also mbedTLS and libcurl, where that system's program has them
 #   configure ARGUMENT...      configures fletch in FOLDER
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # `run` is cross.sh's
@@ -113,6 +113,15 @@ describe() { # NAME FLAGS LIBRARIES
         "$1" "$name" "$deps/include" "$2" "$3" >"$deps/lib/$1.pc"
 }
 
+# SQLite's one file, as its own makefile puts it together.
+make_amalgamation() {
+    [ ! -f "$sources"/sqlite3/sqlite3.c ] || return 0
+    need tclsh tcl
+    say "put together: sqlite3.c"
+    (cd "$sources"/sqlite3 && ./configure --disable-tcl && make sqlite3.c) >"$sources"/sqlite3.log 2>&1 ||
+        stop "sqlite3.c could not be put together" "all of its output: $sources/sqlite3.log"
+}
+
 make_deps() { # [release]
     local z=$sources/zlib zstd=$sources/libzstd/lib pcre=$sources/pcre2/src file curl
     curl=$(find /usr/include -path '*/curl/curl.h' -print -quit)
@@ -136,17 +145,14 @@ make_deps() { # [release]
     describe zlib "" "-L$deps/lib -lz"
     describe libzstd "" "-L$deps/lib -lzstd"
     describe libpcre2-8 -DPCRE2_STATIC "-L$deps/lib -lpcre2-8"
+    get_source sqlite3
+    make_amalgamation
+    cp "$sources"/sqlite3/sqlite3.h "$deps"/include/
+    make_library sqlite3 "-Os -DSQLITE_THREADSAFE=1 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_DEFAULT_MEMSTATUS=0 -DSQLITE_ENABLE_FTS5" \
+        "$sources"/sqlite3/sqlite3.c
+    describe sqlite3 "" "-L$deps/lib -lsqlite3"
     describe libcurl "" "" # opened at run time
     [ -z "${1:-}" ] || make_release_deps
-}
-
-# SQLite's one file, as its own makefile puts it together.
-make_amalgamation() {
-    [ ! -f "$sources"/sqlite3/sqlite3.c ] || return 0
-    need tclsh tcl
-    say "put together: sqlite3.c"
-    (cd "$sources"/sqlite3 && ./configure --disable-tcl && make sqlite3.c) >"$sources"/sqlite3.log 2>&1 ||
-        stop "sqlite3.c could not be put together" "all of its output: $sources/sqlite3.log"
 }
 
 # libcurl by its own CMake files: HTTP and nothing else, by TLS of the libraries beside it.
@@ -168,15 +174,6 @@ make_curl() { # ARGUMENTS
 }
 
 make_release_deps() {
-    case $name in
-    *-linux-*)
-        get_source sqlite3
-        make_amalgamation
-        cp "$sources"/sqlite3/sqlite3.h "$deps"/include/
-        make_library sqlite3 "-Os -DSQLITE_THREADSAFE=1 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_DEFAULT_MEMSTATUS=0" \
-            "$sources"/sqlite3/sqlite3.c
-        describe sqlite3 "" "-L$deps/lib -lsqlite3" ;;
-    esac
     case $name in
     *-musl)
         get_source mbedtls

@@ -12,8 +12,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "base/cpu.h"
+
+#if defined(__APPLE__) /* what POSIX has, and macOS has not or by another name */
+#define st_mtim                 st_mtimespec
+#define st_ctim                 st_ctimespec
+#define pthread_mutex_timedlock darwin_mutex_timedlock
+int pthread_mutex_timedlock(pthread_mutex_t *lock, const struct timespec *until);
+#endif
 
 /* The system's words for an errno; may use the buffer. */
 const char *fl_os_reason(int errno_value, char *buffer, size_t capacity);
@@ -69,6 +77,25 @@ typedef struct fl_os_file {
 } fl_os_file;
 /* False: the system does not tell, as Windows does not. */
 bool fl_os_look(int fd, fl_os_file *out);
+
+/* Where this process has mapped a file that is given by its path without links; false: nowhere, or it cannot be
+ * told, as outside of Linux. */
+bool fl_os_mapping(const char *path, uintptr_t *begin, uintptr_t *end);
+
+/* Let a socket not block, and end with this program. */
+void fl_os_tame(int fd);
+/* Accept who waits: such a socket; -1 with errno. */
+int fl_os_accept(int listener);
+/* Begin no more connections on a TCP listener; those that have begun can still be accepted. Where the system has no
+ * such thing they begin until it is closed. */
+void fl_os_hush(int listener);
+/* Two of them: what is sent into the second is received from the first. False with errno. */
+bool fl_os_pair(int fds[2]);
+
+/* Let this process open so many files, if the system does; how many it may open now. */
+uint64_t fl_os_open_files(uint64_t wanted);
+uint64_t fl_os_files_open(void); /* how many it has open */
+double   fl_os_processor_seconds(void);
 
 /* The machine's memory, whatever a control group says; 0: unknown. */
 uint64_t fl_os_memory(void);

@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/sysctl.h>
 #include <unistd.h>
 #include <xlocale.h>
@@ -110,6 +111,22 @@ void fl_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t un
     struct timespec wait = {.tv_sec  = (time_t)(left / 1000000000U),
                             .tv_nsec = (long)(left % 1000000000U)};
     pthread_cond_timedwait_relative_np(cond, lock, &wait);
+}
+
+/* Asked every millisecond. */
+int pthread_mutex_timedlock(pthread_mutex_t *lock, const struct timespec *until) {
+    static const struct timespec moment = {0, 1000000};
+    struct timespec              now;
+    int                          code;
+    while ((code = pthread_mutex_trylock(lock)) == EBUSY) {
+        (void)clock_gettime(CLOCK_REALTIME, &now);
+        if (now.tv_sec > until->tv_sec ||
+            (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec)) {
+            return ETIMEDOUT;
+        }
+        (void)nanosleep(&moment, NULL);
+    }
+    return code;
 }
 
 /* ---- Processors ------------------------------------------------------------------------------ */
@@ -224,6 +241,27 @@ bool fl_os_memory_left(const char *root, uint64_t *total, uint64_t *available) {
     *available = ((uint64_t)about.free_count + about.inactive_count) * fl_os_page();
     return *total > 0;
 }
+
+bool fl_os_mapping(const char *path, uintptr_t *begin, uintptr_t *end) {
+    (void)path, (void)begin, (void)end;
+    return false;
+}
+
+/* ---- Sockets --------------------------------------------------------------------------------- */
+
+int fl_os_accept(int listener) {
+    const int fd = accept(listener, NULL, NULL);
+    if (fd >= 0) {
+        fl_os_tame(fd);
+    }
+    return fd;
+}
+
+void fl_os_hush(int listener) {
+    (void)listener;
+}
+
+/* ---- Memory of the process ------------------------------------------------------------------- */
 
 uint64_t fl_os_resident(const char *root) {
     struct mach_task_basic_info about;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
 #include <linux/random.h>
 #include <locale.h>
@@ -23,12 +24,14 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
 #include "base/cpu_isa.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/os_posix.h"
 #include "base/thread.h"
@@ -253,6 +256,43 @@ void fl_os_pages_release(void *data, size_t size) {
 bool fl_os_move(void *from, void *to, size_t size) {
     return mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
 }
+
+/* A line of /proc/self/maps: "BEGIN-END rights offset device node      PATH". */
+bool fl_os_mapping(const char *path, uintptr_t *begin, uintptr_t *end) {
+    enum { MAPS_MAX = 64 * 1024 * 1024 };
+    fl_buf maps  = {0};
+    bool   found = false;
+    (void)fl_file_read("/proc/self/maps", MAPS_MAX, &maps, NULL);
+    for (const char *line = maps.data; !found && line != NULL && *line != '\0';) {
+        const size_t size = strcspn(line, "\n");
+        const char  *name = memchr(line, '/', size);
+        char        *dash = NULL;
+        *begin            = strtoul(line, &dash, 16);
+        *end              = *dash == '-' ? strtoul(dash + 1, NULL, 16) : 0;
+        found             = name != NULL && (size_t)(line + size - name) == strlen(path) &&
+                memcmp(name, path, strlen(path)) == 0 && *end != 0;
+        line += size + (line[size] == '\n');
+    }
+    fl_buf_free(&maps);
+    return found;
+}
+
+/* ---- Sockets --------------------------------------------------------------------------------- */
+
+int fl_os_accept(int listener) {
+    return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
+void fl_os_hush(int listener) {
+    /* Offset 13 of a TCP header holds the flags, 2 is SYN: those segments are dropped, all others pass. */
+    struct sock_filter no_syn[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
+    const struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
+    (void)setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+/* ---- Memory of the machine ------------------------------------------------------------------- */
 
 /* The number after `key` at the beginning of a line of a file of /proc; 0: there is none. */
 static uint64_t number_after(const char *text, const char *key) {

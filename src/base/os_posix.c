@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_posix.c - what Linux and macOS do alike: pages, files, the terminal. See os.h.
+/* os_posix.c - what Linux and macOS do alike: pages, files, sockets, the terminal. See os.h.
  *
  * Memory  Stack only. Threads: any; nothing is kept.
- * Proof   tests/unit/test_base_mem.c, test_base_file.c. */
+ * Proof   tests/unit/test_base_mem.c, test_base_file.c; tests/server. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,11 +63,6 @@ void fl_os_unmap(void *data, size_t size) {
     munmap(data, size);
 }
 
-#if defined(__APPLE__)
-#define st_mtim st_mtimespec
-#define st_ctim st_ctimespec
-#endif
-
 static int64_t nanoseconds(struct timespec time) {
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
@@ -81,6 +80,56 @@ bool fl_os_look(int fd, fl_os_file *out) {
                                   .readers    = status.st_mode & (S_IRUSR | S_IRGRP | S_IROTH),
                                   .guarded    = own && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0};
     return true;
+}
+
+/* ---- Sockets and files ----------------------------------------------------------------------- */
+
+void fl_os_tame(int fd) {
+    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+bool fl_os_pair(int fds[2]) {
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
+        return false;
+    }
+    fl_os_tame(fds[0]);
+    fl_os_tame(fds[1]);
+    return true;
+}
+
+uint64_t fl_os_open_files(uint64_t wanted) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return 0;
+    }
+    struct rlimit more = limit;
+    more.rlim_cur =
+        limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    const bool raised = more.rlim_cur > limit.rlim_cur && setrlimit(RLIMIT_NOFILE, &more) == 0;
+    return raised ? more.rlim_cur : limit.rlim_cur;
+}
+
+uint64_t fl_os_files_open(void) {
+    uint64_t count  = 0;
+    DIR     *folder = opendir("/proc/self/fd");
+    folder          = folder != NULL ? folder : opendir("/dev/fd"); /* macOS */
+    while (folder != NULL && readdir(folder) != NULL) {
+        count++;
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+    return count > 3 ? count - 3 : 0; /* ".", ".." and the folder itself */
+}
+
+double fl_os_processor_seconds(void) {
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) {
+        return 0;
+    }
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
 const void *fl_os_native_path(const char *path, void *buffer, size_t capacity) {

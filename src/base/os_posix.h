@@ -7,5 +7,4 @@
 
 /* Advise huge pages for an aligned block; may be refused, costs nothing. */
 void fl_posix_huge(void *block, size_t size);
-
 #endif

@@ -23,10 +23,8 @@
 #include "base/windows/utf16.h"
 
 const char *fl_os_reason(int errno_value, char *buffer, size_t capacity) {
-    if (errno_value == EDQUOT) {
-        return "Disk quota exceeded";
-    }
-    return strerror_s(buffer, capacity, errno_value) == 0 ? buffer : "unknown error";
+    (void)snprintf(buffer, capacity, "%s", posix_strerror(errno_value));
+    return buffer;
 }
 
 bool fl_os_random(void *out, size_t size) {
@@ -220,6 +218,33 @@ void *fl_os_map(int fd, size_t size) {
 void fl_os_unmap(void *data, size_t size) {
     (void)size;
     (void)UnmapViewOfFile(data);
+}
+
+bool fl_os_mapping(const char *path, uintptr_t *begin, uintptr_t *end) {
+    (void)path, (void)begin, (void)end;
+    return false;
+}
+
+uint64_t fl_os_open_files(uint64_t wanted) {
+    enum { HANDLES = 1 << 24 }; /* of a process */
+    (void)wanted;
+    return HANDLES;
+}
+
+uint64_t fl_os_files_open(void) {
+    DWORD count = 0;
+    return GetProcessHandleCount(GetCurrentProcess(), &count) ? count : 0;
+}
+
+static double seconds_of(FILETIME time) {
+    return (double)((uint64_t)time.dwHighDateTime << 32 | time.dwLowDateTime) / 1e7;
+}
+
+double fl_os_processor_seconds(void) {
+    FILETIME begun, ended, kernel, user;
+    return GetProcessTimes(GetCurrentProcess(), &begun, &ended, &kernel, &user)
+               ? seconds_of(kernel) + seconds_of(user)
+               : 0;
 }
 
 uint64_t fl_os_memory(void) {

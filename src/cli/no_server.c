@@ -5,8 +5,7 @@
 #include "cli/stored.h"
 
 fl_exit fl_cmd_serve(fl_cli *cli) {
-    return fl_cli_usage(cli,
-                        "this build has no server (FLETCH_SERVER=OFF); it runs on Linux alone");
+    return fl_cli_usage(cli, "this build has no server (FLETCH_SERVER=OFF)");
 }
 
 fl_exit fl_stored_sqlite(fl_stored *stored, fl_cli *cli) {

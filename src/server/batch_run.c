@@ -367,7 +367,7 @@ static int commit(turn *t, bool whole, fletch_error *error) {
     fl_batch_record *batch   = t->batch;
     for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
         FL_TRY(write_out(t, i, error));
-        if (fdatasync(t->out[i]) != 0) {
+        if (fsync(t->out[i]) != 0) {
             return fl_fail_errno(error, errno, "cannot sync", batch->output[i]);
         }
     }

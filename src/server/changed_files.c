@@ -21,13 +21,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/buf.h"
-#include "base/file.h"
+#include "base/os.h"
 #include "server/server_internal.h"
 
-enum { FILES_MAX = 2048, MAPS_MAX = 64 * 1024 * 1024 };
+enum { FILES_MAX = 2048 };
 
 static struct noted {
     char               path[512]; /* without links */
@@ -40,7 +38,9 @@ static struct noted {
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* of all but the atomics */
 
 static _Atomic size_t noted_count;
-static uintptr_t      page_bytes;
+
+#ifdef SA_SIGINFO /* Windows has no such signal: it lets nobody cut a file that is mapped */
+static uintptr_t page_bytes;
 
 static void on_bus(int number, siginfo_t *info, void *context) {
     uintptr_t at = (uintptr_t)info->si_addr;
@@ -64,30 +64,16 @@ static void on_bus(int number, siginfo_t *info, void *context) {
 void fl_files_guard(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    page_bytes          = (uintptr_t)sysconf(_SC_PAGESIZE);
+    page_bytes          = fl_os_page();
     action.sa_sigaction = on_bus;
     action.sa_flags     = SA_SIGINFO;
     (void)sigaction(SIGBUS, &action, NULL);
 }
+#else
+void fl_files_guard(void) {}
+#endif
 
-/* The part of the process's memory that is this file. */
-static void find_mapping(struct noted *file, const char *maps) {
-    for (const char *line = maps; *line != '\0';) {
-        size_t      size  = strcspn(line, "\n");
-        const char *path  = memchr(line, '/', size);
-        char       *dash  = NULL;
-        uintptr_t   begin = strtoul(line, &dash, 16);
-        if (path != NULL && (size_t)(line + size - path) == strlen(file->path) &&
-            memcmp(path, file->path, strlen(file->path)) == 0 && *dash == '-') {
-            atomic_store(&file->begin, begin);
-            atomic_store(&file->end, strtoul(dash + 1, NULL, 16));
-            return;
-        }
-        line += size + (line[size] == '\n');
-    }
-}
-
-static void note(fl_served *served, const char *path, const char *maps) {
+static void note(fl_served *served, const char *path) {
     size_t        count = atomic_load(&noted_count), at = 0;
     struct noted *file;
     char          real[PATH_MAX];
@@ -102,22 +88,22 @@ static void note(fl_served *served, const char *path, const char *maps) {
     memcpy(file->path, real, strlen(real) + 1);
     file->replaced = false;
     atomic_store(&file->served, served);
-    find_mapping(file, maps);
+    uintptr_t begin = 0, end = 0;
+    (void)fl_os_mapping(real, &begin, &end);
+    atomic_store(&file->begin, begin);
+    atomic_store(&file->end, end);
     if (at == count) {
         atomic_store(&noted_count, count + 1);
     }
 }
 
 void fl_files_note(fl_served *served) {
-    fl_buf      maps = {0};
     const char *path;
-    (void)fl_file_read("/proc/self/maps", MAPS_MAX, &maps, NULL);
     pthread_mutex_lock(&table_lock);
     for (size_t i = 0; (path = fletch_model_file_at(served->model, i)) != NULL; i++) {
-        note(served, path, maps.data != NULL ? maps.data : "");
+        note(served, path);
     }
     pthread_mutex_unlock(&table_lock);
-    fl_buf_free(&maps);
 }
 
 void fl_files_drop(const fl_served *served) {

@@ -2,8 +2,7 @@
 /* connection.c - what one connection does: bytes to a request, a reply to bytes, and its clocks.
  *
  * Method  A machine of phases (server_internal.h) that fl_conn_advance turns until the kernel has no bytes, takes
- *         none, or a request runs. Sockets are watched edge-triggered and once, so that a request costs no
- *         call to epoll: what an event said is kept in `readable` and `gone`.
+ *         none, or a request runs. What an event said is kept in `readable` and `gone`.
  *         Head and body are http1.c's. A body of known length is received where it will be parsed. A
  *         refusal is given before the body when the body is long or its sender asks first (then
  *         the connection ends with it), after it when it is short (then the connection lives on). A request that cannot
@@ -19,7 +18,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -66,8 +64,7 @@ static void give_buffer(fl_conn *conn) {
 }
 
 void fl_conn_open(fl_io *io, int fd, bool promised) {
-    struct epoll_event event = {0};
-    fl_conn           *conn  = fl_alloc_zero(1, sizeof *conn);
+    fl_conn *conn = fl_alloc_zero(1, sizeof *conn);
     if (conn == NULL) {
         (void)close(fd);
         return;
@@ -76,9 +73,7 @@ void fl_conn_open(fl_io *io, int fd, bool promised) {
     conn->fd       = fd;
     conn->promised = promised;
     set_phase(conn, FL_PHASE_IDLE);
-    event.events   = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-    event.data.ptr = conn;
-    if (epoll_ctl(io->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (!fl_loop_add(conn)) {
         (void)close(fd);
         fl_free(conn);
         return;
@@ -724,13 +719,15 @@ void fl_conn_advance(fl_conn *conn) {
     }
 }
 
-void fl_conn_event(fl_conn *conn, uint32_t events) {
-    if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
-        conn->gone     = true;
-        conn->readable = true;
+void fl_conn_event(fl_conn *conn, bool readable, bool gone) {
+    if (conn->phase == FL_PHASE_DEAD) {
+        return; /* since a moment ago, in the same round of events */
+    }
+    conn->readable |= readable || gone;
+    if (gone) {
+        conn->gone = true;
         fl_conn_cancel(conn);
     }
-    conn->readable |= (events & EPOLLIN) != 0;
     fl_conn_advance(conn);
 }
 

@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "server/embedding.h"
 #include "server/server_internal.h"
@@ -386,7 +387,7 @@ typedef struct opened {
 /* Without the lock; the state is FL_MODEL_LOADING. */
 static int open_it(fl_demand *demand, const fl_offer *offer, const char *id, bool force,
                    opened *out, fletch_error *error) {
-    uint64_t    before = fl_metrics_resident();
+    uint64_t    before = fl_os_resident("");
     const char *offline =
         offer->listed ? demand->offline : "true"; /* no client downloads anything */
     FL_TRY(fletch_config_set(demand->config, "model.offline", offline, error));
@@ -399,7 +400,7 @@ static int open_it(fl_demand *demand, const fl_offer *offer, const char *id, boo
                        "POST /models/load with \"force\": true serves them all the same",
                        offer->served->name, offer->vector_id, out->vector_id);
     }
-    uint64_t after = fl_metrics_resident();
+    uint64_t after = fl_os_resident("");
     out->bytes     = after > before ? after - before : 0;
     read_limit(demand, offer->served->model);
     return FLETCH_OK;
@@ -506,7 +507,7 @@ static bool find_over(const fl_demand *demand, uint64_t now, step *next) {
 
 /* Bytes that are used or promised: pages of weights come only as they are read. */
 static uint64_t used_bytes(const fl_demand *demand) {
-    uint64_t  resident = fl_metrics_resident(), promised = demand->base;
+    uint64_t  resident = fl_os_resident(""), promised = demand->base;
     fl_offer *offer;
     EACH(demand, offer) {
         promised += state_of(offer) == FL_MODEL_LOADED ? offer->bytes : 0;
@@ -659,7 +660,7 @@ int fl_demand_start(fl_server *server, fletch_error *error) {
     const fl_served *first = fl_server_model_at(server, 0);
     read_limit(demand, first != NULL ? first->model : NULL);
     look(demand);
-    demand->base    = fl_metrics_resident();
+    demand->base    = fl_os_resident("");
     int status      = fl_thread_start(&demand->thread, "models", keep, demand, error);
     demand->running = status == FLETCH_OK;
     return status;

@@ -360,7 +360,7 @@ static bool read_pairs(reading *r, fl_pairs *pairs) {
 int fl_word_index(const char *words, fl_span span) {
     int index = 1;
     for (const char *word = words;; index++) {
-        const char *end = strchrnul(word, '|');
+        const char *end = word + strcspn(word, "|");
         if ((size_t)(end - word) == span.size && memcmp(word, span.data, span.size) == 0) {
             return index;
         }

@@ -87,7 +87,9 @@ static int take_request_line(fl_http_head *head, char *data, char *line, size_t 
         head->skipped = true;
         return 0;
     }
-    char *first = memchr(line, ' ', size), *last = memrchr(line, ' ', size);
+    char *first = memchr(line, ' ', size), *last = line + size;
+    while (last > line && *--last != ' ') {
+    }
     if (first == NULL || !is_token(line, (size_t)(first - line))) {
         return refuse(head, 400, "the request line has no method");
     }

@@ -16,12 +16,10 @@
  *         old in force and says so.
  * Memory  fl_server is made and freed here. Threads: main; fl_server_reload: watch.
  * Proof   tests/server/test_transport_drain.py, test_transport_operations.py, test_promises.py. */
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,6 +27,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/os.h"
 #include "server/otlp.h"
 #include "server/serve.h"
 
@@ -120,9 +119,9 @@ static void init(fl_server *server, const fl_serve *serve) {
     server->config   = serve->config;
     server->reload   = serve->reload;
     server->user     = serve->user;
-    server->watch_fd = server->stop_fd = server->signal_fd = -1;
-    server->start_time                                     = (uint64_t)time(NULL);
-    server->max_body    = fl_server_number(server, "server.max_body", SIZE_MAX / 4);
+    server->heard[0] = server->heard[1] = -1;
+    server->start_time                  = (uint64_t)time(NULL);
+    server->max_body                    = fl_server_number(server, "server.max_body", SIZE_MAX / 4);
     server->max_bodies  = fl_server_number(server, "server.max_body_memory", SIZE_MAX / 4);
     server->deadline_ms = fl_server_number(server, "server.deadline_ms", 0);
     server->watchdog_ns = fl_server_number(server, "server.watchdog_seconds", 0) * 1000000000u;
@@ -138,6 +137,7 @@ static void init(fl_server *server, const fl_serve *serve) {
     server->cors            = fl_server_option(server, "server.cors_origin");
     server->max_connections = fl_server_number(server, "server.max_connections", 16384);
     pthread_mutex_init(&server->watch_lock, NULL);
+    pthread_cond_init(&server->stop, NULL);
     pthread_mutex_init(&server->keys_lock, NULL);
     pthread_mutex_init(&server->paths_lock, NULL);
     pthread_mutex_init(&server->pieces_lock, NULL);
@@ -207,11 +207,11 @@ static int check(fl_server *server, const fl_serve *serve, bool *opening, fletch
 }
 
 static int start(fl_server *server, fletch_error *error) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    fl_raise_file_limit(server, server->max_connections);
+    const unsigned cores = fl_os_processors();
+    fl_raise_file_limit(server);
     FL_TRY(fl_sockets_open(server, error));
     FL_TRY(check_exposure(server, error));
-    FL_TRY(fl_workers_open(&server->workers, cores > 2 ? (unsigned)cores / 2 : 2, error));
+    FL_TRY(fl_workers_open(&server->workers, cores > 2 ? cores / 2 : 2, error));
     FL_TRY(fl_watch_start(server, error));
     return fl_transport_start(server, error);
 }
@@ -219,7 +219,7 @@ static int start(fl_server *server, fletch_error *error) {
 /* Of what memory.limit leaves when the models are there, bodies and replies may have a quarter each; the rest is for
  * the work on them. */
 static void share_memory(fl_server *server) {
-    uint64_t limit = fl_server_number(server, "memory.limit", 0), used = fl_metrics_resident();
+    uint64_t limit = fl_server_number(server, "memory.limit", 0), used = fl_os_resident("");
     uint64_t share = limit > used ? (limit - used) / 4 : 0;
     share          = share > SHARE_MIN ? share : SHARE_MIN;
     if (limit > 0 && share < atomic_load(&server->max_bodies)) {
@@ -250,13 +250,6 @@ static void announce(const fl_server *server) {
 }
 
 /* ---- Drain ------------------------------------------------------------------------------------------------ */
-
-static void wait_for_stop(const fl_server *server) {
-    eventfd_t count;
-    while (atomic_load(&server->signals) == 0 && !atomic_load(&server->idled)) {
-        (void)eventfd_read(server->stop_fd, &count); /* interrupted or done: the loop looks */
-    }
-}
 
 static void sleep_ms(unsigned milliseconds) {
     struct timespec time = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
@@ -348,6 +341,7 @@ static void stop(fl_server *server, bool served, int code) {
     fl_server_log_close(server->log);
     fl_watch_stop(server); /* last: a second signal ends whatever stands still above */
     pthread_mutex_destroy(&server->watch_lock);
+    pthread_cond_destroy(&server->stop);
     pthread_mutex_destroy(&server->keys_lock);
     pthread_mutex_destroy(&server->paths_lock);
     pthread_mutex_destroy(&server->pieces_lock);
@@ -382,7 +376,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         atomic_store(&server->state, FL_READY);
         fl_transport_wake(server);
         announce(server);
-        wait_for_stop(server);
+        fl_watch_wait(server);
         *code = drain(server) ? 0 : 1;
     }
     stop(server, status == FLETCH_OK, *code);

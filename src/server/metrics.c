@@ -12,17 +12,16 @@
  * Memory  One block: a row of counters per route. Threads: any.
  * Proof   tests/server/test_transport_operations.py, test_cuda_metrics.py; promtool check
  *         metrics. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "server/batches.h"
 #include "server/otlp.h"
 #include "server/routes.h"
@@ -677,57 +676,20 @@ static void write_devices(const writer *w, const fletch_stats *stats, char (*nam
 
 /* ---- The process, by the names that every Prometheus client uses --------------------------------------- */
 
-static unsigned long long read_number(const char *path, const char *word) {
-    fl_buf             text  = {0};
-    unsigned long long value = 0;
-    if (fl_file_read(path, 64 * 1024, &text, NULL) == FLETCH_OK && text.data != NULL) {
-        const char *found = strstr(text.data, word);
-        if (found != NULL) {
-            value =
-                strtoull(found + strlen(word), NULL, 10); /* skips the spaces, 0 for no number */
-        }
-    }
-    fl_buf_free(&text);
-    return value;
-}
-
-uint64_t fl_metrics_resident(void) {
-    return read_number("/proc/self/status", "VmRSS:") * 1024;
-}
-
 static void plain(const writer *w, const char *name, const char *type, const char *help,
                   double value) {
     head_of(w, "", name, type, help);
     fl_buf_printf(w->out, "%s %.15g\n", name, value);
 }
 
-static double count_files(void) {
-    double count  = -1; /* the folder itself is open while it is read */
-    DIR   *folder = opendir("/proc/self/fd");
-    while (folder != NULL && readdir(folder) != NULL) {
-        count++;
-    }
-    if (folder != NULL) {
-        (void)closedir(folder);
-    }
-    return count - 2; /* "." and ".." */
-}
-
 static void write_process(const writer *w) {
-    struct rusage usage;
-    struct rlimit files;
-    if (getrusage(RUSAGE_SELF, &usage) == 0) {
-        double seconds = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                         (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-        plain(w, "process_cpu_seconds_total", "counter", "Processor time used.", seconds);
-    }
-    double resident = (double)fl_metrics_resident();
-    plain(w, "process_resident_memory_bytes", "gauge", "Resident memory.", resident);
-    plain(w, "process_open_fds", "gauge", "Open file descriptors.", count_files());
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        plain(w, "process_max_fds", "gauge", "Limit of open file descriptors.",
-              (double)files.rlim_cur);
-    }
+    plain(w, "process_cpu_seconds_total", "counter", "Processor time used.",
+          fl_os_processor_seconds());
+    plain(w, "process_resident_memory_bytes", "gauge", "Resident memory.",
+          (double)fl_os_resident(""));
+    plain(w, "process_open_fds", "gauge", "Open file descriptors.", (double)fl_os_files_open());
+    plain(w, "process_max_fds", "gauge", "Limit of open file descriptors.",
+          (double)fl_os_open_files(0));
     plain(w, "process_start_time_seconds", "gauge", "Start of the process, Unix time.",
           (double)w->server->start_time);
 }

@@ -61,7 +61,7 @@ static void gather(facts *f) {
 /* "a|b" as "a","b". */
 static void put_words(fl_buf *out, const char *words) {
     for (const char *word = words;;) {
-        const char *end = strchrnul(word, '|');
+        const char *end = word + strcspn(word, "|");
         fl_json_quote(out, word, (size_t)(end - word));
         if (*end == '\0') {
             return;

@@ -78,9 +78,9 @@ bool        fl_api_key_is_bulk(const fl_api_key *key);
 /* Whose the things are that a key makes: by its name where the file gives one, so that they outlive the key, else by
  * the key. NULL: no keys are asked for, "". */
 enum { FL_OWNER = 33 };
-void fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]);
-bool        fl_api_key_is_admin(const fl_api_key *key); /* it may change which models there are */
-uint32_t    fl_api_key_weight(const fl_api_key *key);
+void     fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]);
+bool     fl_api_key_is_admin(const fl_api_key *key); /* it may change which models there are */
+uint32_t fl_api_key_weight(const fl_api_key *key);
 /* `texts` are to be embedded for it; false: too many are already. Then fl_api_key_answered, once. */
 bool fl_api_key_submit(fl_api_key *key, uint64_t texts);
 void fl_api_key_answered(fl_api_key *key, uint64_t texts, uint64_t tokens);
@@ -115,13 +115,12 @@ typedef enum fl_rejection {
 int  fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error);
 void fl_metrics_close(fl_metrics *metrics);
 /* `span`: an example of what took so long, or NULL. */
-void     fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns,
-                            const fl_otlp_span *span);
-void     fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns,
-                              const fl_otlp_span *span);
-void     fl_metrics_rejected(fl_metrics *metrics, fl_rejection why);
-uint64_t fl_metrics_resident(void); /* bytes of the process */
-void     fl_metrics_cancelled(fl_metrics *metrics);
+void fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns,
+                        const fl_otlp_span *span);
+void fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns,
+                          const fl_otlp_span *span);
+void fl_metrics_rejected(fl_metrics *metrics, fl_rejection why);
+void fl_metrics_cancelled(fl_metrics *metrics);
 /* In Prometheus' text format, or as OpenMetrics, which has exemplars. */
 void fl_metrics_write(fl_server *server, fl_buf *out, bool open_metrics);
 
@@ -163,7 +162,7 @@ struct fl_conn {
 
 /* ---- connection.c: all on the connection's own thread ---- */
 void fl_conn_open(fl_io *io, int fd, bool promised);
-void fl_conn_event(fl_conn *conn, uint32_t events);
+void fl_conn_event(fl_conn *conn, bool readable, bool gone); /* and where it can be written to */
 void fl_conn_advance(fl_conn *conn);            /* as far as bytes and the kernel allow */
 void fl_conn_answered(fl_request_full *full);   /* its reply stands */
 void fl_conn_flow(fl_conn *conn);               /* pieces of it may have come */
@@ -221,11 +220,11 @@ struct fl_request_full {
     fl_request_full *next;    /* in the pool, or among those that were answered */
     void            *asker;   /* without a connection: who waits, and how he hears of the reply */
     void (*answered)(fl_request_full *full);
-    fl_served       *taken;   /* of those on demand: dropped at the end */
-    fl_served       *awaits;  /* likewise, while it waits for it to open; or to be closed the … */
-    uint64_t         awaited; /* … time; 0: to open */
-    uint64_t         awaits_ns;
-    bool             looked; /* fl_request_look has */
+    fl_served *taken;   /* of those on demand: dropped at the end */
+    fl_served *awaits;  /* likewise, while it waits for it to open; or to be closed the … */
+    uint64_t   awaited; /* … time; 0: to open */
+    uint64_t   awaits_ns;
+    bool       looked; /* fl_request_look has */
 };
 
 static inline fl_request_full *fl_full(fl_http_request *request) {
@@ -320,7 +319,7 @@ void fl_sockets_close(fl_server *server);
 /* Where other machines can reach this one; NULL: nowhere. */
 const char *fl_sockets_exposed(const fl_server *server);
 void        fl_notify(const char *state); /* sd_notify; nothing without NOTIFY_SOCKET */
-void        fl_raise_file_limit(fl_server *server, uint64_t connections);
+void        fl_raise_file_limit(fl_server *server);
 
 /* ---- offers.c: what server.on_demand names --------------------------------------------------------------- */
 
@@ -398,10 +397,12 @@ void fl_files_look(fl_server *server);
 
 enum { FL_IO_SINK = 64 * 1024, FL_IO_SPARE = 32, FL_IO_MAX = 64 };
 
+typedef struct fl_loop fl_loop;
+
 struct fl_io {
     fl_server  *server;
     pthread_t   thread;
-    int         epoll, wake;
+    fl_loop    *loop;
     bool        running;
     bool        full;    /* no more connections: it listens again when somebody has left */
     bool        starved; /* no more files: it tries again at the next look */
@@ -422,18 +423,33 @@ int  fl_transport_start(fl_server *server, fletch_error *error);
 void fl_transport_wake(fl_server *server);    /* the state has changed: let every I/O thread look */
 void fl_transport_quiesce(fl_server *server); /* take who waits to be accepted, and nobody after */
 void fl_transport_stop(fl_server *server);
-void fl_transport_cancel(fl_server *server);     /* give up what runs */
-void fl_transport_abandon(fl_server *server);    /* answer 503 to what does not come back */
-void fl_transport_answer(fl_request_full *full); /* any thread: its reply stands */
-void fl_transport_flow(fl_io *io);               /* any thread: pieces of replies wait */
+void fl_transport_cancel(fl_server *server);           /* give up what runs */
+void fl_transport_abandon(fl_server *server);          /* answer 503 to what does not come back */
+void fl_transport_answer(fl_request_full *full);       /* any thread: its reply stands */
+void fl_transport_knocked(fl_io *io, size_t listener); /* io: somebody wants to connect there */
+void fl_transport_called(fl_io *io);                   /* io: fl_loop_wake was called */
+void fl_transport_flow(fl_io *io);                     /* any thread: pieces of replies wait */
 const char *fl_transport_date(fl_io *io);
 void fl_transport_move(fl_conn *conn, fl_conn *list); /* to the end of it; NULL: out of all */
+
+/* ---- loop_epoll.c or loop_poll.c, of which a program has one: what an I/O thread waits for ---------------------- */
+
+fl_loop *fl_loop_open(void);           /* NULL with errno */
+void     fl_loop_close(fl_loop *loop); /* NULL is a no-op */
+void     fl_loop_wake(fl_loop *loop);  /* any thread: let it look */
+/* Begin or end to listen; false: it stays as it was. */
+bool fl_loop_listen(fl_io *io, size_t listener, bool on);
+bool fl_loop_add(fl_conn *conn); /* until its socket is closed */
+/* Wait for events, at most so long (-1: without end), and tell them: fl_transport_knocked, fl_transport_called,
+ * fl_conn_event. */
+void fl_loop_wait(fl_io *io, int timeout_ms);
 
 /* ---- watch.c ------------------------------------------------------------------------------------------------ */
 
 int  fl_watch_start(fl_server *server, fletch_error *error);
 void fl_watch_leave(
     fl_server *server); /* state FL_STOPPED: it hears signals and looks at no model */
+void fl_watch_wait(fl_server *server); /* until a signal asks for the end */
 void fl_watch_stop(fl_server *server);
 
 /* ---- The server -------------------------------------------------------------------------------------------------- */
@@ -479,14 +495,15 @@ struct fl_server {
     _Atomic int        signals; /* how often we were asked to end */
     _Atomic uint64_t   replies; /* bytes of replies that are made or wait for their readers */
     _Atomic int        first_signal;
-    atomic_bool        idled;     /* server.idle_exit: we end for want of work */
-    _Atomic uint64_t   worked_ns; /* when there was work last; probes and scrapes are none */
-    _Atomic int        reloading; /* 1: a worker does; 2: and once more */
-    atomic_bool        looking;   /* a worker is looking at the models' files */
-    int                watch_fd, stop_fd, signal_fd; /* eventfd; eventfd; signalfd */
-    bool               on_terminal;                  /* which ends the server when it closes */
+    atomic_bool        idled;       /* server.idle_exit: we end for want of work */
+    _Atomic uint64_t   worked_ns;   /* when there was work last; probes and scrapes are none */
+    _Atomic int        reloading;   /* 1: a worker does; 2: and once more */
+    atomic_bool        looking;     /* a worker is looking at the models' files */
+    int                heard[2];    /* fl_os_pair: signals, and 0 to end the watch */
+    bool               on_terminal; /* which ends the server when it closes */
     pthread_t          watch;
     pthread_mutex_t    watch_lock; /* held while the watch looks at models */
+    pthread_cond_t     stop;       /* `signals` has grown */
     bool               watching, guarded;
     bool               confined; /* only this machine can reach it */
     uint64_t           max_connections;

@@ -9,15 +9,12 @@
  * Memory  Fixed table in fl_server. Threads: main; fl_notify any.
  * Proof   tests/server/test_start.py. */
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -26,6 +23,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/number.h"
+#include "base/os.h"
 #include "server/server_internal.h"
 
 enum { BACKLOG = 4096, FIRST_PASSED_FD = 3, SPARE_FILES = 128 };
@@ -57,8 +55,7 @@ static fl_listener *add_listener(fl_server *server, int fd) {
     fl_listener *listener = &server->listeners[server->listener_count++];
     memset(listener, 0, sizeof *listener);
     listener->fd = fd;
-    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fl_os_tame(fd);
     describe(listener);
     int one = 1; /* connections have it from their listener */
     if (listener->tcp) {
@@ -86,7 +83,7 @@ static size_t take_passed(fl_server *server) {
 
 static int bind_one(fl_server *server, const struct addrinfo *address) {
     int one = 1;
-    int fd  = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd  = socket(address->ai_family, SOCK_STREAM, 0);
     if (fd < 0) {
         return -1;
     }
@@ -94,8 +91,8 @@ static int bind_one(fl_server *server, const struct addrinfo *address) {
     if (address->ai_family == AF_INET6) {
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     }
-    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
-        add_listener(server, fd) == NULL) {
+    if (bind(fd, address->ai_addr, (socklen_t)address->ai_addrlen) != 0 ||
+        listen(fd, BACKLOG) != 0 || add_listener(server, fd) == NULL) {
         fl_close(fd);
         return -1;
     }
@@ -139,7 +136,7 @@ static bool is_stale(const struct sockaddr_un *address) {
     if (lstat(address->sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) {
         return false;
     }
-    int  fd    = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int  fd    = socket(AF_UNIX, SOCK_STREAM, 0);
     bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 &&
                  errno == ECONNREFUSED;
     fl_close(fd);
@@ -167,15 +164,16 @@ static int open_unix(fl_server *server, const char *path, fletch_error *error) {
     if (is_stale(&address)) {
         (void)unlink(path);
     }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
         !keep_others_out(server, path) || listen(fd, BACKLOG) != 0) {
         int reason = errno;
         fl_close(fd);
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s: %s%s", path,
                        strerror(reason),
-                       reason == EADDRINUSE
-                           ? "; another server has it, or it is not a socket"
+                       reason == EADDRINUSE ? "; another server has it, or it is not a socket"
+                       : reason == EAFNOSUPPORT
+                           ? "; on this system the server listens on server.host alone"
                            : "; server.unix_socket names a path in a folder that exists and that "
                              "this user may write");
     }
@@ -208,17 +206,11 @@ int fl_sockets_open(fl_server *server, fletch_error *error) {
 }
 
 void fl_sockets_hush(fl_server *server) {
-    /* Offset 13 of a TCP header holds the flags, 2 is SYN: those segments are dropped, all others pass. */
-    struct sock_filter no_syn[] = {
-        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 2, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
-    const struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
     pthread_mutex_lock(&server->paths_lock);
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
-        if (listener->tcp &&
-            !listener->inherited) { /* a kernel that cannot: as if it were slower */
-            (void)setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+        if (listener->tcp && !listener->inherited) {
+            fl_os_hush(listener->fd);
         }
         if (listener->path[0] != '\0') {
             (void)unlink(listener->path);
@@ -266,28 +258,24 @@ void fl_notify(const char *state) {
     if (where[0] == '@') { /* the abstract name space */
         address.sun_path[0] = '\0';
     }
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
     if (fd < 0) {
         return;
     }
     socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
-    (void)sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&address, length);
+    if (connect(fd, (const struct sockaddr *)&address, length) == 0) {
+        (void)send(fd, state, strlen(state), MSG_NOSIGNAL);
+    }
     (void)close(fd);
 }
 
-void fl_raise_file_limit(fl_server *server, uint64_t connections) {
-    struct rlimit limit;
-    rlim_t        wanted = (rlim_t)connections + SPARE_FILES;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
-        return;
-    }
-    rlim_t hard    = limit.rlim_max;
-    limit.rlim_cur = hard != RLIM_INFINITY && hard < wanted ? hard : wanted;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur < wanted) {
+void fl_raise_file_limit(fl_server *server) {
+    const uint64_t wanted = server->max_connections + SPARE_FILES;
+    const uint64_t limit  = fl_os_open_files(wanted);
+    if (limit < wanted) {
         fl_server_log_line(server->log, FL_LEVEL_WARNING,
                            "the system lets this process open %llu files, fewer than "
                            "server.max_connections asks for; raise it with ulimit -n",
-                           (unsigned long long)limit.rlim_cur);
+                           (unsigned long long)limit);
     }
 }

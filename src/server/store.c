@@ -35,6 +35,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "base/utf8.h"
 #include "server/word_index.h"

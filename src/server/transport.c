@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport.c - the I/O threads: who is let in, whose turn it is, and how other threads reach them.
  *
- * Method  Each thread has an epoll of its own with the listening sockets (EPOLLEXCLUSIVE: one thread wakes per
- *         connection) and the connections that it accepted; they stay with it, so nothing of them needs a lock.
- *         Other threads hand an answered request back through a list without locks and an eventfd, written
+ * Method  Each thread has a loop of its own (loop_epoll.c, loop_poll.c) with the listening sockets and the
+ *         connections that it accepted; they stay with it, so nothing of them needs a lock.
+ *         Other threads hand an answered request back through a list without locks, and wake the loop
  *         only when the list was empty.
  *         Idle connections lie in a ring in the order of their clocks: ten thousand of them cost a look at
  *         the first. Those that are under way are few and are all looked at, four times a second.
@@ -16,9 +16,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,11 +23,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
 
 enum {
-    EVENTS       = 128,
     ACCEPTS      = 64,  /* in a row */
     TICK_MS      = 250, /* between looks at the clocks */
     END_MS       = 20,  /* the same while the server ends */
@@ -50,13 +47,13 @@ void fl_transport_answer(fl_request_full *full) {
         full->next = first;
     } while (!atomic_compare_exchange_weak(&io->answered, &first, full));
     if (first == NULL) {
-        (void)eventfd_write(io->wake, 1);
+        fl_loop_wake(io->loop);
     }
 }
 
 void fl_transport_wake(fl_server *server) {
     for (size_t i = 0; i < server->io_count; i++) {
-        (void)eventfd_write(server->io[i]->wake, 1);
+        fl_loop_wake(server->io[i]->loop);
     }
 }
 
@@ -69,7 +66,7 @@ static void order(fl_server *server, int what) {
 
 void fl_transport_flow(fl_io *io) {
     (void)atomic_fetch_or(&io->orders, ORDER_FLOW);
-    (void)eventfd_write(io->wake, 1);
+    fl_loop_wake(io->loop);
 }
 
 void fl_transport_cancel(fl_server *server) {
@@ -222,9 +219,7 @@ static void listen_where_due(fl_io *io) {
         bool due = may_listen(io, &server->listeners[i]) && !io->full && !io->starved;
         bool is  = (io->listens >> i & 1) != 0;
         if (due != is) {
-            struct epoll_event event = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.u64 = i};
-            if (epoll_ctl(io->epoll, due ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, server->listeners[i].fd,
-                          &event) == 0) {
+            if (fl_loop_listen(io, i, due)) {
                 io->listens ^= 1u << i;
             } else {
                 io->starved =
@@ -237,7 +232,7 @@ static void listen_where_due(fl_io *io) {
 /* False: nobody waits, or nobody can be taken now. Who waits in an inherited socket would be answered by
  * the next process; whom we take from there, we answer. */
 static bool accept_one(fl_io *io, const fl_listener *listener) {
-    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = fl_os_accept(listener->fd);
     if (fd >= 0) {
         const bool last = atomic_load(&io->server->state) >= FL_DRAINING;
         fl_conn_open(io, fd, listener->inherited || last);
@@ -248,7 +243,8 @@ static bool accept_one(fl_io *io, const fl_listener *listener) {
     return errno == EINTR || errno == ECONNABORTED;
 }
 
-static void on_listener(fl_io *io, const fl_listener *listener) {
+void fl_transport_knocked(fl_io *io, size_t which) {
+    const fl_listener *listener = &io->server->listeners[which];
     for (int i = 0; i < ACCEPTS; i++) {
         if (!has_room(io)) {
             io->full = true;
@@ -277,6 +273,11 @@ static void accept_the_last(fl_io *io) {
     (void)atomic_fetch_add(&server->quiet, 1);
 }
 
+void fl_transport_called(fl_io *io) {
+    listen_where_due(io);
+    accept_the_last(io);
+}
+
 /* ---- The thread --------------------------------------------------------------------------------------- */
 
 static bool is_empty(const fl_io *io) {
@@ -298,35 +299,13 @@ static bool is_over(const fl_io *io) {
     return atomic_load(&io->server->state) == FL_STOPPED && is_empty(io);
 }
 
-static void on_events(fl_io *io, const struct epoll_event *events, int count) {
-    const fl_server *server = io->server;
-    eventfd_t        seen;
-    for (int i = 0; i < count; i++) {
-        uint64_t tag = events[i].data.u64;
-        if (tag < FL_LISTENERS) {
-            on_listener(io, &server->listeners[tag]);
-        } else if (tag == FL_LISTENERS) {
-            (void)eventfd_read(io->wake, &seen); /* empty or not: the list says what there is */
-            listen_where_due(io);
-            accept_the_last(io);
-        } else {
-            fl_conn *conn = events[i].data.ptr;
-            if (conn->phase != FL_PHASE_DEAD) {
-                fl_conn_event(conn, events[i].events);
-            }
-        }
-    }
-}
-
 static void *serve(void *arg) {
-    fl_io             *io     = arg;
-    const fl_server   *server = io->server;
-    struct epoll_event events[EVENTS];
-    uint64_t           next_look = 0;
+    fl_io           *io        = arg;
+    const fl_server *server    = io->server;
+    uint64_t         next_look = 0;
     listen_where_due(io);
     while (!is_over(io)) {
-        int got = epoll_wait(io->epoll, events, EVENTS, patience(io, fl_clock_ns(), next_look));
-        on_events(io, events, got);
+        fl_loop_wait(io, patience(io, fl_clock_ns(), next_look));
         take_answers(io);
         obey(io);
         go_on(io);
@@ -349,8 +328,7 @@ static void *serve(void *arg) {
 
 static unsigned io_threads(const fl_server *server) {
     uint64_t asked = fl_server_number(server, "server.io_threads", 0);
-    long     cores = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned best  = cores > 0 ? 1 + (unsigned)cores / IO_PER_CORES : 1;
+    unsigned best  = 1 + fl_os_processors() / IO_PER_CORES;
     best           = best < IO_DEFAULT ? best : IO_DEFAULT;
     return asked == 0 ? best : asked < FL_IO_MAX ? (unsigned)asked : FL_IO_MAX;
 }
@@ -360,18 +338,17 @@ static int start_one(fl_server *server, fletch_error *error) {
     if (io == NULL) {
         return fl_fail_nomem(error, sizeof *io, "an I/O thread");
     }
-    server->io[server->io_count++] = io;
-    io->server                     = server;
+    io->server    = server;
     io->idle.next = io->idle.prev = &io->idle;
     io->busy.next = io->busy.prev = &io->busy;
     io->lingering.next = io->lingering.prev = &io->lingering;
-    io->epoll                               = epoll_create1(EPOLL_CLOEXEC);
-    io->wake                                = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event event                = {.events = EPOLLIN, .data.u64 = FL_LISTENERS};
-    if (io->epoll < 0 || io->wake < 0 ||
-        epoll_ctl(io->epoll, EPOLL_CTL_ADD, io->wake, &event) != 0) {
-        return fl_fail_errno(error, errno, "cannot watch", "the sockets");
+    io->loop                                = fl_loop_open();
+    if (io->loop == NULL) {
+        const int reason = errno;
+        fl_free(io);
+        return fl_fail_errno(error, reason, "cannot watch", "the sockets");
     }
+    server->io[server->io_count++] = io;
     io->running = true; /* the thread's neighbours in memory are its own from here on */
     int status  = fl_thread_start(&io->thread, "io", serve, io, error);
     if (status != FLETCH_OK) {
@@ -410,8 +387,7 @@ void fl_transport_stop(fl_server *server) {
         if (io->running) {
             pthread_join(io->thread, NULL);
         }
-        fl_close(io->epoll);
-        fl_close(io->wake);
+        fl_loop_close(io->loop);
         while (io->spare_count > 0) {
             fl_buf_free(&io->spare[--io->spare_count]);
         }

@@ -4,20 +4,23 @@
  * Method  It does nothing that may block, and it is the first thread to start and the last to end: whatever
  *         else stands still (a disk, a log that nobody reads, an engine), a second signal ends the
  *         process. Reading the configuration again is therefore a worker's job.
+ *         A handler sends the signal's number to the thread, which alone lets signals through (Windows calls it on
+ *         a thread of its own).
  * Threads One.
  * Proof   tests/server/test_transport_drain.py, test_transport_operations.py, test_promises.py. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
 #include "server/store.h"
@@ -70,7 +73,7 @@ static void look_at_models(fl_server *server) {
             bite(server);
         }
         if (is_idle(server, now) && !atomic_exchange(&server->idled, true)) {
-            (void)eventfd_write(server->stop_fd, 1);
+            pthread_cond_broadcast(&server->stop);
         }
         fl_notify("WATCHDOG=1");
         if (!atomic_exchange(&server->looking, true) &&
@@ -107,64 +110,82 @@ static bool has_terminal(void) {
     return fd >= 0;
 }
 
-static void on_signal(fl_server *server) {
-    struct signalfd_siginfo info;
-    while (read(server->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        int number = (int)info.ssi_signo;
-        /* SIGHUP of a terminal that closes ends a server that was started on it, unless by nohup. */
-        if (number == SIGHUP && (!server->on_terminal || has_terminal())) {
-            on_hangup(server);
-            continue;
-        }
-        int before = atomic_fetch_add(&server->signals, 1);
-        if (before == 0) {
-            atomic_store(&server->first_signal, number);
-        }
-        if (before > 0 || atomic_load(&server->state) == FL_LOADING) {
-            pthread_mutex_lock(&server->paths_lock); /* for good: the process ends */
-            for (size_t i = 0; i < server->listener_count; i++) {
-                if (server->listeners[i].path[0] != '\0') {
-                    (void)unlink(server->listeners[i].path);
-                }
-            }
-            _exit(before > 0 ? 128 + number : 0); /* asked twice, or nothing was under way */
-        }
-        (void)eventfd_write(server->stop_fd, 1);
+static void on_signal(fl_server *server, int number) {
+    /* SIGHUP of a terminal that closes ends a server that was started on it, unless by nohup. */
+    if (number == SIGHUP && (!server->on_terminal || has_terminal())) {
+        on_hangup(server);
+        return;
     }
+    int before = atomic_fetch_add(&server->signals, 1);
+    if (before == 0) {
+        atomic_store(&server->first_signal, number);
+    }
+    if (before > 0 || atomic_load(&server->state) == FL_LOADING) {
+        pthread_mutex_lock(&server->paths_lock); /* for good: the process ends */
+        for (size_t i = 0; i < server->listener_count; i++) {
+            if (server->listeners[i].path[0] != '\0') {
+                (void)unlink(server->listeners[i].path);
+            }
+        }
+        _exit(before > 0 ? 128 + number : 0); /* asked twice, or nothing was under way */
+    }
+    pthread_mutex_lock(&server->watch_lock);
+    pthread_cond_broadcast(&server->stop);
+    pthread_mutex_unlock(&server->watch_lock);
+}
+
+static const int  heeded[] = {SIGTERM, SIGINT, SIGHUP};
+static atomic_int teller   = -1; /* the socket into which the handler speaks */
+
+enum { HEEDED = sizeof heeded / sizeof heeded[0] };
+
+static void tell(int number) {
+    const int  before = errno;
+    const char byte   = (char)number;
+    (void)send(atomic_load(&teller), &byte, 1,
+               MSG_NOSIGNAL); /* full: so many signals are still to be heard */
+    errno = before;
 }
 
 static void *watch(void *arg) {
     fl_server    *server = arg;
-    struct pollfd fds[]  = {{server->signal_fd, POLLIN, 0}, {server->watch_fd, POLLIN, 0}};
+    struct pollfd heard  = {server->heard[0], POLLIN, 0};
     uint64_t      next   = fl_clock_ns();
-    while (fds[1].revents == 0) {
+    char          number = SIGTERM;
+    sigset_t      set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < HEEDED; i++) {
+        sigaddset(&set, heeded[i]);
+    }
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    while (number != 0) {
         uint64_t now = fl_clock_ns();
         if (now >= next) {
             look_at_models(server);
             next = now + (uint64_t)TICK_MS * 1000000u;
         }
-        (void)poll(fds, 2, (int)((next - now) / 1000000) + 1);
-        if (fds[0].revents != 0) {
-            on_signal(server);
+        (void)poll(&heard, 1, (int)((next - now) / 1000000) + 1);
+        while (number != 0 && recv(server->heard[0], &number, 1, 0) == 1) {
+            if (number != 0) {
+                on_signal(server, number);
+            }
         }
     }
     return NULL;
 }
 
 int fl_watch_start(fl_server *server, fletch_error *error) {
-    struct sigaction hangup;
-    sigset_t         set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    server->on_terminal = has_terminal() && sigaction(SIGHUP, NULL, &hangup) == 0 &&
-                          hangup.sa_handler != SIG_IGN; /* nohup */
-    server->watch_fd  = eventfd(0, EFD_CLOEXEC);
-    server->stop_fd   = eventfd(0, EFD_CLOEXEC);
-    server->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (server->watch_fd < 0 || server->stop_fd < 0 || server->signal_fd < 0) {
+    struct sigaction action;
+    if (!fl_os_pair(server->heard)) {
         return fl_fail_errno(error, errno, "cannot watch", "signals");
+    }
+    server->on_terminal = has_terminal() && sigaction(SIGHUP, NULL, &action) == 0 &&
+                          action.sa_handler != SIG_IGN; /* nohup */
+    memset(&action, 0, sizeof action);
+    action.sa_handler = tell;
+    atomic_store(&teller, server->heard[1]);
+    for (size_t i = 0; i < HEEDED; i++) {
+        (void)sigaction(heeded[i], &action, NULL);
     }
     int status       = fl_thread_start(&server->watch, "watch", watch, server, error);
     server->watching = status == FLETCH_OK;
@@ -177,15 +198,21 @@ void fl_watch_leave(fl_server *server) {
     pthread_mutex_unlock(&server->watch_lock);
 }
 
+void fl_watch_wait(fl_server *server) {
+    pthread_mutex_lock(&server->watch_lock);
+    while (atomic_load(&server->signals) == 0 && !atomic_load(&server->idled)) {
+        pthread_cond_wait(&server->stop, &server->watch_lock);
+    }
+    pthread_mutex_unlock(&server->watch_lock);
+}
+
 void fl_watch_stop(fl_server *server) {
     if (server->watching) {
-        (void)eventfd_write(server->watch_fd, 1);
+        tell(0);
         pthread_join(server->watch, NULL);
         server->watching = false;
     }
-    int *fds[] = {&server->watch_fd, &server->stop_fd, &server->signal_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        fl_close(*fds[i]);
-        *fds[i] = -1;
-    }
+    atomic_store(&teller, -1);
+    fl_close(server->heard[0]);
+    fl_close(server->heard[1]);
 }

@@ -22,6 +22,7 @@ MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MO
 NAME = os.path.basename(MODEL)  # what clients call a model that was opened from a folder
 SMALL = ROOT / "tests/golden/folders/family-distilbert"  # a model of its own, of 32 dimensions
 SANITIZED = bool(os.environ.get("FLETCH_TEST_SANITIZED"))  # tools/sanitize.sh: memory is the sanitizer's, and says nothing
+WINE = bool(os.environ.get("FLETCH_TEST_WINE"))  # tools/cross.sh: only Ctrl-C comes through to a program of Windows
 WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "180"))  # no test measures it: it ends what hangs
 
 # A run in the background may start with these ignored, and children would inherit that.
@@ -245,7 +246,7 @@ class Server:
     def send_signal(self, number):
         self.process.send_signal(number)
 
-    def end(self, number=signal.SIGTERM):
+    def end(self, number=signal.SIGINT if WINE else signal.SIGTERM):
         """Ask it to end; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)

@@ -8,7 +8,7 @@
  *         Links are read as what they lead to and none is made (that takes a privilege): the hub cache
  *         then keeps copies, as huggingface_hub does there. Permissions are the folder's.
  * Locks   flock's are on a byte far behind the end: Windows refuses to read what another has locked.
- * Signals Ctrl-C, Ctrl-Break and the end of the console are SIGINT and SIGHUP; a thread cannot hold them back. */
+ * Signals Ctrl-C is SIGINT, Ctrl-Break and the end of the console are SIGTERM; a thread cannot hold them back. */
 #ifndef FL_BASE_WINDOWS_POSIX_H
 #define FL_BASE_WINDOWS_POSIX_H
 
@@ -38,15 +38,18 @@
 #define O_NOCTTY    0
 #define O_DIRECTORY 0
 #undef PATH_MAX
-#define PATH_MAX      4096
-#define LOCK_SH       1
-#define LOCK_EX       2
-#define LOCK_NB       4
-#define LOCK_UN       8
-#define EDQUOT        10069
-#define S_ISLNK(mode) ((void)(mode), 0)
+#define PATH_MAX       4096
+#define PIPE_BUF       4096
+#define LOCK_SH        1
+#define LOCK_EX        2
+#define LOCK_NB        4
+#define LOCK_UN        8
+#define EDQUOT         10069
+#define S_ISLNK(mode)  ((void)(mode), 0)
+#define S_ISSOCK(mode) ((void)(mode), 0)
 
 int     posix_open(const char *path, int flags, ...);
+int     posix_close(int fd); /* of a socket too */
 ssize_t posix_read(int fd, void *out, size_t size);
 ssize_t posix_write(int fd, const void *data, size_t size);
 ssize_t posix_pread(int fd, void *out, size_t size, int64_t offset);
@@ -65,6 +68,7 @@ char   *posix_realpath(const char *path, char *out); /* out is not NULL */
 FILE   *posix_fopen(const char *path, const char *mode);
 int     posix_flock(int fd, int operation);
 #define open                      posix_open
+#define close                     posix_close
 #define read                      posix_read
 #define write                     posix_write
 #define pread                     posix_pread
@@ -162,6 +166,11 @@ int         dladdr(const void *address, Dl_info *out);
 
 /* ---- Text, time, the machine ----------------------------------------------------------------- */
 
+#define strerror(number)    posix_strerror(number)
+#define gmtime_r(time, out) (gmtime_s(out, time) == 0 ? (out) : NULL)
+
+const char *posix_strerror(int number); /* of sockets too */
+
 char *strcasestr(const char *text, const char *wanted);
 char *strndup(const char *text, size_t size);
 void *memmem(const void *text, size_t size, const void *wanted, size_t length);
@@ -176,7 +185,9 @@ int uname(struct utsname *out);
 
 /* ---- Signals --------------------------------------------------------------------------------- */
 
-#define SIGHUP      SIGBREAK
+#undef SIGTERM
+#define SIGTERM     SIGBREAK
+#define SIGHUP      0 /* one that Windows has not */
 #define SIGBUS      0
 #define SIGPIPE     0
 #define SIGXFSZ     0
@@ -192,7 +203,8 @@ struct sigaction {
     int           sa_flags;
 };
 
-int sigaction(int number, const struct sigaction *action, struct sigaction *before);
+const char *strsignal(int number);
+int         sigaction(int number, const struct sigaction *action, struct sigaction *before);
 #undef pthread_sigmask
 #define sigfillset(set)        ((void)(*(set) = -1))
 #define sigemptyset(set)       ((void)(*(set) = 0))

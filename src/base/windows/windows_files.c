@@ -329,6 +329,8 @@ static int status_of(HANDLE file, struct stat *out) {
     out->st_nlink         = about.nNumberOfLinks;
     out->st_size          = (int64_t)((uint64_t)about.nFileSizeHigh << 32 | about.nFileSizeLow);
     out->st_mtime         = (written - epoch) / 10000000;
+    out->st_mtim.tv_sec   = (time_t)out->st_mtime;
+    out->st_mtim.tv_nsec  = (long)((written - epoch) % 10000000 * 100);
     return 0;
 }
 

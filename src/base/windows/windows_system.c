@@ -84,6 +84,28 @@ int dladdr(const void *address, Dl_info *out) {
 
 /* ---- Text and environment -------------------------------------------------------------------- */
 
+/* The C library has no words for what it does not raise itself. */
+const char *posix_strerror(int number) {
+    static const struct {
+        int         number;
+        const char *words;
+    } table[] = {{EDQUOT, "Disk quota exceeded"},
+                 {EADDRINUSE, "Address already in use"},
+                 {EADDRNOTAVAIL, "Cannot assign requested address"},
+                 {EAFNOSUPPORT, "Address family not supported"},
+                 {ECONNREFUSED, "Connection refused"},
+                 {ECONNRESET, "Connection reset by peer"},
+                 {EHOSTUNREACH, "No route to host"},
+                 {ENOBUFS, "No buffer space available"},
+                 {ETIMEDOUT, "Connection timed out"}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (table[i].number == number) {
+            return table[i].words;
+        }
+    }
+    return (strerror)(number); /* the C library's own: no macro */
+}
+
 char *strcasestr(const char *text, const char *wanted) {
     const size_t size = strlen(wanted);
     for (; strncasecmp(text, wanted, size) != 0; text++) {
@@ -135,6 +157,14 @@ int uname(struct utsname *out) {
 
 /* ---- Signals --------------------------------------------------------------------------------- */
 
+static void (*_Atomic handlers[NSIG])(int);
+
+/* Windows forgets a handler when it calls it. */
+static void again(int number) {
+    (void)signal(number, again);
+    handlers[number](number);
+}
+
 int sigaction(int number, const struct sigaction *action, struct sigaction *before) {
     if (before != NULL) {
         *before = (struct sigaction){.sa_handler = SIG_DFL};
@@ -142,5 +172,11 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
     if (number == 0 || action == NULL) {
         return 0; /* one that Windows has not */
     }
-    return signal(number, action->sa_handler) == SIG_ERR ? -1 : 0;
+    const bool own   = action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+    handlers[number] = action->sa_handler;
+    return signal(number, own ? again : action->sa_handler) == SIG_ERR ? -1 : 0;
+}
+
+const char *strsignal(int number) {
+    return number == SIGINT ? "Interrupt" : "Terminated";
 }
