@@ -48,7 +48,8 @@ TEXTS = [f"text {i}" for i in range(64)]  # whose vectors have 290,000 bytes
 EMBED, OPENAI = {"inputs": TEXTS}, {"input": TEXTS}
 RANK = {"query": "a", "texts": TEXTS, "documents": TEXTS, "text_1": "a", "text_2": TEXTS}
 BODIES = {  # of every route that takes one: what makes its answer large, or None: it has no large ones
-    "/start_profile": None, "/stop_profile": None, "/api/show": None, "/api/pull": None, "/api/embeddings": None,
+    "/start_profile": None, "/stop_profile": None, "/models/load": None, "/models/unload": None, "/v1/files": None, "/v1/batches": None,
+    "/v1/batches/{id}/cancel": None, "/api/show": None, "/api/pull": None, "/api/embeddings": None,
     "/v1/embeddings": OPENAI, "/embeddings": OPENAI, "/embed": EMBED, "/": EMBED, "/embed_all": EMBED,
     "/zero-shot-classification": EMBED | {"parameters": {"candidate_labels": TEXTS}}, "/embed_sparse": EMBED, "/predict": EMBED, "/api/embed": {"model": "a", **OPENAI}, "/v2/embed": {"texts": TEXTS},
     "/similarity": {"inputs": {"source_sentence": "a", "sentences": TEXTS * 40}}, "/tokenize": {"inputs": "a " * 2000},
