@@ -641,7 +641,8 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
     X(CACHE_MISSES, cache_misses, "texts that were looked for in the cache and not found")         \
     X(CACHE_EVICTIONS, cache_evictions, "results that made room for others in the cache")          \
     X(LOOKED_UP_TEXTS, looked_up_texts,                                                            \
-      "texts whose weights came from a table: no engine, no batch")
+      "texts whose weights came from a table: no engine, no batch")                                \
+    X(BULK_HOLDS, bulk_holds, "times that bulk texts waited for interactive ones of another model")
 
 typedef enum fletch_counter {
 #define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,

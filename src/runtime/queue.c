@@ -20,6 +20,7 @@ enum {
 };
 
 static const uint64_t urgent_memory_ns = 1000000000U;
+static const uint64_t look_ns          = 1000000U; /* while bulk texts give way */
 
 static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
     assert(lane->texts >= texts && lane->tokens >= tokens);
@@ -148,6 +149,20 @@ bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
     if (queue->ended_ns + queue->patience_ns + 1 < *due) /* then company is no longer expected */
         *due = queue->ended_ns + queue->patience_ns + 1;
     return now >= *due;
+}
+
+bool fl_queue_yields(fl_queue *queue, bool urgent, uint64_t now, uint64_t *due, bool *begins) {
+    *begins = false;
+    if (!urgent || queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0 ||
+        (queue->held_ns > 0 && now - queue->held_ns >= FL_QUEUE_HOLD_NS)) {
+        queue->held_ns = 0;
+        return false;
+    }
+    *begins        = queue->held_ns == 0;
+    queue->held_ns = *begins ? now : queue->held_ns;
+    *due = queue->held_ns + FL_QUEUE_HOLD_NS < now + look_ns ? queue->held_ns + FL_QUEUE_HOLD_NS
+                                                             : now + look_ns;
+    return true;
 }
 
 /* ---- Which ----------------------------------------------------------------------------------- */

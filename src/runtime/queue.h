@@ -19,7 +19,8 @@
  * Interactive texts leave first. While bulk texts wait, they earn a token for every three that
  * interactive texts take and spend them in the next batches, so they get a quarter at least. For a
  * second after an interactive text, bulk batches hold a quarter of the budget, so that the next one
- * does not wait for a long batch.
+ * does not wait for a long batch. A process with several models keeps to that across them: bulk texts of one give way
+ * to interactive ones that another one runs, and their batches are as short after it.
  *
  * Functions are plain data in, data out: no clock, no lock, no thread; the caller holds model->lock.
  * Memory  none: chunks are linked. Proof: tests/unit/test_queue.c. */
@@ -31,7 +32,7 @@
 
 #include "runtime/request.h"
 
-enum { FL_LANES = 2, FL_QUEUE_SHARE = 512, FL_QUEUE_OWNERS = 128 };
+enum { FL_LANES = 2, FL_QUEUE_SHARE = 512, FL_QUEUE_OWNERS = 128, FL_QUEUE_HOLD_NS = 50000000 };
 
 typedef struct fl_queue_rules {
     uint32_t min_texts;
@@ -64,6 +65,7 @@ typedef struct fl_queue {
     uint64_t       patience_ns; /* after it: how long company is expected */
     uint64_t       urgent_ns;   /* when the last interactive text left; 0: none yet */
     uint64_t       bulk_credit; /* tokens that bulk texts have earned */
+    uint64_t held_ns; /* since when bulk texts wait for those of another model; 0: they do not */
 } fl_queue;
 
 /* A text in a batch. */
@@ -79,6 +81,10 @@ void fl_queue_remove(fl_queue *queue, fl_chunk *chunk);
 /* Whether a batch may leave at `now`; if not, *due is when it may as things
  * stand, UINT64_MAX: when more arrives. */
 bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due);
+
+/* `urgent`: interactive texts of other models run now. Bulk texts alone then wait, FL_QUEUE_HOLD_NS at most: true, and
+ * *due is when to look again. *begins: they begin to. */
+bool fl_queue_yields(fl_queue *queue, bool urgent, uint64_t now, uint64_t *due, bool *begins);
 
 /* Move the texts of the next batch to items[capacity]; returns how many. A text longer than the budget
  * leaves alone. `idle` replicas, who takes among them, could run a batch now. */

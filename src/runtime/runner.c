@@ -75,6 +75,44 @@ void fl_runner_free_memory(fl_runner *slot) {
     fl_free(slot->line[1]);
 }
 
+/* ---- Several models ---------------------------------------------------------------------------- */
+
+/* Of all models of the process: batches with interactive texts that run, and when the last of them left. */
+static _Atomic uint32_t urgent_count;
+static _Atomic uint64_t urgent_ns;
+
+FL_LOCKED static void begin_urgent(fl_runner *slot, uint64_t now) {
+    fletch_model *model = slot->replica->set->model;
+    slot->urgent        = false;
+    for (uint32_t i = slot->finished; i < slot->count && !slot->urgent; i++)
+        slot->urgent = slot->items[i].chunk->request->lane == FLETCH_LANE_INTERACTIVE;
+    if (slot->urgent) {
+        model->urgent++;
+        atomic_fetch_add(&urgent_count, 1);
+        atomic_store(&urgent_ns, now);
+    }
+}
+
+FL_LOCKED static void end_urgent(fl_runner *slot) {
+    if (slot->urgent) {
+        slot->replica->set->model->urgent--;
+        atomic_fetch_sub(&urgent_count, 1);
+    }
+    slot->urgent = false;
+}
+
+/* Whether bulk texts give way to another model's interactive ones. */
+FL_LOCKED static bool gives_way(fletch_model *model, uint64_t now, uint64_t *due) {
+    const uint64_t last = atomic_load(&urgent_ns);
+    bool           begins;
+    bool waits = fl_queue_yields(&model->queue, atomic_load(&urgent_count) > model->urgent, now,
+                                 due, &begins);
+    fl_count(&model->stats, FLETCH_COUNT_BULK_HOLDS, begins);
+    if (last > model->queue.urgent_ns && last <= now)
+        model->queue.urgent_ns = last;
+    return waits;
+}
+
 /* ---- Taking a batch -------------------------------------------------------------------------- */
 
 /* The batch of a broken replica, to be run here. A slot that holds one itself takes that: its items
@@ -150,7 +188,7 @@ bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due) {
         fl_runner_spare(slot))
         return false;
     if (!adopt(slot)) {
-        if (!fl_queue_ready(&model->queue, now, due))
+        if (!fl_queue_ready(&model->queue, now, due) || gives_way(model, now, due))
             return false;
         slot->count    = fl_queue_take(&model->queue, now, idle_replicas(replica->set), slot->items,
                                        FL_BATCH_TEXTS_MAX);
@@ -159,6 +197,7 @@ bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due) {
         leave_queue(slot, now);
     }
     assert(slot->count > 0 && slot->finished < slot->count && !slot->orphan);
+    begin_urgent(slot, now);
     slot->busy = true;
     replica->busy++;
     replica->outstanding += slot->tokens;
@@ -633,6 +672,7 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     fl_model_lock(model);
     assert(slot->busy && replica->busy > 0 && replica->outstanding >= tokens);
     assert(status < 0 || slot->finished == slot->count);
+    end_urgent(slot);
     slot->busy = false;
     replica->busy--;
     replica->outstanding -= tokens;

@@ -25,6 +25,7 @@ struct fl_runner {
     bool           sleeping;
     bool           away; /* the thread calls back: a caller that waits may carry instead */
     bool           busy;
+    bool           urgent; /* its batch has interactive texts */
     /* the batch under way */
     fl_item          *items; /* owned [FL_BATCH_TEXTS_MAX] */
     uint32_t          count;

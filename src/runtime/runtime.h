@@ -100,6 +100,7 @@ struct fletch_model {
     pthread_mutex_t  lock;
     pthread_cond_t   left; /* a request or a caller left: fl_runtime_close waits for it */
     fl_queue         queue FL_GUARDED;
+    uint32_t         urgent FL_GUARDED; /* batches with interactive texts that run */
     fl_adapt         adapt FL_GUARDED;
     uint64_t         window_tokens FL_GUARDED; /* of one request, fed ahead */
     uint32_t         short_call FL_GUARDED; /* texts: fletch_embed of more goes to the bulk lane */

@@ -62,6 +62,7 @@ typedef struct call {
     float           rows[TEXTS * DIM_MAX];
     fletch_ticket   ticket;
     uint32_t        spare_us;      /* of the submitting thread */
+    fletch_lane     lane;
     void (*inside)(struct call *); /* run in the callback */
     void *other;
 } call;
@@ -92,6 +93,7 @@ static inline int submit(call *c, size_t count, bool with_status, uint32_t deadl
     request.out                  = fletch_matrix_f32(c->rows, count, dim);
     request.deadline_ms          = deadline_ms;
     request.spare_us             = c->spare_us;
+    request.lane                 = c->lane;
     request.options              = &options;
     options.status               = with_status ? c->status : NULL;
     return fletch_submit(c->model, &request, done, c, &c->ticket, &error);

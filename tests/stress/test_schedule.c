@@ -880,3 +880,37 @@ Test(schedule, token_ids_are_cut_at_the_end_that_was_asked_for) {
     }
     fletch_close(model);
 }
+
+/* ---- Several models ------------------------------------------------------------------------------ */
+
+Test(schedule, bulk_texts_give_way_to_interactive_ones_of_another_model) {
+    fl_fault_plan plan   = {.slots = 1, .devices = 1};
+    fletch_model *asked  = open_with(&plan, NULL), *filled = open_with(&plan, NULL);
+    static call   quick, slow;
+    call_init(&quick, asked);
+    call_init(&slow, filled);
+    slow.lane  = FLETCH_LANE_BULK;
+    plan.gated = true;
+    fl_fault_set(&plan);
+    uint64_t before = fl_fault_forwards();
+    cr_assert_eq(submit(&quick, 1, false, 0), 0);
+    while (fl_fault_forwards() == before) /* it is in the engine, and stays there */
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    cr_assert_eq(submit(&slow, 4, false, 0), 0);
+    while (fl_fault_forwards() == before + 1) /* it comes in though nothing has left */
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    cr_assert_eq(stats_of(filled).counter[FLETCH_COUNT_BULK_HOLDS], 1);
+    cr_assert_eq(stats_of(asked).counter[FLETCH_COUNT_BULK_HOLDS], 0);
+    plan.gated = false;
+    fl_fault_set(&plan);
+    cr_assert_eq(wait_for(&quick), FLETCH_OK);
+    cr_assert_eq(wait_for(&slow), FLETCH_OK);
+    check_rows(&slow, 4);
+    call_init(&slow, filled);
+    slow.lane = FLETCH_LANE_BULK;
+    cr_assert_eq(submit(&slow, 4, false, 0), 0);
+    cr_assert_eq(wait_for(&slow), FLETCH_OK);
+    cr_assert_eq(stats_of(filled).counter[FLETCH_COUNT_BULK_HOLDS], 1, "nobody else was at work");
+    fletch_close(asked);
+    fletch_close(filled);
+}

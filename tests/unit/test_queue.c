@@ -226,6 +226,22 @@ Test(queue, bulk_batches_shrink_while_interactive_texts_come, .init = reset) {
 /* ---- adapt ----------------------------------------------------------------------------------- */
 
 /* `windows` full windows in which every request takes `latency`; the budget afterwards. */
+Test(queue, bulk_texts_give_way_to_another_model_for_a_while, .init = reset) {
+    uint64_t due = 0;
+    bool     begins;
+    push(FLETCH_LANE_BULK, 4, 10, 5);
+    cr_assert_not(fl_queue_yields(&queue, false, 5, &due, &begins) || begins);
+    cr_assert(fl_queue_yields(&queue, true, 5, &due, &begins) && begins && due > 5);
+    cr_assert(fl_queue_yields(&queue, true, 5 + FL_QUEUE_HOLD_NS - 1, &due, &begins) && !begins);
+    cr_assert_eq(due, 5 + (uint64_t)FL_QUEUE_HOLD_NS);
+    cr_assert_not(fl_queue_yields(&queue, true, due, &due, &begins), "they are never starved");
+    cr_assert(fl_queue_yields(&queue, true, due, &due, &begins) && begins,
+              "the next batch waits again");
+    push(FLETCH_LANE_INTERACTIVE, 1, 10, 6);
+    cr_assert_not(fl_queue_yields(&queue, true, due, &due, &begins),
+                  "nor do interactive ones wait");
+}
+
 static uint32_t feed(fl_adapt *adapt, unsigned windows, uint64_t latency, uint64_t waiting) {
     uint32_t budget = adapt->budget;
     for (unsigned i = 0; i < windows * FL_ADAPT_WINDOW; i++)
