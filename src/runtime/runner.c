@@ -28,6 +28,7 @@
 #include "runtime/runner.h"
 #include "runtime/runtime.h"
 #include "runtime/texts.h"
+#include "runtime/urgent.h"
 
 /* ---- Memory of a slot ------------------------------------------------------------------------ */
 
@@ -77,10 +78,6 @@ void fl_runner_free_memory(fl_runner *slot) {
 
 /* ---- Several models ---------------------------------------------------------------------------- */
 
-/* Of all models of the process: batches with interactive texts that run, and when the last of them left. */
-static _Atomic uint32_t urgent_count;
-static _Atomic uint64_t urgent_ns;
-
 FL_LOCKED static void begin_urgent(fl_runner *slot, uint64_t now) {
     fletch_model *model = slot->replica->set->model;
     slot->urgent        = false;
@@ -88,25 +85,24 @@ FL_LOCKED static void begin_urgent(fl_runner *slot, uint64_t now) {
         slot->urgent = slot->items[i].chunk->request->lane == FLETCH_LANE_INTERACTIVE;
     if (slot->urgent) {
         model->urgent++;
-        atomic_fetch_add(&urgent_count, 1);
-        atomic_store(&urgent_ns, now);
+        fl_urgent_begin(now);
     }
 }
 
 FL_LOCKED static void end_urgent(fl_runner *slot) {
     if (slot->urgent) {
         slot->replica->set->model->urgent--;
-        atomic_fetch_sub(&urgent_count, 1);
+        fl_urgent_end();
     }
     slot->urgent = false;
 }
 
 /* Whether bulk texts give way to another model's interactive ones. */
 FL_LOCKED static bool gives_way(fletch_model *model, uint64_t now, uint64_t *due) {
-    const uint64_t last = atomic_load(&urgent_ns);
+    const uint64_t last = fl_urgent_last();
     bool           begins;
-    bool waits = fl_queue_yields(&model->queue, atomic_load(&urgent_count) > model->urgent, now,
-                                 due, &begins);
+    bool waits = fl_queue_yields(&model->queue, fl_urgent_running() > model->urgent, now, due,
+                                 &begins);
     fl_count(&model->stats, FLETCH_COUNT_BULK_HOLDS, begins);
     if (last > model->queue.urgent_ns && last <= now)
         model->queue.urgent_ns = last;
