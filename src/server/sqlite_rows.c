@@ -36,8 +36,8 @@ static const char candidates_sql[] =
 static const char *const store_sql[] = {
     "SELECT text, vector FROM items ORDER BY seq", "SELECT text, vector FROM items ORDER BY seq",
     "SELECT CASE WHEN context IS NULL THEN text END, vector FROM items ORDER BY seq",
-    "SELECT CASE WHEN context IS NULL AND late IS NOT 1 THEN text END, vector FROM items ORDER BY "
-    "seq"};
+    ("SELECT CASE WHEN context IS NULL AND late IS NOT 1 THEN text END, vector FROM items "
+     "ORDER BY seq")};
 enum { FORMAT_LAST = sizeof store_sql / sizeof *store_sql - 1 };
 
 static int fail_sql(const fl_sqlite_ask *ask, sqlite3 *db, bool asked, fletch_error *error) {

@@ -16,7 +16,10 @@ const fl_family fl_family_jina3_tasks = {
     .only_remote = true,
     .prefixes    = {"roberta."},
     .module      = "custom_st.Transformer",
-    .tasks       = {"lora_adaptations", "lora_rank", "lora_alpha", "task_instructions"},
+    .tasks       = {.names        = "lora_adaptations",
+                    .rank         = "lora_rank",
+                    .alpha        = "lora_alpha",
+                    .instructions = "task_instructions"},
 
     .fixed  = {FL_BIASED},
     .fields = {FL_JINA3_FIELDS},
