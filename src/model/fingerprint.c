@@ -13,12 +13,21 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "model/hub_cache.h"
 #include "model/model_private.h"
 #include "model/safetensors.h"
 
-/* The name of weights of torch counts where the folder has no safetensors, which are read before them. */
+enum { ROUTES_DEPTH = 2 };
+
+/* Where a folder has these, those of torch are not read. Heads in a file of their own say nothing of the rest. */
+static bool is_safe_weights(const char *name) {
+    return strcmp(name, "model.safetensors") == 0 ||
+           strcmp(name, "model.safetensors.index.json") == 0 ||
+           strcmp(name, "adapter_model.safetensors") == 0;
+}
+
 static bool is_torch(const char *name) {
     return strncmp(name, "pytorch_model", strlen("pytorch_model")) == 0 &&
            fl_path_ends_with(name, ".bin");
@@ -67,9 +76,70 @@ static int file_fingerprint(const char *path, char out[65], fletch_error *error)
     return status;
 }
 
-/* Adds the model files of folder/below ("" or with a slash at its end), then of the folders in it that count. */
-static int gather(fl_hub_names *out, const char *folder, const char *below, fletch_error *error) {
-    const bool   top = below[0] == '\0', adapters = strcmp(below, "adapters/") == 0;
+static int gather(fl_hub_names *out, const char *folder, const char *below, unsigned depth,
+                  fletch_error *error);
+
+/* Adds folder/below/name, once: what modules.json names is mostly there by its name. "" is folder/below itself. */
+static int gather_inner(fl_hub_names *out, const char *folder, const char *below, const char *name,
+                        unsigned depth, fletch_error *error) {
+    char path[FL_MODEL_PATH_MAX], inner[FL_MODEL_PATH_MAX];
+    int  length = (int)strlen(name);
+    while (length > 0 && name[length - 1] == '/')
+        length--;
+    int size = snprintf(inner, sizeof inner, "%s%.*s/", below, length, name);
+    if (length == 0 || size >= (int)sizeof inner)
+        return 0; /* no folder is opened by a name so long, either */
+    for (size_t i = 0; i < out->count; i++)
+        if (strncmp(out->name[i], inner, (size_t)size) == 0)
+            return 0;
+    if (fl_path_join(path, sizeof path, folder, inner, NULL) != 0 || !fl_folder_exists(path))
+        return 0;
+    return gather(out, folder, inner, depth, error);
+}
+
+/* Each of `list`: a path, or an object with one. */
+static int gather_listed(fl_hub_names *out, const char *folder, const char *below, fl_json *list,
+                         unsigned depth, fletch_error *error) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && fl_json_is(list, FL_JSON_ARRAY) && i < fl_json_count(list);
+         i++) {
+        fl_json    *item = fl_json_item(list, i);
+        const char *name = fl_json_text(item);
+        if (fl_json_is(item, FL_JSON_OBJECT))
+            name = fl_json_text(fl_json_get(item, "path"));
+        if (name != NULL && fl_path_is_safe(name))
+            status = gather_inner(out, folder, below, name, depth, error);
+    }
+    return status;
+}
+
+/* The folders that folder/below/file names: modules.json's paths, or the routes of router_config.json. A file that
+ * cannot be read names none; it counts by its bytes. */
+static int gather_named(fl_hub_names *out, const char *folder, const char *below, const char *file,
+                        unsigned depth, fletch_error *error) {
+    char     path[FL_MODEL_PATH_MAX], inner[FL_MODEL_PATH_MAX];
+    fl_json *root = NULL;
+    snprintf(inner, sizeof inner, "%s%s", below, file);
+    if (!fl_hub_names_has(out, inner) || fl_path_join(path, sizeof path, folder, inner, NULL) != 0)
+        return 0;
+    int status = fl_json_read(&root, path, FL_CONFIG_BYTES_MAX, NULL);
+    if (status < 0)
+        return status == FLETCH_ENOMEM ? fl_fail_nomem(error, FL_CONFIG_BYTES_MAX, file) : 0;
+    status         = gather_listed(out, folder, below, root, depth, error);
+    fl_json *lists = fl_json_is(root, FL_JSON_OBJECT) ? fl_json_get(root, "structure") : NULL;
+    if (!fl_json_is(lists, FL_JSON_OBJECT))
+        lists = NULL;
+    FL_JSON_EACH(lists, route, list)
+    status = status == 0 ? gather_listed(out, folder, below, list, depth, error) : status;
+    fl_json_free(root);
+    return status;
+}
+
+/* Adds the model files of folder/below ("" or with a slash at its end), then of the folders in it that count. Those
+ * of a router's routes, two folders deep, are the last: links could lead round for ever. */
+static int gather(fl_hub_names *out, const char *folder, const char *below, unsigned depth,
+                  fletch_error *error) {
+    const bool   top = depth == 0, adapters = strcmp(below, "adapters/") == 0;
     fl_hub_names here = {0};
     char         path[FL_MODEL_PATH_MAX];
     bool         safetensors = false;
@@ -77,19 +147,20 @@ static int gather(fl_hub_names *out, const char *folder, const char *below, flet
     if (status == 0)
         status = fl_hub_names_read(&here, path, error);
     for (size_t i = 0; i < here.count; i++)
-        safetensors = safetensors || fl_path_ends_with(here.name[i], ".safetensors");
+        safetensors = safetensors || is_safe_weights(here.name[i]);
     for (size_t i = 0; status == 0 && i < here.count; i++) {
         snprintf(path, sizeof path, "%s%s", below, here.name[i]);
         if (is_model_file(here.name[i]) && !(safetensors && is_torch(here.name[i])))
             status = fl_hub_names_add(out, path, error);
     }
     for (size_t i = 0; status == 0 && (top || adapters) && i < here.count; i++) {
-        char inner[FL_MODEL_PATH_MAX];
-        snprintf(inner, sizeof inner, "%s%s/", below, here.name[i]);
-        if ((adapters || fl_hub_is_module(here.name[i]) || strcmp(inner, "adapters/") == 0) &&
-            fl_path_join(path, sizeof path, folder, inner, NULL) == 0 && fl_folder_exists(path))
-            status = gather(out, folder, inner, error);
+        if (adapters || fl_hub_is_module(here.name[i]) || strcmp(here.name[i], "adapters") == 0)
+            status = gather_inner(out, folder, below, here.name[i], depth + 1, error);
     }
+    if (status == 0 && top)
+        status = gather_named(out, folder, below, "modules.json", depth + 1, error);
+    if (status == 0 && depth < ROUTES_DEPTH)
+        status = gather_named(out, folder, below, "router_config.json", depth + 1, error);
     fl_hub_names_free(&here);
     return status;
 }
@@ -99,7 +170,7 @@ static int folder_fingerprint(const char *folder, char out[65], fletch_error *er
         return file_fingerprint(folder, out, error);
     fl_hub_names names  = {0};
     fl_buf       list   = {0};
-    int          status = gather(&names, folder, "", error);
+    int          status = gather(&names, folder, "", 0, error);
     for (size_t i = 0; status == 0 && i < names.count; i++)
         status = add_file(&list, folder, names.name[i], error);
     fl_hub_names_free(&names);

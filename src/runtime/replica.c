@@ -28,6 +28,7 @@
 #include "runtime/replica.h"
 #include "runtime/runner.h"
 #include "runtime/runtime.h"
+#include "runtime/vector_id.h"
 
 static const uint64_t retry_first_ns = 100000000U;   /* 100 ms, doubled after each failure */
 static const uint64_t retry_most_ns  = 30000000000U; /* 30 s */
@@ -531,6 +532,7 @@ FL_LOCKED static void reopen(fl_replica *replica, fl_request **over) {
     fl_model_lock(model);
     replica->mending = false;
     if (status == FLETCH_OK) {
+        fl_vector_parts_drop(model); /* its provider is one of them */
         replica->broken     = false;
         replica->failure[0] = '\0';
         replica->cold       = true;

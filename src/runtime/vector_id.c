@@ -78,13 +78,13 @@ static int hash_onnx(char *value[PARTS], fletch_error *error) {
     status = fl_file_sha256(file, hex, error);
     fl_buf_printf(&list, "%s\n", hex);
     while (status == 0 && at != NULL && *at != '\0') {
-        const int size = (int)strcspn(at, ",");
+        const char *end  = strstr(at, ", ");
+        const int   size = (int)(end != NULL ? (size_t)(end - at) : strlen(at));
         snprintf(path, sizeof path, "%.*s%.*s", slash != NULL ? (int)(slash + 1 - file) : 0, file,
                  size, at);
         status = fl_file_sha256(path, hex, error);
         fl_buf_printf(&list, "%.*s %s\n", size, at, hex);
-        at += size;
-        at += strspn(at, ", ");
+        at = end != NULL ? end + 2 : at + size;
     }
     fl_sha256_hex(list.data, list.size, hex);
     fl_free(value[ONNX_MODEL]);

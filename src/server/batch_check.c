@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -156,6 +157,7 @@ static int look_at_lines(check *c, fl_batches *batches, fl_batch_lines *lines, u
             return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the server ends");
         }
         c->line = lines->number;
+        atomic_store(&c->server->worked_ns, fl_clock_ns()); /* no server.idle_exit meanwhile */
         if (++*total > FL_BATCH_LINES) {
             tell(c, c->line, "too_many_tasks", NULL,
                  "A batch has at most 50000 requests; send the others in a batch of their own.");

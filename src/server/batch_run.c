@@ -249,6 +249,7 @@ static void wait_for(turn *t, slot *s) {
             continue;
         }
         fl_cond_wait_until(&t->more, &t->lock, fl_clock_ns() + look_ns);
+        atomic_store(&t->batches->server->worked_ns, fl_clock_ns()); /* also while a model opens */
     }
     pthread_mutex_unlock(&t->lock);
 }

@@ -220,11 +220,12 @@ bool fl_demand_due(const fl_request_full *full) {
     }
     fl_offer *offer = served->offer;
     pthread_mutex_lock(&offer->demand->lock);
-    bool due = full->awaited > 0 ? offer->closes >= full->awaited
-                                 : (state_of(offer) == FL_MODEL_LOADED && !offer->leaving) ||
-                                       state_of(offer) == FL_MODEL_FAILED;
+    int  state = state_of(offer);
+    bool shut =
+        state == FL_MODEL_CLOSED || state == FL_MODEL_FAILED || offer->closes >= full->awaited;
+    bool opened = (state == FL_MODEL_LOADED && !offer->leaving) || state == FL_MODEL_FAILED;
     pthread_mutex_unlock(&offer->demand->lock);
-    return due;
+    return full->awaited > 0 ? shut : opened;
 }
 
 bool fl_demand_arrive(fl_request_full *full, bool over) {
@@ -425,10 +426,10 @@ static void open_offer(fl_demand *demand, fl_offer *offer) {
     set_state(offer, FL_MODEL_LOADING);
     offer->leaving = offer->crowded = false;
     offer->next_id                  = NULL;
+    offer->force                    = false; /* what is asked meanwhile is for the next opening */
     pthread_mutex_unlock(&demand->lock);
     int status = open_it(demand, offer, id, force, &found, &error);
     pthread_mutex_lock(&demand->lock);
-    offer->force = false;
     if (status == FLETCH_OK) {
         demand->counts.opened++;
         offer->served->id = id;
@@ -440,6 +441,7 @@ static void open_offer(fl_demand *demand, fl_offer *offer) {
     } else if (found.other && next != NULL) {
         offer->refused = true; /* who waits gets what the name stood for */
         set_state(offer, FL_MODEL_CLOSED);
+        offer->closes++; /* an unload that was asked for meanwhile has been obeyed */
     } else {
         fail(demand, offer, &error, found.other ? FL_HTTP_CONFLICT : FL_HTTP_INTERNAL);
     }
@@ -602,9 +604,11 @@ static void *keep(void *arg) {
             fl_cond_wait_until(&demand->news, &demand->lock, next.look_ns);
             continue;
         }
-        pthread_mutex_unlock(&demand->lock);
-        fl_workers_wake(demand->server->workers);
-        pthread_mutex_lock(&demand->lock);
+        if (!demand->ending) { /* else they may be gone; fl_demand_leave woke who waits */
+            pthread_mutex_unlock(&demand->lock);
+            fl_workers_wake(demand->server->workers);
+            pthread_mutex_lock(&demand->lock);
+        }
     }
     demand->ended = true;
     pthread_cond_signal(&demand->news);

@@ -322,9 +322,10 @@ static void stop(fl_server *server, bool served, int code) {
     fl_transport_stop(server);
     fl_demand_leave(server);
     fl_pulls_close(server);
+    const bool ended = fl_demand_stop(server); /* before the workers, which its thread wakes */
     fl_workers_close(server->workers);
     fl_otlp_close(server->otlp, served);
-    if (!fl_demand_stop(server)) { /* every reply has left: nothing is lost with what it reads */
+    if (!ended) { /* every reply has left: nothing is lost with what it reads */
         fl_server_log_flush(server->log);
         fl_sockets_close(server);
         _exit(code);

@@ -14,6 +14,7 @@
 #include "base/json_w.h"
 #include "server/embedding.h"
 #include "server/routes.h"
+#include "server/server_internal.h"
 
 static const fl_faults faults = {.syntax  = {FL_HTTP_BAD_REQUEST, ""},
                                  .meaning = {FL_HTTP_BAD_REQUEST, ""}};
@@ -67,8 +68,15 @@ static bool refuse_pinned(fl_http_request *request, const fl_served *served) {
 
 /* What is to be opened is told, once; false: answered. */
 static bool order(fl_job *job) {
-    fl_span          id    = job->ask.other_id;
-    const fl_served *other = NULL;
+    const fl_api_key *key   = job->request->key;
+    fl_span           id    = job->ask.other_id;
+    const fl_served  *other = NULL;
+    if (key != NULL && !fl_api_key_is_admin(key) && (id.data != NULL || job->ask.force == 1)) {
+        fl_reply_error(job->request, FL_HTTP_PERMISSION_DENIED,
+                       "id and force change what a name stands for, for all keys: the line of this "
+                       "one in server.api_key_file lacks 'admin'");
+        return false;
+    }
     if (id.data != NULL) {
         other = id.size > 0 ? fl_server_model(job->request->server, id.data, id.size) : NULL;
         if (other == NULL) {

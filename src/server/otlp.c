@@ -497,7 +497,9 @@ static void *export(void *arg) {
         }
         now = fl_clock_ns();
         if (ending || now >= metrics) {
-            if (otlp->metered && !is_over(otlp)) {
+            /* before that, what they count is still being made */
+            const bool made = atomic_load(&otlp->server->state) >= FL_READY;
+            if (otlp->metered && made && !is_over(otlp)) {
                 send_metrics(otlp);
             }
             metrics = now + otlp->interval_ns;

@@ -22,6 +22,12 @@ def identify(fletch, *flags, model=PLAIN):
     return told, parts
 
 
+def change(file):
+    weights = bytearray(file.read_bytes())
+    weights[-3] ^= 1
+    file.write_bytes(weights)
+
+
 def test_the_parts_and_their_hash(fletch):
     told, parts = identify(fletch)
     assert list(parts)[:3] == ["model", "dtype", "numerics"] and parts["dtype"] == "float32" and parts["pooling"] == "cls"
@@ -53,10 +59,32 @@ def test_another_byte_of_the_weights(fletch, folder, file):
     copy = shutil.copytree(folder, fletch.tmp_path / "copy")
     same, _ = identify(fletch, model=copy)
     assert same == identify(fletch, model=folder)[0], "wherever the folder lies"
-    weights = bytearray((copy / file).read_bytes())
-    weights[-3] ^= 1
-    (copy / file).write_bytes(weights)
+    change(copy / file)
     assert identify(fletch, model=copy)[0] != same
+
+
+@pytest.mark.parametrize("folder, before, after", [("dense-tanh", "2_Dense", "dense"), ("subfolder", "0_Transformer", "body/of it/"),
+                                                   ("router-tensor", "query_0_SparseStaticEmbedding", "table")])
+def test_module_folders_of_any_name(fletch, folder, before, after):
+    copy = shutil.copytree(FOLDERS / folder, fletch.tmp_path / "copy")
+    (copy / after).parent.mkdir(exist_ok=True)
+    (copy / before).rename(copy / after)
+    for name in ("modules.json", "router_config.json"):
+        if (copy / name).exists():
+            (copy / name).write_text((copy / name).read_text().replace(before, after))
+    same, _ = identify(fletch, model=copy)
+    change(copy / after / "model.safetensors")
+    assert identify(fletch, model=copy)[0] != same
+
+
+def test_heads_in_safetensors_hide_no_weights_of_torch(fletch):
+    copy = shutil.copytree(FOLDERS / "weights-f16", fletch.tmp_path / "copy")
+    (copy / "model.safetensors").rename(copy / "sparse_linear.safetensors")
+    told = set()
+    for form in ("zip", "old"):
+        shutil.copy(FOLDERS.parent / f"torch_files/{form}.bin", copy / "pytorch_model.bin")
+        told.add(identify(fletch, model=copy)[0])
+    assert len(told) == 2
 
 
 def test_wrong_input(fletch):

@@ -380,6 +380,26 @@ def bad_external_link(path):
     return "leads outside the model's folder"
 
 
+def bad_external_of_a_sparse_constant(path):
+    """A node's attribute holds tensors, too."""
+    onnx_files.toy(path, HIDDEN)
+    model = onnx.load(path)
+    sparse = onnx.SparseTensorProto(dims=[1])
+    sparse.values.CopyFrom(onnx.TensorProto(name="v", data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL))
+    sparse.values.external_data.add(key="location", value="../secret.bin")
+    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(numpy.zeros(1, numpy.int64)))
+    model.graph.node.append(onnx.helper.make_node("Constant", [], ["unread"], sparse_value=sparse))
+    path.write_bytes(model.SerializeToString())
+    return "outside the model's folder"
+
+
+def bad_external_cut(path):
+    """A name of which a prefix is a file in the folder."""
+    (path.parent / "w").write_bytes(bytes(4 * HIDDEN))
+    outside(path, "./" * 511 + "w" + "x/../../secret.bin")
+    return "damaged"
+
+
 def bad_external_short(path):
     outside(path, "short.bin")
     (path.parent / "short.bin").write_bytes(bytes(100))

@@ -271,3 +271,16 @@ def test_what_is_cached(start, tmp_path, models):
     assert is_of(good(embed(server, "low:latest"))["embeddings"], "plain-bert")
     assert is_of(good(embed(server, "tiny"))["embeddings"], "mpnet")
     assert embed(server, "org/absent").status == 404
+
+
+def test_what_a_name_stands_for_changes_for_admins_alone(start, models, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("plain name=a\nops name=ops admin\n")
+    server = start("--models", models, "--server-api-key-file", keys)
+
+    def load(key, **more):
+        return post(server, "/models/load", {"model": "mpnet", **more}, authorization=f"Bearer {key}").status
+
+    assert load("plain") == 200, "a key may open what it may ask"
+    assert load("plain", id="pooling-cls") == load("plain", id="pooling-cls", force=True) == load("plain", force=True) == 403
+    assert load("ops", id="pooling-cls", force=True) == 200

@@ -82,7 +82,9 @@ static void read_entry(walk *w, fl_proto_span s, external *out) {
     }
     if (key.at == NULL || value.at == NULL)
         return;
-    if (fl_proto_is(key, "location"))
+    if (fl_proto_is(key, "location") && (size_t)(value.end - value.at) >= sizeof out->location)
+        damaged(w, value.at); /* cut, it would name another file than the one that is read */
+    else if (fl_proto_is(key, "location"))
         fl_proto_copy(value, out->location, sizeof out->location);
     else if (fl_proto_is(key, "offset"))
         out->offset = decimal(value);
@@ -177,6 +179,14 @@ static void walk_tensor(walk *w, fl_proto_span s) {
         check_external(w, &e);
 }
 
+/* SparseTensorProto: 1 values, 2 indices. */
+static void walk_sparse(walk *w, fl_proto_span s) {
+    fl_proto_field f;
+    while (next(w, &s, &f))
+        if ((f.number == 1 || f.number == 2) && f.wire == 2)
+            walk_tensor(w, f.body);
+}
+
 /* ---- The graph -------------------------------------------------------------------------------- */
 
 /* ValueInfoProto: 1 name. */
@@ -189,7 +199,7 @@ static void read_input(walk *w, fl_proto_span s) {
 
 static void walk_graph(walk *w, fl_proto_span s, unsigned depth);
 
-/* AttributeProto: 5 t, 6 g, 10 tensors, 11 graphs. */
+/* AttributeProto: 5 t, 6 g, 10 tensors, 11 graphs, 22 sparse_tensor, 23 sparse_tensors. */
 static void walk_attribute(walk *w, fl_proto_span s, unsigned depth) {
     fl_proto_field f;
     while (next(w, &s, &f)) {
@@ -197,6 +207,8 @@ static void walk_attribute(walk *w, fl_proto_span s, unsigned depth) {
             continue;
         if (f.number == 5 || f.number == 10)
             walk_tensor(w, f.body);
+        if (f.number == 22 || f.number == 23)
+            walk_sparse(w, f.body);
         if (f.number == 6 || f.number == 11)
             walk_graph(w, f.body, depth + 1);
     }
@@ -213,14 +225,6 @@ static void walk_node(walk *w, fl_proto_span s, unsigned depth) {
             memcmp(f.body.at, dynamic, strlen(dynamic)) == 0)
             w->dynamic = true;
     }
-}
-
-/* SparseTensorProto: 1 values, 2 indices. */
-static void walk_sparse(walk *w, fl_proto_span s) {
-    fl_proto_field f;
-    while (next(w, &s, &f))
-        if ((f.number == 1 || f.number == 2) && f.wire == 2)
-            walk_tensor(w, f.body);
 }
 
 /* GraphProto: 1 node, 5 initializer, 11 input, 15 sparse_initializer. */
