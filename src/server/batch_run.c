@@ -168,6 +168,9 @@ static int start(turn *t, slot *s, fletch_error *error) {
     request->route = t->route;
     request->path  = t->route->path;
     request->lane  = FLETCH_LANE_BULK;
+    s->full->keys  = fl_server_keys(t->batches->server);
+    s->full->entered =
+        fl_keys_of_owner(s->full->keys, t->batch->kept.owner); /* its weight and tokens */
     request->body += line.body.data - request->body; /* raw: where it stands in the line */
     request->body_size                = line.body.size;
     request->body[request->body_size] = '\0';

@@ -507,7 +507,7 @@ static void on_done(void *user, const fletch_outcome *outcome) {
     }
     atomic_store(&full->ticket, 0);
     if (full->entered != NULL) {
-        fl_api_key_answered(full->entered, full->work_texts, outcome->tokens);
+        fl_api_key_answered(full->entered, full->key_texts, outcome->tokens);
     }
     request->tokens += outcome->tokens;
     request->tokenize_ns += outcome->tokenize_ns;
@@ -576,7 +576,9 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     if (atomic_load(&served->spoiled)) {
         return refuse_spoiled(served, error);
     }
-    full->key_full = full->entered != NULL && !fl_api_key_submit(full->entered, work->texts.count);
+    /* A batch's lines wait in their file. */
+    full->key_texts = full->conn != NULL ? work->texts.count : 0;
+    full->key_full  = full->entered != NULL && !fl_api_key_submit(full->entered, full->key_texts);
     if (full->key_full) {
         return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "too many texts of this API key wait");
     }
@@ -611,7 +613,7 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     int status = fletch_submit(served->model, work, on_done, full, &ticket, error);
     if (status < 0) {
         if (full->entered != NULL) {
-            fl_api_key_answered(full->entered, work->texts.count, 0);
+            fl_api_key_answered(full->entered, full->key_texts, 0);
         }
         (void)atomic_fetch_sub(&full->pending,
                                1); /* the caller replies yet, so it cannot reach 0 */

@@ -281,6 +281,17 @@ void fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]) {
     }
 }
 
+fl_api_key *fl_keys_of_owner(fl_keys *keys, const char *owner) {
+    char its[FL_OWNER];
+    for (size_t i = 0; keys != NULL && i < keys->count; i++) {
+        fl_api_key_owner(&keys->key[i], its);
+        if (strcmp(its, owner) == 0) {
+            return &keys->key[i];
+        }
+    }
+    return NULL;
+}
+
 bool fl_api_key_is_admin(const fl_api_key *key) {
     return key->admin;
 }
@@ -291,7 +302,8 @@ uint32_t fl_api_key_weight(const fl_api_key *key) {
 
 bool fl_api_key_submit(fl_api_key *key, uint64_t texts) {
     pthread_mutex_lock(&key->lock);
-    bool ok = key->queue == 0 || key->waiting == 0 || key->waiting + texts <= key->queue;
+    bool ok =
+        texts == 0 || key->queue == 0 || key->waiting == 0 || key->waiting + texts <= key->queue;
     key->waiting += ok ? texts : 0;
     pthread_mutex_unlock(&key->lock);
     return ok;

@@ -81,6 +81,8 @@ enum { FL_OWNER = 33 };
 void     fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]);
 bool     fl_api_key_is_admin(const fl_api_key *key); /* it may change which models there are */
 uint32_t fl_api_key_weight(const fl_api_key *key);
+/* The first of such keys; NULL: there is none any more. */
+fl_api_key *fl_keys_of_owner(fl_keys *keys, const char *owner);
 /* `texts` are to be embedded for it; false: too many are already. Then fl_api_key_answered, once. */
 bool fl_api_key_submit(fl_api_key *key, uint64_t texts);
 void fl_api_key_answered(fl_api_key *key, uint64_t texts, uint64_t tokens);
@@ -194,7 +196,8 @@ struct fl_request_full {
     fl_served       *served;
     fl_otlp_span    *span; /* NULL: not traced */
     uint64_t         work_texts, work_cells;
-    fletch_output   *outputs; /* of a submission for several, borrowed; their lists are ours */
+    uint64_t         key_texts; /* of work_texts, those that count in the key's queue */
+    fletch_output   *outputs;   /* of a submission for several, borrowed; their lists are ours */
     size_t           output_count;
     _Atomic uint64_t ticket;
     _Atomic int      pending;    /* 2: handler runs and no reply yet; 0: the connection may go on */

@@ -218,6 +218,22 @@ def test_a_folder_that_is_taken_or_damaged(start, tmp_path):
     assert third.process.wait(serving.WAIT) == 2 and "batch_1.json" in third.log()
 
 
+def test_a_batch_is_its_keys_work(start, tmp_path):
+    """By weight and in tokens; a bound for texts that wait does not stop it, and it takes none of that from requests."""
+    (tmp_path / "keys").write_text("key-a name=team queue=1 weight=3\nkey-b name=other\n")
+    server = start("--server-api-key-file", tmp_path / "keys", "--server-batches", tmp_path / "kept")
+    a = Batches(server, "key-a")
+    lines = [line(i) for i in range(20, 320)]
+    batch = a.begin(lines)
+    asked = [a.ask("POST", "/v1/embeddings", json.dumps(json.loads(lines[0])["body"]).encode()) for _ in range(20)]
+    assert all(reply.status == 200 for reply in asked)
+    found = a.wait(batch)
+    assert found["request_counts"] == {"total": 300, "completed": 300, "failed": 0}
+    spent = sum(row["response"]["body"]["usage"]["total_tokens"] for _, row in a.outputs(found).values())
+    spent += sum(reply.json()["usage"]["total_tokens"] for reply in asked)
+    assert server.metrics()['fletch_key_tokens_total{key="team"}'] == spent
+
+
 def test_keys_see_their_own(start, tmp_path):
     (tmp_path / "keys").write_text("key-a name=team\nkey-b name=team\nkey-c\n")
     server = start("--server-api-key-file", tmp_path / "keys", "--server-batches", tmp_path / "kept")
