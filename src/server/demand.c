@@ -213,6 +213,11 @@ bool fl_request_take(fl_http_request *request, fl_served *served) {
     return open || wait_for(request, served, 0);
 }
 
+/* A batch's line has no deadline and no client: it asks again later, so that other batches have their turns. */
+static bool gives_up(const fl_request_full *full) {
+    return full->conn == NULL && fl_clock_ns() - full->awaits_ns > second;
+}
+
 bool fl_demand_due(const fl_request_full *full) {
     const fl_served *served = full->awaits;
     if (served == NULL || atomic_load(&served->offer->demand->left)) {
@@ -225,7 +230,7 @@ bool fl_demand_due(const fl_request_full *full) {
         state == FL_MODEL_CLOSED || state == FL_MODEL_FAILED || offer->closes >= full->awaited;
     bool opened = (state == FL_MODEL_LOADED && !offer->leaving) || state == FL_MODEL_FAILED;
     pthread_mutex_unlock(&offer->demand->lock);
-    return full->awaited > 0 ? shut : opened;
+    return full->awaited > 0 ? shut : opened || gives_up(full);
 }
 
 bool fl_demand_arrive(fl_request_full *full, bool over) {
@@ -239,7 +244,14 @@ bool fl_demand_arrive(fl_request_full *full, bool over) {
     pthread_mutex_lock(&offer->demand->lock);
     offer->waiters -= full->awaited == 0;
     bool crowded = over && offer->crowded && full->awaited == 0;
+    bool early   = !over && full->awaited == 0 && gives_up(full) && !atomic_load(&full->sent) &&
+                 state_of(offer) != FL_MODEL_LOADED && state_of(offer) != FL_MODEL_FAILED;
     pthread_mutex_unlock(&offer->demand->lock);
+    if (early) {
+        fl_reply_error(&full->shared, FL_HTTP_UNAVAILABLE, "model '%s' is not open yet",
+                       served->name);
+        return true;
+    }
     if (crowded && !atomic_load(&full->shared.cancelled)) {
         fl_reply_header(&full->shared, "retry-after", "%d", LOOK_SECONDS);
         fl_reply_error(&full->shared, FL_HTTP_UNAVAILABLE,

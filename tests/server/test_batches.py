@@ -234,6 +234,19 @@ def test_a_batch_is_its_keys_work(start, tmp_path):
     assert server.metrics()['fletch_key_tokens_total{key="team"}'] == spent
 
 
+def test_a_model_that_is_long_in_opening_holds_up_no_cancel(faulty, tmp_path):
+    server = faulty("--models", f"a={serving.MODEL}", "--server-batches", tmp_path / "kept")
+    b = Batches(server)
+    server.hold()  # opening ends with a first batch
+    batch = b.begin([line(i, model="a") for i in range(20, 40)])
+    b.wait(batch, ["in_progress"])
+    assert b.ask("POST", f"/v1/batches/{batch}/cancel").status == 200
+    found = b.wait(batch)
+    assert found["status"] == "cancelled" and len(b.outputs(found)) == 20
+    server.let_go()
+    assert b.wait(b.begin([line(i, model="a") for i in range(20, 40)]))["request_counts"]["completed"] == 20
+
+
 def test_keys_see_their_own(start, tmp_path):
     (tmp_path / "keys").write_text("key-a name=team\nkey-b name=team\nkey-c\n")
     server = start("--server-api-key-file", tmp_path / "keys", "--server-batches", tmp_path / "kept")
