@@ -41,7 +41,7 @@ static const fl_flag flags[] = {
      "Port of the server (default: 9900); serve takes 0 for any free one."},
     {FL_FLAG_KEY, 0, "--unix-socket", "PATH", "server.unix_socket", LISTENS,
      "Unix socket of the server as well; with --host none only that."},
-    {FL_FLAG_KEY, 0, "--models", "DIR|NAME=ID,…|cached", "server.on_demand", ON(SERVE),
+    {FL_FLAG_KEY, 0, "--models", "DIR|NAME=ID,...|cached", "server.on_demand", ON(SERVE),
      "Models that are opened when a request names them; those of --model stay open."},
     {FL_FLAG_KEY, 0, "--api-key-file", "FILE", "server.api_key_file",
      ON(SERVE) | ON(ADD) | ON(SEARCH),

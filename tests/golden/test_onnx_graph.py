@@ -28,11 +28,10 @@ TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
 FULL = "FLETCH_TEST_FULL" in os.environ  # make check-full: every level of optimisation in every form
 LEVELS = "0123" if FULL else "3"
 PROJECTED = ("family-voyage", "family-clip")
-UNKNOWN = ("family-nomic-moe", "family-jina-qk", "family-jina3-tasks", "family-jina5", "family-static")  # what the graph has no operators for
 
 
 def known(folder: pathlib.Path) -> bool:
-    return not folder.name.startswith(UNKNOWN)
+    return not folder.name.startswith(golden.NO_GRAPH)
 
 
 def modules(folder: pathlib.Path) -> list:

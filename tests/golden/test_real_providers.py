@@ -20,7 +20,7 @@ import golden
 
 FOLDERS = golden.HERE / "folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
-UNKNOWN = ("family-nomic-moe", "family-jina-qk", "family-jina3-tasks", "family-jina5", "family-static", "sparse-", "router-")  # no graph
+UNKNOWN = golden.NO_GRAPH + ("sparse-", "router-")
 RUNS = [(path.parent.name, index) for path in sorted(FOLDERS.glob("*/expected.json"))
         if not path.parent.name.startswith(UNKNOWN) for index in range(len(json.loads(path.read_text())))]
 # A provider that compiles its graph takes seconds for each; make check runs one of each kind, make check-full all.
