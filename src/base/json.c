@@ -678,6 +678,13 @@ bool fl_json_bool(fl_json_reader *reader, const char *key, bool fallback) {
     return value == NULL ? fallback : fl_json_true(value);
 }
 
+bool fl_json_is_blank(const char *line, size_t size) {
+    size_t at = 0;
+    while (at < size && (line[at] == ' ' || line[at] == '\t' || line[at] == '\r'))
+        at++;
+    return at == size;
+}
+
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 void fl_json_quote(fl_buf *out, const char *text, size_t size) {

@@ -106,6 +106,9 @@ fl_json_reader fl_json_inside(const fl_json_reader *reader, fl_json *object);
 fl_json_reader fl_json_below(fl_json_reader *reader, const char *key);
 void           fl_json_settle(fl_json_reader *reader, const fl_json_reader *inner);
 
+/* Whether a line of JSON lines holds none: white space alone. */
+bool fl_json_is_blank(const char *line, size_t size);
+
 /* Append `text` as a JSON string with quotes; control characters escaped, UTF-8 kept as it is. */
 void   fl_json_quote(fl_buf *out, const char *text, size_t size);
 size_t fl_json_quoted_size(const char *text, size_t size); /* how many bytes that appends */

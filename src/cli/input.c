@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/utf8.h"
@@ -519,13 +520,6 @@ static int next_raw(fl_input *input, bool wait, const char **text, fl_raw *raw) 
     return result;
 }
 
-static bool is_blank(const char *text, size_t size) {
-    while (size > 0 && strchr(" \t\r", text[size - 1]) != NULL && text[size - 1] != '\0') {
-        size--;
-    }
-    return size == 0;
-}
-
 /* The texts of the window move out of the buffer of a file that is to be closed. False: out of memory. */
 static bool detach(const fl_input *input, fl_window *window) {
     for (size_t i = 0; i < window->count; i++) {
@@ -579,7 +573,7 @@ static int next_file(fl_input *input, fl_window *window) {
  * are several. A blank line between JSON lines is none either. */
 static int special_record(fl_input *input, const char *text, const fl_raw *raw) {
     if (input->format == FL_INPUT_JSONL) {
-        return is_blank(text, raw->size);
+        return fl_json_is_blank(text, raw->size);
     }
     if (!is_table(input->format)) {
         return 0;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "server/batches.h"
 
 enum { PIECE = 256 * 1024 };
@@ -71,14 +72,6 @@ static int next_line(fl_batch_lines *lines, char **line, size_t *size, fletch_er
     }
 }
 
-static bool is_blank(const char *line, size_t size) {
-    size_t i = 0;
-    while (i < size && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r')) {
-        i++;
-    }
-    return i == size;
-}
-
 int fl_batch_lines_next(fl_batch_lines *lines, char **line, size_t *size, fletch_error *error) {
     static const char mark[] = "\xEF\xBB\xBF"; /* that some editors put first */
     int               found;
@@ -88,7 +81,7 @@ int fl_batch_lines_next(fl_batch_lines *lines, char **line, size_t *size, fletch
             *line += 3;
             *size -= 3;
         }
-    } while (found == 1 && is_blank(*line, *size));
+    } while (found == 1 && fl_json_is_blank(*line, *size));
     return found;
 }
 

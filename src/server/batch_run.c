@@ -57,6 +57,8 @@ typedef struct turn {
     fl_batches       *batches;
     fl_batch_record  *batch; /* what may change of it: see batches.h */
     const fl_route   *route;
+    fl_keys          *keys; /* held; NULL: none are asked for */
+    fl_api_key       *key;  /* whose batch it is; NULL: it is gone, or nobody's */
     pthread_mutex_t   lock;
     pthread_cond_t    more;
     fl_batch_lines    lines;
@@ -165,12 +167,11 @@ static int start(turn *t, slot *s, fletch_error *error) {
     fl_http_request *request = &s->full->shared;
     ids_of(t, s->number, hex);
     memcpy(request->id, hex, 32);
-    request->route = t->route;
-    request->path  = t->route->path;
-    request->lane  = FLETCH_LANE_BULK;
-    s->full->keys  = fl_server_keys(t->batches->server);
-    s->full->entered =
-        fl_keys_of_owner(s->full->keys, t->batch->kept.owner); /* its weight and tokens */
+    request->route   = t->route;
+    request->path    = t->route->path;
+    request->lane    = FLETCH_LANE_BULK;
+    s->full->keys    = fl_keys_hold(t->keys);
+    s->full->entered = t->key;                       /* its weight and tokens */
     request->body += line.body.data - request->body; /* raw: where it stands in the line */
     request->body_size                = line.body.size;
     request->body[request->body_size] = '\0';
@@ -459,6 +460,8 @@ static int run_turn(turn *t, fletch_error *error) {
     bool        whole = false;
     const char *tail;
     t->route = fl_route_find("POST", "/v1/embeddings", &allow, &tail); /* which is there */
+    t->keys  = fl_server_keys(t->batches->server);
+    t->key   = fl_keys_of_owner(t->keys, t->batch->kept.owner);
     FL_TRY(open_outputs(t, error));
     FL_TRY(run_lines(t, &whole, error));
     return commit(t, whole, error);
@@ -560,6 +563,7 @@ static void end_turn(turn *t) {
     }
     fl_buf_free(&t->lines.held);
     fl_close(t->lines.fd);
+    fl_keys_drop(t->keys);
     pthread_cond_destroy(&t->more);
     pthread_mutex_destroy(&t->lock);
     fl_free(t);

@@ -213,6 +213,13 @@ bool fl_request_take(fl_http_request *request, fl_served *served) {
     return open || wait_for(request, served, 0);
 }
 
+/* Whether it is closed, or has been since `awaited` - 1 times of that; 0: now alone. */
+static bool is_gone(const fl_offer *offer, uint64_t awaited) {
+    int state = state_of(offer);
+    return state == FL_MODEL_CLOSED || state == FL_MODEL_FAILED ||
+           (awaited > 0 && offer->closes >= awaited);
+}
+
 /* A batch's line has no deadline and no client: it asks again later, so that other batches have their turns. */
 static bool gives_up(const fl_request_full *full) {
     return full->conn == NULL && fl_clock_ns() - full->awaits_ns > second;
@@ -226,11 +233,11 @@ bool fl_demand_due(const fl_request_full *full) {
     fl_offer *offer = served->offer;
     pthread_mutex_lock(&offer->demand->lock);
     int  state = state_of(offer);
-    bool shut =
-        state == FL_MODEL_CLOSED || state == FL_MODEL_FAILED || offer->closes >= full->awaited;
-    bool opened = (state == FL_MODEL_LOADED && !offer->leaving) || state == FL_MODEL_FAILED;
+    bool due   = full->awaited > 0 ? is_gone(offer, full->awaited)
+                                   : (state == FL_MODEL_LOADED && !offer->leaving) ||
+                                       state == FL_MODEL_FAILED || gives_up(full);
     pthread_mutex_unlock(&offer->demand->lock);
-    return full->awaited > 0 ? shut : opened || gives_up(full);
+    return due;
 }
 
 bool fl_demand_arrive(fl_request_full *full, bool over) {
@@ -298,14 +305,12 @@ bool fl_request_unload(fl_http_request *request, fl_served *served) {
     fl_demand *demand  = offer->demand;
     uint64_t   awaited = fl_full(request)->awaited;
     pthread_mutex_lock(&demand->lock);
-    int  state = state_of(offer);
-    bool gone  = state == FL_MODEL_CLOSED || state == FL_MODEL_FAILED ||
-                (awaited > 0 && offer->closes >= awaited);
+    bool     gone = is_gone(offer, awaited);
     uint64_t next = offer->closes + 1;
     if (!gone) {
         offer->leaving = true;
         pthread_cond_signal(&demand->news);
-    } else if (state == FL_MODEL_FAILED) {
+    } else if (state_of(offer) == FL_MODEL_FAILED) {
         set_state(offer, FL_MODEL_CLOSED);
     }
     pthread_mutex_unlock(&demand->lock);

@@ -293,7 +293,7 @@ fl_api_key *fl_keys_of_owner(fl_keys *keys, const char *owner) {
 }
 
 bool fl_api_key_is_admin(const fl_api_key *key) {
-    return key->admin;
+    return key == NULL || key->admin;
 }
 
 uint32_t fl_api_key_weight(const fl_api_key *key) {

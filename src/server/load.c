@@ -68,10 +68,9 @@ static bool refuse_pinned(fl_http_request *request, const fl_served *served) {
 
 /* What is to be opened is told, once; false: answered. */
 static bool order(fl_job *job) {
-    const fl_api_key *key   = job->request->key;
-    fl_span           id    = job->ask.other_id;
-    const fl_served  *other = NULL;
-    if (key != NULL && !fl_api_key_is_admin(key) && (id.data != NULL || job->ask.force == 1)) {
+    fl_span          id    = job->ask.other_id;
+    const fl_served *other = NULL;
+    if ((id.data != NULL || job->ask.force == 1) && !fl_api_key_is_admin(job->request->key)) {
         fl_reply_error(job->request, FL_HTTP_PERMISSION_DENIED,
                        "id and force change what a name stands for, for all keys: the line of this "
                        "one in server.api_key_file lacks 'admin'");

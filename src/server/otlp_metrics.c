@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/os.h"
 #include "base/proto_w.h"
 #include "server/otlp.h"
@@ -96,11 +97,6 @@ typedef struct reader {
 
 /* ---- Metrics and their points ----------------------------------------------------------------------- */
 
-static bool ends_in(const char *text, const char *end) {
-    size_t size = strlen(text), tail = strlen(end);
-    return size >= tail && strcmp(text + size - tail, end) == 0;
-}
-
 static const known *find_known(const reader *r) {
     size_t prefix = strlen(r->prefix);
     for (size_t i = 0; i < sizeof knowns / sizeof knowns[0]; i++) {
@@ -115,10 +111,10 @@ static const known *find_known(const reader *r) {
 }
 
 static const char *unit_of(const char *family) {
-    return ends_in(family, "_seconds") ? "s"
-           : ends_in(family, "_bytes") ? "By"
-           : ends_in(family, "_ratio") ? "1"
-                                       : "";
+    return fl_path_ends_with(family, "_seconds") ? "s"
+           : fl_path_ends_with(family, "_bytes") ? "By"
+           : fl_path_ends_with(family, "_ratio") ? "1"
+                                                 : "";
 }
 
 static uint32_t data_of(const reader *r) {
@@ -283,14 +279,14 @@ static void read_sample(reader *r, char *line) {
     double value = strtod(at + 1, &rest);
     if (strcmp(r->type, "histogram") != 0) {
         put_number(r, &l, value);
-    } else if (ends_in(line, "_bucket") && r->buckets < BUCKETS_MAX) {
+    } else if (fl_path_ends_with(line, "_bucket") && r->buckets < BUCKETS_MAX) {
         r->bounds[r->buckets]   = strtod(label_of(&l, "le"), NULL);
         r->counts[r->buckets++] = (uint64_t)value - r->below;
         r->below                = (uint64_t)value;
         read_exemplar(r, rest);
-    } else if (ends_in(line, "_sum")) {
+    } else if (fl_path_ends_with(line, "_sum")) {
         r->sum = value;
-    } else if (ends_in(line, "_count")) {
+    } else if (fl_path_ends_with(line, "_count")) {
         r->count = (uint64_t)value;
         put_histogram(r, &l);
     }

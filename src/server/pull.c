@@ -67,7 +67,7 @@ static bool may(fl_http_request *request) {
                        "--server-allow-pull (server.allow_pull) if it may");
         return false;
     }
-    if (request->key != NULL && !fl_api_key_is_admin(request->key)) {
+    if (!fl_api_key_is_admin(request->key)) {
         fl_reply_error(request, FL_HTTP_PERMISSION_DENIED,
                        "this API key may neither pull nor delete models; one with the word admin "
                        "in server.api_key_file may");

@@ -78,8 +78,9 @@ bool        fl_api_key_is_bulk(const fl_api_key *key);
 /* Whose the things are that a key makes: by its name where the file gives one, so that they outlive the key, else by
  * the key. NULL: no keys are asked for, "". */
 enum { FL_OWNER = 33 };
-void     fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]);
-bool     fl_api_key_is_admin(const fl_api_key *key); /* it may change which models there are */
+void fl_api_key_owner(const fl_api_key *key, char out[FL_OWNER]);
+/* It may change which models there are. NULL, no keys are asked for: whoever asks may. */
+bool     fl_api_key_is_admin(const fl_api_key *key);
 uint32_t fl_api_key_weight(const fl_api_key *key);
 /* The first of such keys; NULL: there is none any more. */
 fl_api_key *fl_keys_of_owner(fl_keys *keys, const char *owner);
