@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* spans.h - late chunking: documents as windows of ids, and which rows of a window belong to which span.
  *
- * Role    runtime/span_windows.c fills it from documents and their spans; the windows are what the engine is asked
+ * Role    requests/span_windows.c fills it from documents and their spans; the windows are what the engine is asked
  *         for, and result_spans.c pools their rows.
  * Method  Windows of a document overlap; a window after the first keeps no row of its overlap, so that every
  *         token has one row. What a span has in one window is a piece. A span of one piece is finished with its

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "folder.h"
 #include "patience.h"
-#include "runtime/runtime.h"
+#include "requests/open_model.h"
 
 #define PLAIN   "tests/golden/folders/pooling-cls"
 #define PROMPTS "tests/golden/folders/prompts"

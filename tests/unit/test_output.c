@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "results/row_stages.h"
-#include "runtime/runtime.h"
-#include "runtime/texts.h"
+#include "requests/open_model.h"
+#include "requests/texts.h"
 
 static float        line_a[16], line_b[16];
 static float *const line[2] = {line_a, line_b};

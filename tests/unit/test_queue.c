@@ -4,8 +4,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "runtime/adapt.h"
-#include "runtime/queue.h"
+#include "scheduler/adapt.h"
+#include "scheduler/queue.h"
 
 enum { MS = 1000000, CHUNKS = 64, ITEMS = 512 };
 

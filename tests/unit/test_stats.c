@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "runtime/stats.h"
+#include "scheduler/stats.h"
 
 static fl_stats stats;
 
