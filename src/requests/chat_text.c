@@ -7,7 +7,7 @@
  *         end, where the score is read; so it gets that back over its last tokens, as
  *         sentence-transformers does: the end is what the chats of two short texts have in common, counted
  *         in tokens from the right.
- * Memory  the feeder's text buffer; a few hundred ids for a text that is cut. Threads: as tokenize.c.
+ * Memory  the tokenize task's text buffer; a few hundred ids for a text that is cut. Threads: as tokenize.c.
  * Proof   tests/golden/test_language.py. */
 #include <string.h>
 
@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "requests/chat_text.h"
-#include "requests/tokenize.h"
 #include "requests/open_model.h"
+#include "requests/tokenize.h"
 #include "tokenizer/unicode.h"
 
 /* White space to Python. */
@@ -85,30 +85,30 @@ size_t fl_chat_bytes(const fl_request *r, size_t query_size, size_t document_siz
 }
 
 /* The ids of the chat of two fillers; *ids is new memory. */
-static int encode_filler(const fl_request *r, fl_feeder *feeder, const char *filler, int32_t **ids,
-                         size_t *count, fletch_error *error) {
+static int encode_filler(const fl_request *r, fl_tokenize_task *task, const char *filler,
+                         int32_t **ids, size_t *count, fletch_error *error) {
     const fl_tokenizer *tokenizer = r->model->tokenizer;
     fl_encode_options   whole     = {.no_special = true};
     fl_span             text      = {filler, strlen(filler)};
-    fl_buf             *buf       = fl_feeder_text(feeder);
+    fl_buf             *buf       = fl_tokenize_task_text(task);
     bool                cut       = false;
     FL_TRY(render(r, buf, &text, &text, &cut, error));
     size_t room = fl_tokenizer_ids_max(tokenizer, buf->size);
     *ids        = fl_alloc_array(room, sizeof **ids);
     if (*ids == NULL)
         return fl_fail_nomem(error, room * sizeof **ids, "the end of a chat");
-    return fl_tokenizer_encode(tokenizer, fl_feeder_scratch(feeder), buf->data, buf->size, &whole,
-                               *ids, room, count, &cut, error);
+    return fl_tokenizer_encode(tokenizer, fl_tokenize_task_scratch(task), buf->data, buf->size,
+                               &whole, *ids, room, count, &cut, error);
 }
 
 /* The template's end over the last of ids[count]. */
-static int restore_end(const fl_request *r, fl_feeder *feeder, int32_t *ids, size_t count,
+static int restore_end(const fl_request *r, fl_tokenize_task *task, int32_t *ids, size_t count,
                        fletch_error *error) {
     int32_t *one = NULL, *two = NULL;
     size_t   ones = 0, twos = 0, same = 0;
-    int      status = encode_filler(r, feeder, "0", &one, &ones, error);
+    int      status = encode_filler(r, task, "0", &one, &ones, error);
     if (status == FLETCH_OK)
-        status = encode_filler(r, feeder, "1 2 3 4", &two, &twos, error);
+        status = encode_filler(r, task, "1 2 3 4", &two, &twos, error);
     size_t least = ones < twos ? ones : twos;
     while (status == FLETCH_OK && same < least && one[ones - 1 - same] == two[twos - 1 - same])
         same++;
@@ -121,17 +121,17 @@ static int restore_end(const fl_request *r, fl_feeder *feeder, int32_t *ids, siz
     return status;
 }
 
-int fl_chat_encode(const fl_request *r, fl_feeder *feeder, const fl_span *query,
+int fl_chat_encode(const fl_request *r, fl_tokenize_task *task, const fl_span *query,
                    const fl_span *document, int32_t *ids, size_t capacity, fl_pair *pair,
                    fletch_error *error) {
-    fl_buf *text = fl_feeder_text(feeder);
+    fl_buf *text = fl_tokenize_task_text(task);
     bool    cut  = false;
     FL_TRY(render(r, text, query, document, &cut, error));
-    FL_TRY(fl_tokenizer_encode(r->model->tokenizer, fl_feeder_scratch(feeder), text->data,
+    FL_TRY(fl_tokenizer_encode(r->model->tokenizer, fl_tokenize_task_scratch(task), text->data,
                                text->size, &r->encode, ids, capacity, &pair->count,
                                &pair->truncated, error));
     pair->segment   = pair->count;
     pair->truncated = pair->truncated || cut;
-    return pair->count >= r->encode.max_length ? restore_end(r, feeder, ids, pair->count, error)
+    return pair->count >= r->encode.max_length ? restore_end(r, task, ids, pair->count, error)
                                                : FLETCH_OK;
 }

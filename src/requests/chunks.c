@@ -3,15 +3,15 @@
  *
  * Role    fletch_chunk: what the options mean for this model, and the offsets in code points.
  * Memory  A fletch_chunks is one allocation: the struct, then its arrays behind it.
- * Threads Each call takes a feeder (for its tokenizer scratch), so callers do not wait for each other.
+ * Threads Each call takes a tokenize task (for its tokenizer scratch), so callers do not wait for each other.
  * Proof   tests/unit/test_chunks.c, tests/cli/test_cli_chunk.py. */
 #include "requests/chunks.h"
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "requests/tokenize.h"
 #include "requests/open_model.h"
+#include "requests/tokenize.h"
 #include "requests/tokens.h"
 #include "tokenizer/chunker.h"
 
@@ -101,17 +101,17 @@ int fl_runtime_chunk(fletch_model *model, const char *text, size_t size,
     fl_chunker_options resolved;
     FL_TRY(resolve(model, options, &resolved, error));
     FL_TRY(fl_check_text(text, size, error));
-    fl_feeder *feeder = fl_feeder_take(model, options->stop, options->stop_user, error);
-    if (!feeder)
+    fl_tokenize_task *task = fl_tokenize_task_take(model, options->stop, options->stop_user, error);
+    if (!task)
         return FLETCH_ENOMEM;
     fl_chunker chunker;
     list       found = {0};
-    int status = fl_chunker_open(&chunker, model->tokenizer, fl_feeder_scratch(feeder), text, size,
-                                 &resolved, error);
+    int status = fl_chunker_open(&chunker, model->tokenizer, fl_tokenize_task_scratch(task), text,
+                                 size, &resolved, error);
     if (status == FLETCH_OK)
         status = collect(&chunker, &found, error);
     fl_chunker_close(&chunker);
-    fl_feeder_give(model, feeder);
+    fl_tokenize_task_give(model, task);
     if (status == FLETCH_OK) {
         *chunks = chunks_of(&found);
         if (!*chunks)

@@ -2,16 +2,16 @@
 /* open_model.h - an open model: folder, tokenizer, queue, replicas, and what is kept between them.
  *
  * Life of a text
- *     request --feed--> chunk of token ids --queue--> batch --slot--> engine --output--> caller's row
- * fletch_embed and fletch_submit make requests (wait.c, submit.c); feeders tokenise them a window
- * ahead (tokenize.c); the queue decides when which texts leave (queue.c); a slot carries a batch through
+ *     request --tokenise--> block of token ids --queue--> batch --worker--> engine --output--> caller's row
+ * fletch_embed and fletch_submit make requests (wait.c, submit.c); tokenize tasks tokenise them a window
+ * ahead (tokenize.c); the queue decides when which texts leave (queue.c); a worker runs a batch through
  * an engine and finishes its rows (worker.c); replica.c keeps the engines. One lock guards what they
  * share; it is held for list work alone, never while tokenising, computing or calling back.
  *
- * Memory  Requests, feeders and chunks are kept and used again; slots are sized when they open.
- * Threads One per slot; one for housekeeping (deadlines, feeding of submitted requests, memory).
- *         Callers' threads tokenise, and carry a batch when that is quicker than waking a slot; the
- *         threads of several slots tokenise while there is nothing to carry.
+ * Memory  Requests, tokenize tasks and blocks are kept and used again; workers are sized when they open.
+ * Threads One per worker; one for maintenance (deadlines, tokenising of submitted requests, memory).
+ *         Callers' threads tokenise, and run a batch when that is quicker than waking a worker; the
+ *         threads of several workers tokenise while there is nothing to run.
  * Proof   tests/unit/test_fletch.c, test_queue.c, test_output.c; tests/stress;
  *         tests/golden/test_vectors.py. */
 #ifndef FL_REQUESTS_OPEN_MODEL_H
@@ -30,14 +30,14 @@
 #include "engines/engine.h"
 #include "fletch.h"
 #include "model/model.h"
+#include "requests/request.h"
+#include "requests/tokenize.h"
 #include "results/result.h"
 #include "scheduler/adapt.h"
 #include "scheduler/bufpool.h"
-#include "requests/tokenize.h"
 #include "scheduler/memory.h"
 #include "scheduler/queue.h"
 #include "scheduler/replica.h"
-#include "requests/request.h"
 #include "scheduler/stats.h"
 #include "session/vector_id.h"
 #include "tokenizer/tokenizer.h"
@@ -56,10 +56,10 @@ typedef enum fl_path {
     FL_PATH_ROWS_IN_PLACE,
     FL_PATH_ROWS_STAGED,
     FL_PATH_BY_CALLER,
-    FL_PATH_BY_SLOT
+    FL_PATH_BY_WORKER
 } fl_path;
 
-/* Where a ticket leads: its slot in the table, and a generation that makes old
+/* Where a ticket leads: its place in the table, and a generation that makes old
  * tickets invalid. */
 typedef struct fl_ticket_entry {
     fl_request *request; /* NULL: free */
@@ -90,39 +90,39 @@ struct fletch_model {
     fl_stats    stats;
     fl_trace   *trace;   /* owned; NULL: off */
     fl_memory  *memory;  /* owned; NULL when only the tokenizer was opened */
-    fl_bufpool *inputs;  /* owned: chunks */
+    fl_bufpool *inputs;  /* owned: blocks */
     fl_bufpool *outputs; /* owned: rows */
     fl_cache   *cache;   /* owned: results; NULL: cache.max_bytes is 0 */
     uint64_t    seed;    /* of hashes of texts */
-    atomic_uint told;    /* bits of fl_path: the debug log has each path once */
+    atomic_uint logged;  /* bits of fl_path: the debug log has each path once */
     /* under the lock */
-    fl_vector_parts  vector FL_GUARDED; /* what decides their bytes, once it was asked for */
-    pthread_mutex_t  lock;
-    pthread_cond_t   left; /* a request or a caller left: fl_runtime_close waits for it */
-    fl_queue         queue FL_GUARDED;
-    uint32_t         urgent FL_GUARDED; /* batches with interactive texts that run */
-    fl_adapt         adapt FL_GUARDED;
-    uint64_t         window_tokens FL_GUARDED; /* of one request, fed ahead */
-    uint32_t         short_call FL_GUARDED; /* texts: fletch_embed of more goes to the bulk lane */
-    fl_replicas     *replicas FL_GUARDED;   /* NULL when only the tokenizer was opened */
-    bool             closing FL_GUARDED;
-    bool             reopening FL_GUARDED;
-    fl_runner       *orphans FL_GUARDED;    /* batches of broken replicas */
-    fl_request      *live FL_GUARDED;       /* requests that are not over */
-    uint64_t         live_count FL_GUARDED; /* and those being delivered, and a reopening: closing
+    fl_vector_parts   vector FL_GUARDED; /* what decides their bytes, once it was asked for */
+    pthread_mutex_t   lock;
+    pthread_cond_t    left; /* a request or a caller left: fl_runtime_close waits for it */
+    fl_queue          queue FL_GUARDED;
+    uint32_t          interactive FL_GUARDED; /* batches with interactive texts that run */
+    fl_adapt          adapt FL_GUARDED;
+    uint64_t          window_tokens FL_GUARDED; /* of one request, tokenised ahead */
+    uint32_t          short_call FL_GUARDED; /* texts: fletch_embed of more goes to the bulk lane */
+    fl_replicas      *replicas FL_GUARDED;   /* NULL when only the tokenizer was opened */
+    bool              closing FL_GUARDED;
+    bool              reopening FL_GUARDED;
+    fl_worker        *failed_batches FL_GUARDED; /* batches of broken replicas */
+    fl_request       *live FL_GUARDED;           /* requests that are not over */
+    uint64_t          live_count FL_GUARDED; /* and those being delivered, and a reopening: closing
                           waits */
-    fl_request      *idle_requests FL_GUARDED;
-    fl_feeder       *idle_feeders FL_GUARDED;
-    fl_delivery     *deliveries FL_GUARDED;
-    fl_ticket_entry *tickets FL_GUARDED; /* owned [ticket_capacity] */
-    uint32_t         ticket_capacity FL_GUARDED, ticket_free FL_GUARDED;
-    /* housekeeping */
-    pthread_t            keeper;
-    bool                 keeper_started;
-    bool                 keeper_stop FL_GUARDED;
-    pthread_cond_t       keeper_wake;
-    uint64_t             keeper_due FL_GUARDED; /* when it wakes next */
-    atomic_uint_fast64_t looked_ns;             /* at memory, the last time */
+    fl_request       *idle_requests FL_GUARDED;
+    fl_tokenize_task *idle_tasks FL_GUARDED;
+    fl_delivery      *deliveries FL_GUARDED;
+    fl_ticket_entry  *tickets FL_GUARDED; /* owned [ticket_capacity] */
+    uint32_t          ticket_capacity FL_GUARDED, ticket_free FL_GUARDED;
+    /* maintenance */
+    pthread_t            maintenance_thread;
+    bool                 maintenance_started;
+    bool                 maintenance_stop FL_GUARDED;
+    pthread_cond_t       maintenance_wake;
+    uint64_t             maintenance_due FL_GUARDED; /* when it wakes next */
+    atomic_uint_fast64_t looked_ns;                  /* at memory, the last time */
 };
 
 FL_TAKES_LOCK FL_UNCHECKED static inline void fl_model_lock(fletch_model *model) {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query_first.c - a request whose query is a request of its own: its rows are there before a document is fed.
+/* query_first.c - a request whose query is a request of its own: its rows are there before a document is tokenised.
  *
  * Role    Kinds with `query_first` (results/result.h).
  * Method  The query is submitted while its parent waits with one text "running"; when its rows are there the
- *         documents are fed.
+ *         documents are tokenised.
  * Memory  the query's rows belong to the parent. Threads: as request.h says.
  * Proof   tests/golden/test_late.py, tests/unit/test_fletch.c. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "requests/maintenance.h"
-#include "requests/query_first.h"
 #include "requests/open_model.h"
+#include "requests/query_first.h"
 #include "requests/submit.h"
 
 const char *fl_query_document_prompt(const fletch_model *m) {
@@ -40,7 +40,7 @@ static void query_done(void *user, const fletch_outcome *outcome) {
     }
     fl_request_settle(parent, &over);
     if (!parent->over && parent->done)
-        fl_keeper_wake(model, 0);
+        fl_maintenance_wake(model, 0);
     else if (!parent->over)
         pthread_cond_signal(&parent->changed);
     fl_model_unlock(model);

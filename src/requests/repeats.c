@@ -131,9 +131,9 @@ void fl_repeats_copy(fl_request *r) {
             status = copy_result(r, i, first);
         if (status == FLETCH_OK) {
             r->tokens += options->tokens[i];
-            fl_count(&r->model->stats, FLETCH_COUNT_REPEATED_TEXTS, 1);
+            fl_stats_add(&r->model->stats, FLETCH_COUNT_REPEATED_TEXTS, 1);
         } else
-            fl_count(&r->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
+            fl_stats_add(&r->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
         if (options->status)
             options->status[i] = status;
         else if (status < 0)

@@ -4,19 +4,19 @@
  * Role    wait.c and submit.c make requests; tokenize.c and worker.c move them on; this file resolves
  *         them and settles their end, so that each is answered once, whatever happens.
  * Method  A request is over when `finished` counts every text, or when it ended early and nothing of
- *         it is under way (feeders, running). Whoever makes that so under the lock puts it on a list;
+ *         it is under way (tokenize tasks, running). Whoever makes that so under the lock puts it on a list;
  *         the list is delivered after the lock is let go, so callbacks may call back in.
  * Memory  Requests are recycled through model->idle_requests. Threads: see request.h.
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include "requests/request.h"
-#include "requests/tokenize.h"
 #include "requests/maintenance.h"
-#include "session/open.h"
+#include "requests/open_model.h"
 #include "requests/query_first.h"
 #include "requests/repeats.h"
-#include "requests/open_model.h"
 #include "requests/span_windows.h"
 #include "requests/submit.h"
+#include "requests/tokenize.h"
+#include "session/open.h"
 
 #include <assert.h>
 #include <string.h>
@@ -51,7 +51,7 @@ fl_request *fl_request_new(fletch_model *model, fletch_error *error) {
 void fl_request_recycle(fl_request *request) {
     fletch_model  *model   = request->model;
     pthread_cond_t changed = request->changed;
-    assert(request->feeders == 0 && request->running == 0 && !request->chunks);
+    assert(request->tokenizing == 0 && request->running == 0 && !request->blocks);
     assert(!request->waiting && !request->held && request->ticket == 0);
     fl_answer_drop(&request->answer); /* of one that did not begin: its lists are empty */
     if (request->query_ids)
@@ -104,8 +104,8 @@ void fl_request_fill(fl_request *request, const fletch_request *asked) {
  * include_prompt=false. */
 static int count_prompt(fl_request *r, fletch_error *error) {
     const fl_tokenizer *tokenizer = r->model->tokenizer;
-    fl_feeder          *feeder    = fl_feeder_take(r->model, fl_feed_unwanted, r, error);
-    if (!feeder)
+    fl_tokenize_task   *task      = fl_tokenize_task_take(r->model, fl_request_unwanted, r, error);
+    if (!task)
         return FLETCH_ENOMEM;
     uint32_t special  = fl_tokenizer_special_count(tokenizer);
     size_t   capacity = r->encode.max_length > special ? r->encode.max_length : special;
@@ -117,11 +117,11 @@ static int count_prompt(fl_request *r, fletch_error *error) {
         status = fl_fail_nomem(error, capacity * sizeof *ids, "the tokens of a prompt");
     if (status == FLETCH_OK)
         status =
-            fl_tokenizer_encode(tokenizer, fl_feeder_scratch(feeder), r->prompt, r->prompt_size,
-                                &r->encode, ids, capacity, &tokens, &cut, error);
-    fl_feeder_give(r->model, feeder);
+            fl_tokenizer_encode(tokenizer, fl_tokenize_task_scratch(task), r->prompt,
+                                r->prompt_size, &r->encode, ids, capacity, &tokens, &cut, error);
+    fl_tokenize_task_give(r->model, task);
     if (status == FLETCH_ECANCELLED)
-        status = fl_feed_given_up(r, error);
+        status = fl_request_given_up(r, error);
     if (status == FLETCH_OK)
         r->prompt_skip =
             (uint32_t)tokens - (tokens > 0 && fl_tokenizer_is_special(tokenizer, ids[tokens - 1]));
@@ -188,13 +188,13 @@ static int resolve_query(fl_request *r, fletch_error *error) {
                        "the query is not valid UTF-8 at offset %zu", valid);
     if (r->model->model->chat_count > 0)
         return FLETCH_OK;
-    fl_feeder *feeder = fl_feeder_take(r->model, fl_feed_unwanted, r, error);
-    if (!feeder)
+    fl_tokenize_task *task = fl_tokenize_task_take(r->model, fl_request_unwanted, r, error);
+    if (!task)
         return FLETCH_ENOMEM;
-    int status = fl_feed_query(r, feeder, error);
-    fl_feeder_give(r->model, feeder);
+    int status = fl_tokenize_query(r, task, error);
+    fl_tokenize_task_give(r->model, task);
     r->prompt_size = 0;
-    return status == FLETCH_ECANCELLED ? fl_feed_given_up(r, error) : status;
+    return status == FLETCH_ECANCELLED ? fl_request_given_up(r, error) : status;
 }
 
 int fl_request_resolve(fl_request *request, const fletch_request *asked, fletch_error *error) {
@@ -221,14 +221,14 @@ int fl_request_late(fletch_error *error) {
 
 void fl_request_begin(fl_request *request) {
     fletch_model *model = request->model;
-    assert(!request->over && !request->ended && request->fed == 0 && request->answer.ops);
+    assert(!request->over && !request->ended && request->begun == 0 && request->answer.ops);
     request->before = NULL;
     request->after  = model->live;
     if (model->live)
         model->live->before = request;
     model->live = request;
     model->live_count++;
-    fl_count(&model->stats, FLETCH_COUNT_REQUESTS, 1);
+    fl_stats_add(&model->stats, FLETCH_COUNT_REQUESTS, 1);
 }
 
 FL_LOCKED static void leave_live(fl_request *request) {
@@ -248,22 +248,22 @@ FL_LOCKED static void count_end(const fl_request *request, uint64_t now) {
     fl_histogram_add(&model->stats.total, now - request->begin_ns, 1);
     switch (request->error.code) {
     case FLETCH_OK: break;
-    case FLETCH_ECANCELLED: fl_count(&model->stats, FLETCH_COUNT_CANCELLED_REQUESTS, 1); break;
-    case FLETCH_EDEADLINE: fl_count(&model->stats, FLETCH_COUNT_EXPIRED_REQUESTS, 1); break;
-    default: fl_count(&model->stats, FLETCH_COUNT_FAILED_REQUESTS, 1);
+    case FLETCH_ECANCELLED: fl_stats_add(&model->stats, FLETCH_COUNT_CANCELLED_REQUESTS, 1); break;
+    case FLETCH_EDEADLINE: fl_stats_add(&model->stats, FLETCH_COUNT_EXPIRED_REQUESTS, 1); break;
+    default: fl_stats_add(&model->stats, FLETCH_COUNT_FAILED_REQUESTS, 1);
     }
 }
 
 void fl_request_settle(fl_request *request, fl_request **over) {
-    assert(request->finished <= request->texts.count && request->fed <= request->texts.count);
-    bool quiet    = request->feeders == 0 && request->running == 0;
+    assert(request->finished <= request->texts.count && request->begun <= request->texts.count);
+    bool quiet    = request->tokenizing == 0 && request->running == 0;
     bool answered = request->finished == request->texts.count || request->ended;
     if (request->over || !quiet || !answered)
         return;
     fletch_model *model = request->model;
     uint64_t      now   = fl_clock_ns();
     request->over       = true;
-    assert(!request->held && !request->chunks);
+    assert(!request->held && !request->blocks);
     assert(request->ended ? request->error.code < 0 : request->error.code == FLETCH_OK);
     leave_live(request);
     fl_ticket_drop(request);
@@ -281,24 +281,24 @@ void fl_request_settle(fl_request *request, fl_request **over) {
 }
 
 /* Back to the pool; nothing of it is queued or running. */
-static void free_chunk(fl_chunk *chunk) {
-    fl_request *request = chunk->request;
-    assert(!chunk->queued && chunk->unfinished == 0 && chunk->taken == chunk->texts);
-    fl_chunk **link = &request->chunks;
-    while (*link != chunk)
+static void free_block(fl_token_block *block) {
+    fl_request *request = block->request;
+    assert(!block->queued && block->unfinished == 0 && block->taken == block->texts);
+    fl_token_block **link = &request->blocks;
+    while (*link != block)
         link = &(*link)->sibling;
-    *link = chunk->sibling;
-    fl_bufpool_give(request->model->inputs, chunk, chunk->capacity);
+    *link = block->sibling;
+    fl_bufpool_give(request->model->inputs, block, block->capacity);
 }
 
-/* The texts of a chunk that never left the queue. */
-static void drop_queued(fl_chunk *chunk) {
-    uint32_t left = chunk->texts - chunk->taken;
-    fl_queue_remove(&chunk->request->model->queue, chunk);
-    chunk->taken = chunk->texts;
-    chunk->unfinished -= left;
-    if (chunk->unfinished == 0)
-        free_chunk(chunk);
+/* The texts of a block that never left the queue. */
+static void drop_queued(fl_token_block *block) {
+    uint32_t left = block->texts - block->taken;
+    fl_queue_remove(&block->request->model->queue, block);
+    block->taken = block->texts;
+    block->unfinished -= left;
+    if (block->unfinished == 0)
+        free_block(block);
 }
 
 void fl_request_end(fl_request *request, const fletch_error *error, fl_request **over) {
@@ -311,10 +311,10 @@ void fl_request_end(fl_request *request, const fletch_error *error, fl_request *
         atomic_store(&request->dropped, error->where == FLETCH_NOWHERE);
         if (request->held)
             fl_query_drop(request, over);
-        for (fl_chunk *next, *chunk = request->chunks; chunk; chunk = next) {
-            next = chunk->sibling;
-            if (chunk->queued)
-                drop_queued(chunk);
+        for (fl_token_block *next, *block = request->blocks; block; block = next) {
+            next = block->sibling;
+            if (block->queued)
+                drop_queued(block);
         }
     } else if (request->error.where != FLETCH_NOWHERE && error->where < request->error.where) {
         request->error = *error; /* the first bad text is the one to name */
@@ -328,7 +328,7 @@ void fl_request_fail_text(fl_request *request, size_t index, const fletch_error 
     assert(error->code < 0 && index < request->texts.count);
     named.where = request->answer.ops->windows ? fl_spans_document(request, index) : index;
     fl_answer_fail(&request->answer, index);
-    fl_count(&request->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
+    fl_stats_add(&request->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
     if (request->options.status)
         request->options.status[index] = error->code;
     else
@@ -339,21 +339,21 @@ void fl_request_finish(fl_request *request, size_t texts, fl_request **over) {
     assert(request->texts.count - request->finished >= texts);
     request->finished += texts;
     fl_request_settle(request, over);
-    if (request->over || !fl_feed_wanted(request))
+    if (request->over || !fl_request_wants_tokens(request))
         return;
     if (request->done)
-        fl_keeper_wake(request->model, 0);
+        fl_maintenance_wake(request->model, 0);
     else
         pthread_cond_signal(&request->changed);
 }
 
-void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts) {
-    assert(k + texts <= chunk->taken && chunk->unfinished >= texts);
-    assert(chunk->request->ahead >= chunk->cu[k + texts] - chunk->cu[k]);
-    chunk->request->ahead -= chunk->cu[k + texts] - chunk->cu[k];
-    chunk->unfinished -= texts;
-    if (chunk->unfinished == 0)
-        free_chunk(chunk);
+void fl_token_block_finish(fl_token_block *block, uint32_t k, uint32_t texts) {
+    assert(k + texts <= block->taken && block->unfinished >= texts);
+    assert(block->request->ahead >= block->cu[k + texts] - block->cu[k]);
+    block->request->ahead -= block->cu[k + texts] - block->cu[k];
+    block->unfinished -= texts;
+    if (block->unfinished == 0)
+        free_block(block);
 }
 
 /* ---- The answer ------------------------------------------------------------------------------ */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request.h - what a caller asked for, and the chunks of tokenised texts it becomes.
+/* request.h - what a caller asked for, and the blocks of tokenised texts it becomes.
  *
  * Life of a request (request.c, tokenize.c, worker.c)
- *   new -> resolved (what model, configuration and options say together) -> begun -> fed: its texts
- *   are tokenised chunk by chunk, never more than a window ahead -> its texts leave in batches ->
+ *   new -> resolved (what model, configuration and options say together) -> begun -> tokenised: its texts
+ *   are tokenised block by block, never more than a window ahead -> its texts leave in batches ->
  *   finished text by text -> over, when every text is answered, or when it ended early (a bad text,
  *   cancelled, late) and none of its texts is in an engine or being tokenised -> delivered once.
  *
- * Memory  Requests are kept in a free list of the model; chunks are buffers of its pool. Texts,
+ * Memory  Requests are kept in a free list of the model; blocks are buffers of its pool. Texts,
  *         matrix and arrays stay the caller's.
  * Threads The fields under "progress" belong to whoever holds model->lock; the others are written
  *         before the request begins and only read afterwards.
@@ -21,11 +21,11 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/locked.h"
 #include "fletch.h"
 #include "model/model.h"
-#include "results/result.h"
-#include "base/locked.h"
 #include "requests/result_cache.h"
+#include "results/result.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct fl_request fl_request;
@@ -34,25 +34,25 @@ enum { FL_WEIGHT_MAX = 1000 };
 
 /* Tokenised texts of one request, in the lane's queue until the last
  * one was taken. */
-typedef struct fl_chunk {
-    struct fl_chunk *before, *after; /* in the lane */
-    struct fl_chunk *sibling;        /* the request's chunks */
-    fl_request      *request;
-    size_t           capacity;   /* bytes of the pool's buffer, this struct included */
-    size_t           first;      /* texts of the request are counted from here in `index` */
-    uint32_t         texts;      /* in it */
-    uint32_t         taken;      /* left in batches: texts [0, taken) */
-    uint32_t         unfinished; /* not answered yet */
-    bool             queued;
-    uint64_t         queued_ns;
-    uint64_t         turn;   /* in the lane: queue.c */
-    const uint32_t  *index;  /* [texts] rising: repeats and what the cache had are left out */
-    const uint32_t  *cu;     /* [texts + 1] */
-    const uint32_t  *skip;   /* [texts] tokens left out of pooling */
+typedef struct fl_token_block {
+    struct fl_token_block *before, *after; /* in the lane */
+    struct fl_token_block *sibling;        /* the request's blocks */
+    fl_request            *request;
+    size_t                 capacity;   /* bytes of the pool's buffer, this struct included */
+    size_t                 first;      /* texts of the request are counted from here in `index` */
+    uint32_t               texts;      /* in it */
+    uint32_t               taken;      /* left in batches: texts [0, taken) */
+    uint32_t               unfinished; /* not answered yet */
+    bool                   queued;
+    uint64_t               queued_ns;
+    uint64_t               turn;  /* in the lane: queue.c */
+    const uint32_t        *index; /* [texts] rising: repeats and what the cache had are left out */
+    const uint32_t        *cu;    /* [texts + 1] */
+    const uint32_t        *skip;  /* [texts] tokens left out of pooling */
     const uint32_t *segment; /* [texts] the first token of type 1; the length where there is none */
     const uint32_t *keys;    /* [texts] tokens that are attended to, from the first on */
     const int32_t  *ids;     /* [cu[texts]] */
-} fl_chunk;
+} fl_token_block;
 
 struct fl_request {
     fletch_model *model;
@@ -71,7 +71,7 @@ struct fl_request {
     uint64_t             deadline_ns; /* UINT64_MAX: none */
     fletch_done_fn       done;        /* NULL: a caller waits in fletch_embed */
     void                *user;
-    int (*stop)(void *user); /* or NULL; asked by who feeds */
+    int (*stop)(void *user); /* or NULL; asked by who tokenises */
     void *stop_user;
     /* resolved */
     fl_answer         answer;
@@ -86,30 +86,30 @@ struct fl_request {
     uint32_t         *same; /* [texts.count] the first text that equals each; NULL: no
                                               two are equal. A buffer of the pool */
     size_t            same_capacity;
-    bool carries; /* who feeds it may carry it too: no slot is woken for its last chunk */
+    bool caller_runs; /* who tokenises it may run it too: no worker is woken for its last block */
     /* progress */
-    fl_request   *before, *after; /* in model->live; `after` also links the free
+    fl_request     *before, *after; /* in model->live; `after` also links the free
                                  list and lists of requests that are over */
-    fl_chunk     *chunks FL_GUARDED;
-    bool          held FL_GUARDED;         /* its query is being embedded: not fed yet */
-    fletch_ticket query_ticket FL_GUARDED; /* of the request that does */
-    size_t        fed FL_GUARDED;          /* texts handed to a feeder */
-    size_t        finished FL_GUARDED;     /* texts answered */
-    uint64_t      ahead FL_GUARDED;        /* tokens fed and not finished: the window */
-    uint32_t      feeders FL_GUARDED;      /* threads that tokenise for it now */
-    uint32_t      running FL_GUARDED;      /* texts in an engine */
-    bool          ended FL_GUARDED; /* failed, cancelled or late: no more of its texts leave */
-    atomic_bool   dropped;          /* and not by one of its texts: read without the lock */
-    bool          over FL_GUARDED;  /* nothing of it is under way: may be delivered */
-    fletch_error  error FL_GUARDED; /* why it ended */
+    fl_token_block *blocks FL_GUARDED;
+    bool            held FL_GUARDED;         /* its query is being embedded: not tokenised yet */
+    fletch_ticket   query_ticket FL_GUARDED; /* of the request that does */
+    size_t          begun FL_GUARDED;        /* texts handed to a tokenize task */
+    size_t          finished FL_GUARDED;     /* texts answered */
+    uint64_t        ahead FL_GUARDED;        /* tokens tokenised and not finished: the window */
+    uint32_t        tokenizing FL_GUARDED;   /* threads that tokenise for it now */
+    uint32_t        running FL_GUARDED;      /* texts in an engine */
+    bool            ended FL_GUARDED; /* failed, cancelled or late: no more of its texts leave */
+    atomic_bool     dropped;          /* and not by one of its texts: read without the lock */
+    bool            over FL_GUARDED;  /* nothing of it is under way: may be delivered */
+    fletch_error    error FL_GUARDED; /* why it ended */
     uint64_t tokens FL_GUARDED, tokenize_ns FL_GUARDED, queue_ns FL_GUARDED, forward_ns FL_GUARDED;
-    fletch_ticket ticket FL_GUARDED;  /* 0: none */
-    bool          waiting FL_GUARDED; /* it sleeps on `changed` and may be woken to carry a batch */
-    pthread_cond_t changed;           /* the waiting caller sleeps here */
+    fletch_ticket  ticket FL_GUARDED;  /* 0: none */
+    bool           waiting FL_GUARDED; /* it sleeps on `changed` and may be woken to run a batch */
+    pthread_cond_t changed;            /* the waiting caller sleeps here */
 };
 
-static inline uint32_t fl_chunk_length(const fl_chunk *chunk, uint32_t k) {
-    return chunk->cu[k + 1] - chunk->cu[k];
+static inline uint32_t fl_token_block_length(const fl_token_block *block, uint32_t k) {
+    return block->cu[k + 1] - block->cu[k];
 }
 
 /* Whether its results go through the model's cache. */
@@ -118,18 +118,19 @@ static inline bool fl_request_may_cache(const fl_request *request) {
 }
 
 /* Of a part of its request's answer: the key of a call for that alone, which leaves a prompt out of pooling only. */
-static inline fl_cache_key fl_chunk_key(const fl_chunk *chunk, uint32_t k, const fl_answer *part) {
-    bool all = part != &chunk->request->answer && !part->ops->pooled;
+static inline fl_cache_key fl_token_block_key(const fl_token_block *block, uint32_t k,
+                                              const fl_answer *part) {
+    bool all = part != &block->request->answer && !part->ops->pooled;
     return (fl_cache_key){.plan    = &part->plan,
-                          .skip    = all ? 0 : chunk->skip[k],
-                          .segment = chunk->segment[k],
-                          .keys    = chunk->keys[k],
-                          .count   = fl_chunk_length(chunk, k),
-                          .ids     = chunk->ids + chunk->cu[k]};
+                          .skip    = all ? 0 : block->skip[k],
+                          .segment = block->segment[k],
+                          .keys    = block->keys[k],
+                          .count   = fl_token_block_length(block, k),
+                          .ids     = block->ids + block->cu[k]};
 }
 
-static inline size_t fl_chunk_text(const fl_chunk *chunk, uint32_t k) {
-    return chunk->first + chunk->index[k];
+static inline size_t fl_token_block_text(const fl_token_block *block, uint32_t k) {
+    return block->first + block->index[k];
 }
 
 /* A request from the free list, all zero but the condition; NULL: out of
@@ -158,8 +159,8 @@ FL_LOCKED void fl_request_fail_text(fl_request *request, size_t index, const fle
 FL_LOCKED void fl_request_finish(fl_request *request, size_t texts, fl_request **over);
 /* Put it on *over when nothing of it is under way; wakes its caller. */
 FL_LOCKED void fl_request_settle(fl_request *request, fl_request **over);
-/* `texts` texts of `chunk` from k on are answered; it goes back to the pool with its last one. */
-FL_LOCKED void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts);
+/* `texts` texts of `block` from k on are answered; it goes back to the pool with its last one. */
+FL_LOCKED void fl_token_block_finish(fl_token_block *block, uint32_t k, uint32_t texts);
 
 /* Call `done` of every request on the list and recycle them. Not locked. */
 void fl_requests_deliver(fletch_model *model, fl_request *over);

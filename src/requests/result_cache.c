@@ -203,7 +203,7 @@ static entry *place_for(fl_cache *cache, shard *s, uint64_t bytes) {
             fl_memory_release(cache->memory, now - s->touched);
         s->touched = now > s->touched ? now : s->touched;
     }
-    fl_count(cache->stats, FLETCH_COUNT_CACHE_EVICTIONS, evicted);
+    fl_stats_add(cache->stats, FLETCH_COUNT_CACHE_EVICTIONS, evicted);
     return e;
 }
 
@@ -264,7 +264,7 @@ bool fl_cache_find(fl_cache *cache, const fl_cache_key *key, fl_cache_use use, v
     if (hit)
         renew(cache, s, e);
     pthread_mutex_unlock(&s->lock);
-    fl_count(cache->stats, hit ? FLETCH_COUNT_CACHE_HITS : FLETCH_COUNT_CACHE_MISSES, 1);
+    fl_stats_add(cache->stats, hit ? FLETCH_COUNT_CACHE_HITS : FLETCH_COUNT_CACHE_MISSES, 1);
     return hit;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* result_cache.h - results by token ids, so that a text that comes again is not computed again.
  *
- * Role    cache.max_bytes: 0 is none. A feeder looks a text up when it is tokenised (tokenize.c); a slot puts
+ * Role    cache.max_bytes: 0 is none. A tokenize task looks a text up when it is tokenised (tokenize.c); a worker puts
  *         what an engine made (worker.c). Exact, for a result depends on its own ids and on what was
  *         asked for and on nothing else: both are the key, compared whole.
  * Method  Shards by hash, each with a lock, a ring of memory in which entries are laid end to end, and a
@@ -27,7 +27,7 @@ typedef struct fl_cache fl_cache;
 
 typedef struct fl_cache_key {
     const fl_plan *plan;                       /* what was asked for: its bytes */
-    uint32_t       skip, segment, keys, count; /* of the text, as a chunk has them */
+    uint32_t       skip, segment, keys, count; /* of the text, as a block has them */
     const int32_t *ids;                        /* [count] */
 } fl_cache_key;
 

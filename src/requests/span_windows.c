@@ -15,10 +15,10 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "results/spans.h"
 #include "requests/open_model.h"
 #include "requests/texts.h"
 #include "requests/tokens.h"
+#include "results/spans.h"
 
 enum { OVERLAP = 256 }; /* tokens, as published for long late chunking */
 
@@ -71,12 +71,12 @@ static int find_tokens(const document *d, size_t number, const fletch_span *aske
                    asked->begin, asked->end, d->size, wrong);
 }
 
-static int tokenise(fl_request *r, const document *d, fl_feeder *feeder, fletch_tokens **tokens,
-                    fletch_error *error) {
+static int tokenise(fl_request *r, const document *d, fl_tokenize_task *task,
+                    fletch_tokens **tokens, fletch_error *error) {
     fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
-    fl_buf                 *both    = fl_feeder_text(feeder);
+    fl_buf                 *both    = fl_tokenize_task_text(task);
     options.no_special_tokens       = r->encode.no_special;
-    options.stop                    = fl_feed_unwanted;
+    options.stop                    = fl_request_unwanted;
     options.stop_user               = r;
     if (r->prompt_size == 0)
         return fl_runtime_tokenize(r->model, d->text, d->size, &options, tokens, error);
@@ -100,8 +100,9 @@ static void find_text(const fl_request *r, document *d) {
     d->first = d->prompt == 0 ? 0 : r->prompt_skip > 0 ? r->prompt_skip : token_from(d, 0);
 }
 
-static int cut_document(fl_request *r, fl_feeder *feeder, document *d, const fletch_span *asked,
-                        size_t count, fl_span_tokens *span, fletch_error *error) {
+static int cut_document(fl_request *r, fl_tokenize_task *task, document *d,
+                        const fletch_span *asked, size_t count, fl_span_tokens *span,
+                        fletch_error *error) {
     fletch_tokens *tokens = NULL;
     FL_TRY(fl_texts_at(&r->texts, d->index, &d->text, &d->size, error));
     size_t valid = fl_utf8_valid_prefix(d->text, d->size);
@@ -111,7 +112,7 @@ static int cut_document(fl_request *r, fl_feeder *feeder, document *d, const fle
     if (count == 0 || d->size == 0)
         return fl_fail(error, FLETCH_EINVAL, d->index, "document %zu %s: leave it out", d->index,
                        d->size == 0 ? "is empty" : "has no spans");
-    FL_TRY(tokenise(r, d, feeder, &tokens, error));
+    FL_TRY(tokenise(r, d, task, &tokens, error));
     d->tokens = tokens;
     find_text(r, d);
     int status = FLETCH_OK;
@@ -152,20 +153,20 @@ int fl_spans_cut(fl_request *r, const fletch_request *asked, fletch_error *error
                                    r->model->model->encoder.desc.hidden, error);
     if (!spans)
         return FLETCH_ENOMEM;
-    r->answer.spans   = spans;
-    fl_feeder *feeder = fl_feeder_take(r->model, NULL, NULL, error);
-    if (!feeder)
+    r->answer.spans        = spans;
+    fl_tokenize_task *task = fl_tokenize_task_take(r->model, NULL, NULL, error);
+    if (!task)
         return FLETCH_ENOMEM;
     for (size_t i = 0; i < documents && status == FLETCH_OK; i++) {
         document d = {.index = i, .prompt = r->prompt_size};
-        status     = cut_document(r, feeder, &d, asked->spans + done, asked->span_counts[i],
+        status     = cut_document(r, task, &d, asked->spans + done, asked->span_counts[i],
                                   spans->span + done, error);
         done += asked->span_counts[i];
     }
     spans->count = done;
-    fl_feeder_give(r->model, feeder);
+    fl_tokenize_task_give(r->model, task);
     if (status == FLETCH_ECANCELLED)
-        status = fl_feed_given_up(r, error);
+        status = fl_request_given_up(r, error);
     if (status == FLETCH_OK)
         status = fl_spans_close(spans, error);
     r->texts             = (fletch_texts){.count = spans->windows};

@@ -3,8 +3,8 @@
  *
  * Role    fletch_submit and fletch_cancel, after their arguments were checked.
  * Method  The first texts are tokenised on the caller's thread (so that a server's threads share that
- *         work), the rest by the housekeeping thread as the window moves on. A caller with time to
- *         spare carries a short request itself when it is the only one: waking a slot, and being
+ *         work), the rest by the maintenance thread as the window moves on. A caller with time to
+ *         spare runs a short request itself when it is the only one: waking a worker, and being
  *         woken by it, would take longer than all the rest of a request but the engine. A ticket is an index in
  *         a table and a generation: cancelling is a lookup, and an old ticket finds nothing.
  * Memory  The table doubles when it is full; entries are used again. Threads: see request.h.
@@ -15,12 +15,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "requests/tokenize.h"
 #include "requests/maintenance.h"
-#include "requests/query_first.h"
-#include "scheduler/worker.h"
 #include "requests/open_model.h"
+#include "requests/query_first.h"
 #include "requests/submit.h"
+#include "requests/tokenize.h"
+#include "scheduler/worker.h"
 
 enum { TICKETS_FIRST = 64 };
 #define NO_TICKET UINT32_MAX /* an enum constant is an int */
@@ -98,7 +98,7 @@ FL_LOCKED static int admit(fletch_model *model, fletch_error *error) {
     FL_TRY(fl_runtime_admit(model, error));
     if (waiting_tokens(model) <= model->queue_limit)
         return FLETCH_OK;
-    fl_count(&model->stats, FLETCH_COUNT_REJECTED_REQUESTS, 1);
+    fl_stats_add(&model->stats, FLETCH_COUNT_REJECTED_REQUESTS, 1);
     return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
                    "%llu tokens are waiting, more than server.max_queue_tokens (%llu); try again "
                    "later",
@@ -112,30 +112,30 @@ FL_LOCKED static int begin(fl_request *request, fletch_error *error) {
     FL_TRY(take_ticket(request, error));
     fl_request_begin(request);
     if (request->deadline_ns != UINT64_MAX)
-        fl_keeper_wake(model, request->deadline_ns);
+        fl_maintenance_wake(model, request->deadline_ns);
     return FLETCH_OK;
 }
 
-/* Whether this thread is to carry what it has fed: the whole of the only request there is, if it can
- * spare the time, as the engine went lately. With others about, a slot carries: texts that this
- * thread has yet to bring would share no batch with what it carries. */
-FL_LOCKED static bool may_carry(const fl_request *request, uint32_t spare_us) {
+/* Whether this thread is to run what it has tokenised: the whole of the only request there is, if it can
+ * spare the time, as the engine went lately. With others about, a worker runs: texts that this
+ * thread has yet to bring would share no batch with what it runs. */
+FL_LOCKED static bool caller_may_run(const fl_request *request, uint32_t spare_us) {
     const fletch_model *model = request->model;
-    bool                alone = model->live == request && !request->after && !model->orphans;
+    bool                alone = model->live == request && !request->after && !model->failed_batches;
     double              needs = model->adapt.token_ns * (double)request->ahead;
-    return alone && request->fed == request->texts.count && needs <= 1e3 * (double)spare_us;
+    return alone && request->begun == request->texts.count && needs <= 1e3 * (double)spare_us;
 }
 
-/* See to a request whose last chunk has woken nobody. (unlocks while it carries) */
-FL_LOCKED static void carry(fl_request *request, uint32_t spare_us, fl_request **over) {
-    fletch_model *model = request->model;
-    fl_runner    *slot  = NULL;
-    uint64_t      due   = UINT64_MAX;
-    request->carries    = false; /* the keeper may feed the rest */
-    if (may_carry(request, spare_us))
-        slot = fl_runner_free(model->replicas, true);
-    if (slot && fl_runner_take(slot, fl_clock_ns(), &due))
-        fl_runner_run(slot, over);
+/* See to a request whose last block has woken nobody. (unlocks while it runs) */
+FL_LOCKED static void run_on_caller(fl_request *request, uint32_t spare_us, fl_request **over) {
+    fletch_model *model  = request->model;
+    fl_worker    *worker = NULL;
+    uint64_t      due    = UINT64_MAX;
+    request->caller_runs = false; /* the maintenance thread may tokenise the rest */
+    if (caller_may_run(request, spare_us))
+        worker = fl_worker_find_free(model->replicas, true);
+    if (worker && fl_worker_take(worker, fl_clock_ns(), &due))
+        fl_worker_run(worker, over);
     else
         fl_dispatch(model);
 }
@@ -151,10 +151,10 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
     if (!request)
         return FLETCH_ENOMEM;
     fl_request_fill(request, asked);
-    request->done    = done;
-    request->user    = user;
-    request->carries = asked->spare_us > 0;
-    status           = fl_request_resolve(request, asked, error);
+    request->done        = done;
+    request->user        = user;
+    request->caller_runs = asked->spare_us > 0;
+    status               = fl_request_resolve(request, asked, error);
     fl_model_lock(model);
     if (status == FLETCH_OK)
         status = begin(request, error);
@@ -163,23 +163,24 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
         fl_model_unlock(model);
         return status;
     }
-    if (ticket) /* before anyone can answer: done may be called while we feed */
+    if (ticket) /* before anyone can answer: done may be called while we tokenise */
         *ticket = request->ticket;
     fl_request_settle(request, &over); /* zero texts are answered here */
     if (!request->over && request->answer.ops->query_first) {
-        request->carries = false;
-        request->feeders++; /* keeps it alive whatever becomes of its query meanwhile */
+        request->caller_runs = false;
+        request->tokenizing++; /* keeps it alive whatever becomes of its query meanwhile */
         fl_query_ask(request, &over);
-        request->feeders--;
+        request->tokenizing--;
         fl_request_settle(request, &over);
-        if (!request->over && fl_feed_wanted(request))
-            fl_keeper_wake(model, 0);
+        if (!request->over && fl_request_wants_tokens(request))
+            fl_maintenance_wake(model, 0);
     } else if (!request->over) {
-        fl_feed(request, &over); /* while it feeds it is not over: `request` stays ours */
-        if (!request->over && fl_feed_wanted(request))
-            fl_keeper_wake(model, 0);
-        if (!request->over && request->carries)
-            carry(request, asked->spare_us, &over);
+        fl_tokenize_next(request,
+                         &over); /* while it tokenises it is not over: `request` stays ours */
+        if (!request->over && fl_request_wants_tokens(request))
+            fl_maintenance_wake(model, 0);
+        if (!request->over && request->caller_runs)
+            run_on_caller(request, asked->spare_us, &over);
     }
     fl_model_unlock(model);
     fl_requests_deliver(model, over);

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenize.c - texts of a request to chunks of token ids in the queue, a window ahead of the engine.
+/* tokenize.c - texts of a request to blocks of token ids in the queue, a window ahead of the engine.
  *
- * Role    The caller's own thread feeds while it waits (wait.c); fletch_submit feeds the first texts
- *         on the caller's thread, the housekeeping thread the rest. Where there are several slots,
- *         the thread of one that finds nothing to carry feeds too: then the device is faster than
+ * Role    The caller's own thread tokenises while it waits (wait.c); fletch_submit tokenises the first texts
+ *         on the caller's thread, the maintenance thread the rest. Where there are several workers,
+ *         the thread of one that finds nothing to run tokenises too: then the device is faster than
  *         who tokenises for it.
- * Method  Under the lock a feeder takes the next FEED_TEXTS texts of a request; without it, it
- *         tokenises them into as many chunks as they need, each a buffer of the pool sized by what
- *         its texts can have at most, and queues each when it is full. A request is fed while less
+ * Method  Under the lock a thread takes the next STEP_TEXTS texts of a request; without it, it
+ *         tokenises them into as many blocks as they need, each a buffer of the pool sized by what
+ *         its texts can have at most, and queues each when it is full. A request is tokenised while less
  *         than model->window_tokens of it are under way, so ten million texts cost a window. Several
- *         threads may feed one request at once.
+ *         threads may tokenise one request at once.
  * Errors  A text that is not UTF-8, too long where that is refused, or without tokens fails alone
  *         (options.status) or ends the request.
  *         A query of a late-interaction model is filled up here, with tokens that may be attended to or not.
  *         Repeats are passed over (repeats.h), and what the model's cache has is answered here
- *         (result_cache.h): only the others get into a chunk.
- * Memory  chunk buffer: fl_chunk, cu, index, skip, segment, keys, ids. A feeder has tokenizer scratch and, where
- *         there is a prompt, a buffer for prompt + text; feeders are kept in a free list.
+ *         (result_cache.h): only the others get into a block.
+ * Memory  block buffer: fl_token_block, cu, index, skip, segment, keys, ids. A task is what one tokenising
+ *         thread works with: tokenizer scratch and, where there is a prompt, a buffer for prompt + text; tasks
+ *         are kept in a free list.
  * Threads see request.h.
  * Proof   tests/unit/test_fletch.c, test_submit.c, tests/golden. */
 #include <assert.h>
@@ -27,17 +28,17 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "requests/chat_text.h"
-#include "requests/tokenize.h"
-#include "requests/repeats.h"
 #include "requests/open_model.h"
+#include "requests/repeats.h"
 #include "requests/texts.h"
+#include "requests/tokenize.h"
 
 enum {
-    FEED_FIRST = 64,    /* texts of a first step, so that the engine starts soon; and of each step
-                               of the housekeeper and of slots' threads, whom others wait for */
-    FEED_TEXTS = 256,   /* of the other steps */
-    CHUNK_IDS  = 16384, /* ids a chunk has room for, unless its first text needs more */
-    TEXT_KEPT  = 256 * 1024 /* bytes of prompt + text, and of ids, that an idle feeder keeps */
+    STEP_FIRST = 64,    /* texts of a first step, so that the engine starts soon; and of each step
+                               of the maintenance thread and of workers' threads, whom others wait for */
+    STEP_TEXTS = 256,   /* of the other steps */
+    BLOCK_IDS  = 16384, /* ids a block has room for, unless its first text needs more */
+    TEXT_KEPT  = 256 * 1024 /* bytes of prompt + text, and of ids, that an idle task keeps */
 };
 
 /* Ids of one text of a pair, without what a template adds. */
@@ -47,8 +48,8 @@ typedef struct side {
     bool     cut;
 } side;
 
-struct fl_feeder {
-    fl_feeder        *next;
+struct fl_tokenize_task {
+    fl_tokenize_task *next;
     fl_token_scratch *scratch; /* owned */
     fl_stop           stop;    /* what scratch asks */
     fl_memory        *memory;  /* borrowed: where scratch asks for room; NULL: nowhere */
@@ -58,105 +59,105 @@ struct fl_feeder {
     side     side[2];  /* the texts of a pair */
 };
 
-static void free_sides(fl_feeder *feeder, size_t kept) {
+static void free_sides(fl_tokenize_task *task, size_t kept) {
     for (size_t i = 0; i < 2; i++)
-        if (feeder->side[i].capacity * sizeof(int32_t) > kept) {
-            fl_free(feeder->side[i].ids);
-            feeder->side[i] = (side){0};
+        if (task->side[i].capacity * sizeof(int32_t) > kept) {
+            fl_free(task->side[i].ids);
+            task->side[i] = (side){0};
         }
 }
 
 /* ---- Feeders --------------------------------------------------------------------------------- */
 
-static fl_feeder *feeder_new(const fletch_model *model, fletch_error *error) {
-    fl_feeder *feeder = fl_alloc_zero(1, sizeof *feeder);
-    if (feeder)
-        feeder->scratch = fl_token_scratch_new(model->tokenizer);
-    if (feeder && feeder->scratch)
-        return feeder;
-    fl_free(feeder);
-    fl_fail_nomem(error, sizeof *feeder, "the scratch of a tokenising thread");
+static fl_tokenize_task *feeder_new(const fletch_model *model, fletch_error *error) {
+    fl_tokenize_task *task = fl_alloc_zero(1, sizeof *task);
+    if (task)
+        task->scratch = fl_token_scratch_new(model->tokenizer);
+    if (task && task->scratch)
+        return task;
+    fl_free(task);
+    fl_fail_nomem(error, sizeof *task, "the scratch of a tokenising thread");
     return NULL;
 }
 
 static bool take_room(void *user, uint64_t bytes) {
-    fl_feeder *feeder = user;
-    fl_memory_release(feeder->memory, feeder->reserved);
-    const bool fits  = fl_memory_reserve(feeder->memory, bytes);
-    feeder->reserved = fits ? bytes : 0;
-    feeder->grown    = true;
+    fl_tokenize_task *task = user;
+    fl_memory_release(task->memory, task->reserved);
+    const bool fits = fl_memory_reserve(task->memory, bytes);
+    task->reserved  = fits ? bytes : 0;
+    task->grown     = true;
     return fits;
 }
 
-fl_feeder *fl_feeder_take(fletch_model *model, int (*unwanted)(void *user), void *user,
-                          fletch_error *error) {
+fl_tokenize_task *fl_tokenize_task_take(fletch_model *model, int (*unwanted)(void *user),
+                                        void *user, fletch_error *error) {
     fl_model_lock(model);
-    fl_feeder *feeder = model->idle_feeders;
-    if (feeder)
-        model->idle_feeders = feeder->next;
+    fl_tokenize_task *task = model->idle_tasks;
+    if (task)
+        model->idle_tasks = task->next;
     fl_model_unlock(model);
-    feeder = feeder ? feeder : feeder_new(model, error);
-    if (feeder) {
-        feeder->memory = model->predict ? model->memory : NULL;
-        feeder->stop   = (fl_stop){.asked     = unwanted,
-                                   .user      = user,
-                                   .room      = feeder->memory ? take_room : NULL,
-                                   .room_user = feeder};
-        fl_token_scratch_stop(feeder->scratch, &feeder->stop);
+    task = task ? task : feeder_new(model, error);
+    if (task) {
+        task->memory = model->predict ? model->memory : NULL;
+        task->stop   = (fl_stop){.asked     = unwanted,
+                                 .user      = user,
+                                 .room      = task->memory ? take_room : NULL,
+                                 .room_user = task};
+        fl_token_scratch_stop(task->scratch, &task->stop);
     }
-    return feeder;
+    return task;
 }
 
-void fl_feeder_give(fletch_model *model, fl_feeder *feeder) {
-    fl_token_scratch_stop(feeder->scratch, NULL);
-    if (feeder->grown) {
-        fl_token_scratch_trim(feeder->scratch);
-        fl_memory_release(feeder->memory, feeder->reserved);
-        feeder->reserved = 0;
-        feeder->grown    = false;
+void fl_tokenize_task_give(fletch_model *model, fl_tokenize_task *task) {
+    fl_token_scratch_stop(task->scratch, NULL);
+    if (task->grown) {
+        fl_token_scratch_trim(task->scratch);
+        fl_memory_release(task->memory, task->reserved);
+        task->reserved = 0;
+        task->grown    = false;
     }
-    if (feeder->text.capacity > TEXT_KEPT)
-        fl_buf_free(&feeder->text);
-    free_sides(feeder, TEXT_KEPT);
+    if (task->text.capacity > TEXT_KEPT)
+        fl_buf_free(&task->text);
+    free_sides(task, TEXT_KEPT);
     fl_model_lock(model);
-    feeder->next        = model->idle_feeders;
-    model->idle_feeders = feeder;
+    task->next        = model->idle_tasks;
+    model->idle_tasks = task;
     fl_model_unlock(model);
 }
 
-void fl_feeders_free(fletch_model *model) {
-    while (model->idle_feeders) {
-        fl_feeder *feeder   = model->idle_feeders;
-        model->idle_feeders = feeder->next;
-        fl_token_scratch_free(feeder->scratch);
-        fl_buf_free(&feeder->text);
-        free_sides(feeder, 0);
-        fl_free(feeder);
+void fl_tokenize_tasks_free(fletch_model *model) {
+    while (model->idle_tasks) {
+        fl_tokenize_task *task = model->idle_tasks;
+        model->idle_tasks      = task->next;
+        fl_token_scratch_free(task->scratch);
+        fl_buf_free(&task->text);
+        free_sides(task, 0);
+        fl_free(task);
     }
 }
 
-fl_token_scratch *fl_feeder_scratch(fl_feeder *feeder) {
-    return feeder->scratch;
+fl_token_scratch *fl_tokenize_task_scratch(fl_tokenize_task *task) {
+    return task->scratch;
 }
 
-fl_buf *fl_feeder_text(fl_feeder *feeder) {
-    return &feeder->text;
+fl_buf *fl_tokenize_task_text(fl_tokenize_task *task) {
+    return &task->text;
 }
 
 /* ---- Chunks ---------------------------------------------------------------------------------- */
 
-/* A chunk in the making: where its arrays are, and how far they are filled. */
+/* A block in the making: where its arrays are, and how far they are filled. */
 typedef struct filling {
-    fl_request   *request;
-    fl_feeder    *feeder;
-    fl_chunk     *chunk; /* NULL: none begun */
-    uint32_t     *cu, *index, *skip, *segment, *keys;
-    int32_t      *ids;
-    uint32_t      texts_max, ids_max;
-    bool          helps;           /* by a slot's thread: not the one that waits for the request */
-    uint64_t      begin_ns, bytes; /* of text in the chunk */
-    uint32_t      cached, cached_tokens; /* texts since it began that the cache had */
-    fletch_error *error;
+    fl_request       *request;
+    fl_tokenize_task *task;
+    fl_token_block   *block; /* NULL: none begun */
+    uint32_t         *cu, *index, *skip, *segment, *keys;
+    int32_t          *ids;
+    uint32_t          texts_max, ids_max;
+    bool              helps; /* by a worker's thread: not the one that waits for the request */
+    uint64_t          begin_ns, bytes;       /* of text in the block */
+    uint32_t          cached, cached_tokens; /* texts since it began that the cache had */
+    fletch_error     *error;
 } filling;
 
 /* Whether text `index` has another beside it. */
@@ -224,52 +225,52 @@ static size_t ids_bound(const fl_request *r, size_t index) {
     return most > least ? most : least;
 }
 
-size_t fl_chunk_bytes(size_t need) {
-    if (need <= FL_CHUNK_SMALL)
-        return FL_CHUNK_SMALL;
-    if (need <= FL_CHUNK_MIDDLE)
-        return FL_CHUNK_MIDDLE;
-    return need <= FL_CHUNK_LARGE ? FL_CHUNK_LARGE : need;
+size_t fl_token_block_bytes(size_t need) {
+    if (need <= FL_TOKEN_BLOCK_SMALL)
+        return FL_TOKEN_BLOCK_SMALL;
+    if (need <= FL_TOKEN_BLOCK_MIDDLE)
+        return FL_TOKEN_BLOCK_MIDDLE;
+    return need <= FL_TOKEN_BLOCK_LARGE ? FL_TOKEN_BLOCK_LARGE : need;
 }
 
-/* A chunk for texts [index, last), or as many of them as CHUNK_IDS has room
+/* A block for texts [index, last), or as many of them as BLOCK_IDS has room
  * for. */
-static int begin_chunk(filling *f, size_t index, size_t last) {
+static int begin_block(filling *f, size_t index, size_t last) {
     size_t   ids   = 0;
     uint32_t texts = 0;
     for (size_t i = index; i < last; i++) {
         if (fl_repeats_has(f->request, i))
             continue;
         size_t more = ids_bound(f->request, i);
-        if (texts > 0 && ids + more > CHUNK_IDS)
+        if (texts > 0 && ids + more > BLOCK_IDS)
             break;
         ids += more;
         texts++;
     }
     size_t words = texts + 1 + 4 * (size_t)texts + ids;
-    size_t need  = sizeof(fl_chunk) + words * sizeof(uint32_t);
+    size_t need  = sizeof(fl_token_block) + words * sizeof(uint32_t);
     size_t capacity;
-    f->chunk = fl_bufpool_take(f->request->model->inputs, fl_chunk_bytes(need), &capacity);
-    if (!f->chunk)
+    f->block = fl_bufpool_take(f->request->model->inputs, fl_token_block_bytes(need), &capacity);
+    if (!f->block)
         return fl_fail_nomem(f->error, need, "tokens of texts");
-    memset(f->chunk, 0, sizeof *f->chunk);
+    memset(f->block, 0, sizeof *f->block);
     f->texts_max       = texts;
     f->ids_max         = (uint32_t)ids;
-    f->cu              = (uint32_t *)(void *)(f->chunk + 1);
+    f->cu              = (uint32_t *)(void *)(f->block + 1);
     f->index           = f->cu + texts + 1;
     f->skip            = f->index + texts;
     f->segment         = f->skip + texts;
     f->keys            = f->segment + texts;
     f->ids             = (int32_t *)(void *)(f->keys + texts);
-    f->chunk->capacity = capacity;
-    f->chunk->request  = f->request;
-    f->chunk->first    = index;
-    f->chunk->cu       = f->cu;
-    f->chunk->index    = f->index;
-    f->chunk->skip     = f->skip;
-    f->chunk->segment  = f->segment;
-    f->chunk->keys     = f->keys;
-    f->chunk->ids      = f->ids;
+    f->block->capacity = capacity;
+    f->block->request  = f->request;
+    f->block->first    = index;
+    f->block->cu       = f->cu;
+    f->block->index    = f->index;
+    f->block->skip     = f->skip;
+    f->block->segment  = f->segment;
+    f->block->keys     = f->keys;
+    f->block->ids      = f->ids;
     f->cu[0]           = 0;
     f->begin_ns        = fl_clock_ns();
     f->bytes           = 0;
@@ -296,9 +297,9 @@ static int take_text(filling *f, const fletch_texts *texts, size_t index, const 
 }
 
 /* *text behind the request's prompt, if there is one. */
-static int add_prompt(const fl_request *r, fl_feeder *feeder, const char **text, size_t *size,
+static int add_prompt(const fl_request *r, fl_tokenize_task *task, const char **text, size_t *size,
                       fletch_error *error) {
-    fl_buf *both = &feeder->text;
+    fl_buf *both = &task->text;
     if (r->prompt_size == 0)
         return FLETCH_OK;
     fl_buf_clear(both);
@@ -318,13 +319,13 @@ static int encode_text(filling *f, size_t index, int32_t *ids, size_t capacity, 
     const char *text = NULL;
     size_t      size = 0;
     FL_TRY(take_text(f, &r->texts, index, &text, &size));
-    FL_TRY(add_prompt(r, f->feeder, &text, &size, f->error));
-    return fl_tokenizer_encode(r->model->tokenizer, f->feeder->scratch, text, size, &r->encode, ids,
+    FL_TRY(add_prompt(r, f->task, &text, &size, f->error));
+    return fl_tokenizer_encode(r->model->tokenizer, f->task->scratch, text, size, &r->encode, ids,
                                capacity, tokens, cut, f->error);
 }
 
 /* One text of a pair; more than `limit` (0: none) ids of it are never needed. */
-static int encode_side(const fl_request *r, fl_feeder *feeder, const char *text, size_t size,
+static int encode_side(const fl_request *r, fl_tokenize_task *task, const char *text, size_t size,
                        size_t limit, side *out, fletch_error *error) {
     const fl_tokenizer *tokenizer = r->model->tokenizer;
     fl_encode_options   encode    = {.max_length = limit < UINT32_MAX ? (uint32_t)limit : 0,
@@ -341,30 +342,31 @@ static int encode_side(const fl_request *r, fl_feeder *feeder, const char *text,
         out->ids      = grown;
         out->capacity = need;
     }
-    return fl_tokenizer_encode(tokenizer, feeder->scratch, text, size, &encode, out->ids,
+    return fl_tokenizer_encode(tokenizer, task->scratch, text, size, &encode, out->ids,
                                out->capacity, &out->count, &out->cut, error);
 }
 
-int fl_feed_unwanted(void *request) {
+int fl_request_unwanted(void *request) {
     const fl_request *r = request;
     return atomic_load(&r->dropped) || fl_clock_ns() >= r->deadline_ns ||
            (r->stop && r->stop(r->stop_user) != 0);
 }
 
-int fl_feed_given_up(const fl_request *r, fletch_error *error) {
+int fl_request_given_up(const fl_request *r, fletch_error *error) {
     return fl_clock_ns() >= r->deadline_ns ? fl_request_late(error)
                                            : fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
                                                      "the request was given up by its caller");
 }
 
-int fl_feed_query(fl_request *r, fl_feeder *feeder, fletch_error *error) {
+int fl_tokenize_query(fl_request *r, fl_tokenize_task *task, fletch_error *error) {
     const char *text = r->query;
     size_t      size = r->query_size;
-    side       *own  = &feeder->side[0];
-    FL_TRY(add_prompt(r, feeder, &text, &size, error));
-    FL_TRY(encode_side(r, feeder, text, size, 0, own, error));
+    side       *own  = &task->side[0];
+    FL_TRY(add_prompt(r, task, &text, &size, error));
+    FL_TRY(encode_side(r, task, text, size, 0, own, error));
     size_t bytes = own->count * sizeof *own->ids;
-    r->query_ids = fl_bufpool_take(r->model->inputs, fl_chunk_bytes(bytes), &r->query_capacity);
+    r->query_ids =
+        fl_bufpool_take(r->model->inputs, fl_token_block_bytes(bytes), &r->query_capacity);
     if (!r->query_ids)
         return fl_fail_nomem(error, bytes, "the tokens of a query");
     r->query_count = own->count;
@@ -382,7 +384,7 @@ static int encode_chat(filling *f, size_t index, int32_t *ids, size_t capacity, 
         query = document;
         FL_TRY(take_text(f, &r->second, index, &document.data, &document.size));
     }
-    return fl_chat_encode(r, f->feeder, &query, &document, ids, capacity, pair, f->error);
+    return fl_chat_encode(r, f->task, &query, &document, ids, capacity, pair, f->error);
 }
 
 /* Pair `index` to ids[capacity]: the query and text `index`, or that and its second. */
@@ -390,19 +392,19 @@ static int encode_pair(filling *f, size_t index, int32_t *ids, size_t capacity, 
     fl_request *r = f->request;
     if (r->model->model->chat_count > 0)
         return encode_chat(f, index, ids, capacity, pair);
-    side        *first = &f->feeder->side[0], *second = &f->feeder->side[1];
+    side        *first = &f->task->side[0], *second = &f->task->side[1];
     fl_pair_side a    = {.ids = r->query_ids, .count = r->query_count};
     const char  *text = NULL;
     size_t       size = 0;
     FL_TRY(take_text(f, &r->texts, index, &text, &size));
     if (!r->query_ids) {
-        FL_TRY(add_prompt(r, f->feeder, &text, &size, f->error));
-        FL_TRY(encode_side(r, f->feeder, text, size, 0, first, f->error));
+        FL_TRY(add_prompt(r, f->task, &text, &size, f->error));
+        FL_TRY(encode_side(r, f->task, text, size, 0, first, f->error));
         FL_TRY(take_text(f, &r->second, index, &text, &size));
         a = (fl_pair_side){.ids = first->ids, .count = first->count};
     }
     size_t limit = a.count > r->encode.max_length ? a.count : r->encode.max_length;
-    FL_TRY(encode_side(r, f->feeder, text, size, limit, second, f->error));
+    FL_TRY(encode_side(r, f->task, text, size, limit, second, f->error));
     FL_TRY(fl_tokenizer_pair(
         r->model->tokenizer, &a, &(fl_pair_side){.ids = second->ids, .count = second->count},
         &r->encode, FL_PAIR_LONGEST_FIRST, ids, NULL, NULL, capacity, pair, f->error));
@@ -466,7 +468,7 @@ static bool is_cached(const filling *f, uint32_t k, size_t index) {
     bool        cached = r->model->cache && fl_request_may_cache(r);
     for (size_t i = 0; i < parts && cached; i++) {
         taking       t   = {.part = &part[i], .index = index};
-        fl_cache_key key = fl_chunk_key(f->chunk, k, &part[i]);
+        fl_cache_key key = fl_token_block_key(f->block, k, &part[i]);
         cached           = fl_cache_find(r->model->cache, &key, take_cached, &t);
     }
     return cached;
@@ -495,10 +497,10 @@ static size_t behind_end(const fl_model *model, const int32_t *ids, size_t count
     return count - 1 - end;
 }
 
-/* Text `index` becomes the next of the chunk. */
+/* Text `index` becomes the next of the block. */
 static int add_text(filling *f, size_t index) {
     fl_request *r      = f->request;
-    uint32_t    k      = f->chunk->texts;
+    uint32_t    k      = f->block->texts;
     uint32_t    at     = f->cu[k];
     size_t      tokens = 0;
     bool        cut    = false;
@@ -547,14 +549,14 @@ static int add_text(filling *f, size_t index) {
     uint32_t skip = ids ? 0 : r->prompt_skip; /* a caller's ids are complete */
     f->cu[k + 1]  = at + (uint32_t)tokens;
     assert(tokens <= room && f->keys[k] <= tokens);
-    f->index[k]   = (uint32_t)(index - f->chunk->first);
+    f->index[k]   = (uint32_t)(index - f->block->first);
     f->skip[k]    = nothing || skip > tokens ? (uint32_t)tokens : skip;
     f->segment[k] = (uint32_t)(paired ? pair.segment : tokens);
     if (is_cached(f, k, index)) {
         f->cached++;
         f->cached_tokens += (uint32_t)tokens;
     } else {
-        f->chunk->texts++;
+        f->block->texts++;
     }
     if (r->options.tokens)
         r->options.tokens[index] = nothing ? 0 : (uint32_t)(tokens + unread);
@@ -563,11 +565,11 @@ static int add_text(filling *f, size_t index) {
     if (r->options.status)
         r->options.status[index] = FLETCH_OK;
     if (cut)
-        fl_count(&r->model->stats, FLETCH_COUNT_TRUNCATED_TEXTS, 1);
+        fl_stats_add(&r->model->stats, FLETCH_COUNT_TRUNCATED_TEXTS, 1);
     return FLETCH_OK;
 }
 
-/* Whether a feeder goes on with text `next`: also when the request has ended by a later text, for the first
+/* Whether a tokenize task goes on with text `next`: also when the request has ended by a later text, for the first
  * bad one is the one to name. */
 FL_LOCKED static bool still_wanted(const fl_request *r, size_t next) {
     return !r->ended || (r->error.where != FLETCH_NOWHERE && next < r->error.where);
@@ -586,14 +588,14 @@ static void leave_out_specials(const fl_request *r, size_t text, int32_t **ids, 
     *count -= head + tail;
 }
 
-/* The texts of a chunk get their results at once: no engine is asked. */
-static void finish_at_once(filling *f, const fl_chunk *chunk, fl_request **over) {
+/* The texts of a block get their results at once: no engine is asked. */
+static void finish_at_once(filling *f, const fl_token_block *block, fl_request **over) {
     fl_answer *answer = &f->request->answer;
     fl_terms   terms  = {0};
     uint64_t   found  = 0;
-    for (uint32_t k = 0; k < chunk->texts; k++) {
+    for (uint32_t k = 0; k < block->texts; k++) {
         uint32_t first = f->cu[k] + f->skip[k];
-        size_t   text = fl_chunk_text(chunk, k), count = f->cu[k + 1] - first;
+        size_t   text = fl_token_block_text(block, k), count = f->cu[k + 1] - first;
         int32_t *ids = f->ids + first;
         leave_out_specials(f->request, text, &ids, &count);
         fl_made made = {.ids = ids, .tokens = count, .terms = &terms};
@@ -606,47 +608,48 @@ static void finish_at_once(filling *f, const fl_chunk *chunk, fl_request **over)
         fl_model_unlock(f->request->model);
     }
     fl_terms_free(&terms);
-    fl_count(&f->request->model->stats, (fletch_counter)answer->ops->counter, found);
+    fl_stats_add(&f->request->model->stats, (fletch_counter)answer->ops->counter, found);
 }
 
-/* Queue the chunk, or give it back when it is empty; false when `next` and what follows it in its request are
+/* Queue the block, or give it back when it is empty; false when `next` and what follows it in its request are
  * not wanted any more. */
-static bool close_chunk(filling *f, size_t next, fl_request **over) {
-    fl_request   *r      = f->request;
-    fletch_model *model  = r->model;
-    fl_chunk     *chunk  = f->chunk;
-    uint64_t      now    = fl_clock_ns();
-    uint32_t      tokens = f->cu[chunk->texts];
-    uint32_t      texts  = chunk->texts + f->cached;
-    f->chunk             = NULL;
+static bool close_block(filling *f, size_t next, fl_request **over) {
+    fl_request     *r      = f->request;
+    fletch_model   *model  = r->model;
+    fl_token_block *block  = f->block;
+    uint64_t        now    = fl_clock_ns();
+    uint32_t        tokens = f->cu[block->texts];
+    uint32_t        texts  = block->texts + f->cached;
+    f->block               = NULL;
     fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
     if (texts > 0)
         fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / texts, texts);
     if (f->bytes > 0) {
-        fl_count(&model->stats, FLETCH_COUNT_TOKENIZED_BYTES, f->bytes);
-        fl_count(&model->stats, FLETCH_COUNT_TOKENIZE_NS, now - f->begin_ns);
+        fl_stats_add(&model->stats, FLETCH_COUNT_TOKENIZED_BYTES, f->bytes);
+        fl_stats_add(&model->stats, FLETCH_COUNT_TOKENIZE_NS, now - f->begin_ns);
     }
     const bool at_once = r->answer.ops->from_ids;
     if (at_once)
-        finish_at_once(f, chunk, over);
+        finish_at_once(f, block, over);
     fl_model_lock(model);
     r->tokenize_ns += now - f->begin_ns;
     r->finished += f->cached;
     r->tokens += f->cached_tokens;
     if (at_once) {
         r->tokens += tokens;
-        fl_request_finish(r, chunk->texts, over);
+        fl_request_finish(r, block->texts, over);
     }
-    if (chunk->texts == 0 || r->ended || at_once) {
-        fl_bufpool_give(model->inputs, chunk, chunk->capacity);
+    if (block->texts == 0 || r->ended || at_once) {
+        fl_bufpool_give(model->inputs, block, block->capacity);
     } else {
         r->tokens += tokens;
         r->ahead += tokens;
-        chunk->unfinished = chunk->texts;
-        chunk->sibling    = r->chunks;
-        r->chunks         = chunk;
-        fl_queue_push(&model->queue, chunk, now);
-        if (f->helps || !r->carries || r->fed < r->texts.count) /* else its caller sees to it */
+        block->unfinished = block->texts;
+        block->sibling    = r->blocks;
+        r->blocks         = block;
+        fl_queue_push(&model->queue, block, now);
+        if (f->helps || !r->caller_runs ||
+            r->begun < r->texts.count) /* else its caller sees to it */
             fl_dispatch(model);
     }
     bool wanted = still_wanted(r, next);
@@ -672,29 +675,29 @@ static bool fail_text(filling *f, size_t index, fl_request **over) {
 
 /* Nobody wants the request any more: nothing where it has ended already. */
 static void give_up(filling *f, fl_request **over) {
-    (void)fl_feed_given_up(f->request, f->error);
+    (void)fl_request_given_up(f->request, f->error);
     fl_model_lock(f->request->model);
     fl_request_end(f->request, f->error, over);
     fl_model_unlock(f->request->model);
 }
 
 /* Texts [first, last), or up to where the request ended. */
-static void feed_texts(filling *f, size_t first, size_t last, fl_request **over) {
+static void tokenize_texts(filling *f, size_t first, size_t last, fl_request **over) {
     for (size_t i = first; i < last; i++) {
         if (fl_repeats_has(f->request, i))
             continue;
-        if (f->chunk &&
-            (f->chunk->texts == f->texts_max ||
-             f->cu[f->chunk->texts] + ids_bound(f->request, i) > f->ids_max) &&
-            !close_chunk(f, i, over))
+        if (f->block &&
+            (f->block->texts == f->texts_max ||
+             f->cu[f->block->texts] + ids_bound(f->request, i) > f->ids_max) &&
+            !close_block(f, i, over))
             return;
-        int status = f->chunk ? FLETCH_OK : begin_chunk(f, i, last);
+        int status = f->block ? FLETCH_OK : begin_block(f, i, last);
         if (status == FLETCH_OK)
             status = add_text(f, i);
         if (status == FLETCH_OK)
             continue;
-        if (f->chunk) /* what is good of it goes its way before the request may end */
-            close_chunk(f, i, over);
+        if (f->block) /* what is good of it goes its way before the request may end */
+            close_block(f, i, over);
         if (status == FLETCH_ECANCELLED) {
             give_up(f, over);
             return;
@@ -702,55 +705,58 @@ static void feed_texts(filling *f, size_t first, size_t last, fl_request **over)
         if (!fail_text(f, i, over))
             return;
     }
-    if (f->chunk)
-        close_chunk(f, last, over);
+    if (f->block)
+        close_block(f, last, over);
 }
 
 /* ---- Feeding --------------------------------------------------------------------------------- */
 
-bool fl_feed_wanted(const fl_request *request) {
-    return !request->ended && !request->held && request->fed < request->texts.count &&
+bool fl_request_wants_tokens(const fl_request *request) {
+    return !request->ended && !request->held && request->begun < request->texts.count &&
            request->ahead < request->model->window_tokens;
 }
 
 /* The next `step` texts. (unlocks while it works) */
-FL_LOCKED static void feed(fl_request *request, size_t step, bool helps, fl_request **over) {
+FL_LOCKED static void tokenize_step(fl_request *request, size_t step, bool helps,
+                                    fl_request **over) {
     fletch_model *model = request->model;
-    size_t        first = request->fed;
+    size_t        first = request->begun;
     size_t        left  = request->texts.count - first;
     size_t        last  = first + (left < step ? left : step);
     fletch_error  error = {0};
     filling       f     = {.request = request, .helps = helps, .error = &error};
     assert(first < last && last <= request->texts.count && !request->over);
-    request->fed = last;
-    request->feeders++;
+    request->begun = last;
+    request->tokenizing++;
     fl_model_unlock(model);
-    f.feeder = fl_feeder_take(model, fl_feed_unwanted, request, &error);
-    if (f.feeder) {
-        feed_texts(&f, first, last, over);
-        fl_feeder_give(model, f.feeder);
+    f.task = fl_tokenize_task_take(model, fl_request_unwanted, request, &error);
+    if (f.task) {
+        tokenize_texts(&f, first, last, over);
+        fl_tokenize_task_give(model, f.task);
     }
     fl_model_lock(model);
-    assert(request->feeders > 0);
-    request->feeders--;
-    if (!f.feeder)
+    assert(request->tokenizing > 0);
+    request->tokenizing--;
+    if (!f.task)
         fl_request_end(request, &error, over);
     fl_request_settle(request, over);
 }
 
-void fl_feed(fl_request *request, fl_request **over) {
-    feed(request, request->fed == 0 || request->done ? FEED_FIRST : FEED_TEXTS, false, over);
+void fl_tokenize_next(fl_request *request, fl_request **over) {
+    tokenize_step(request, request->begun == 0 || request->done ? STEP_FIRST : STEP_TEXTS, false,
+                  over);
 }
 
-bool fl_feed_next(fletch_model *model, bool helps, fl_request **over) {
+bool fl_tokenize_any(fletch_model *model, bool helps, fl_request **over) {
     fl_request *least = NULL;
     for (fl_request *request = model->live; request; request = request->after) {
-        if (!fl_feed_wanted(request) || (!helps && (!request->done || request->feeders > 0)))
+        if (!fl_request_wants_tokens(request) ||
+            (!helps && (!request->done || request->tokenizing > 0)))
             continue;
         if (!least || request->ahead <= least->ahead) /* the list has the newest first */
             least = request;
     }
     if (least)
-        feed(least, FEED_FIRST, helps, over);
+        tokenize_step(least, STEP_FIRST, helps, over);
     return least != NULL;
 }

@@ -4,7 +4,7 @@
  *
  * Role    fletch_tokenize and fletch_decode; embedding does not pass here.
  * Memory  A fletch_tokens is one allocation: the struct, then ids, offsets and
- * special mask behind it. Threads Each call takes a feeder (for its tokenizer
+ * special mask behind it. Threads Each call takes a tokenize task (for its tokenizer
  * scratch), so callers do not wait for each other. Proof
  * tests/golden/test_tokens.py, tests/unit/test_fletch.c. */
 #include <string.h>
@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "requests/tokenize.h"
 #include "requests/open_model.h"
+#include "requests/tokenize.h"
 #include "requests/tokens.h"
 
 /* Room for `capacity` tokens behind the struct; ids, offsets (two each) and a
@@ -43,7 +43,7 @@ static fl_truncation side_of(const fletch_model *model, fletch_truncate asked) {
     return how == FLETCH_TRUNCATE_LEFT ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
 }
 
-static int encode(const fletch_model *model, fl_feeder *feeder, const char *text, size_t size,
+static int encode(const fletch_model *model, fl_tokenize_task *task, const char *text, size_t size,
                   const fletch_tokenize_options *options, fletch_tokens **out,
                   fletch_error *error) {
     uint32_t          special_count = fl_tokenizer_special_count(model->tokenizer);
@@ -63,9 +63,9 @@ static int encode(const fletch_model *model, fl_feeder *feeder, const char *text
     if (!tokens)
         return fl_fail_nomem(error, capacity, "the tokens of a text");
     bool truncated = false;
-    int  status    = fl_tokenizer_encode_offsets(model->tokenizer, fl_feeder_scratch(feeder), text,
-                                                 size, &encode, ids, offsets, special, capacity,
-                                                 &tokens->count, &truncated, error);
+    int status = fl_tokenizer_encode_offsets(model->tokenizer, fl_tokenize_task_scratch(task), text,
+                                             size, &encode, ids, offsets, special, capacity,
+                                             &tokens->count, &truncated, error);
     if (status == FLETCH_OK && truncated && options->truncate == FLETCH_TRUNCATE_ERROR)
         status =
             fl_fail(error, FLETCH_ETOOLONG, FLETCH_NOWHERE,
@@ -81,19 +81,19 @@ static int encode(const fletch_model *model, fl_feeder *feeder, const char *text
 }
 
 /* The tokens of one side, without what a template adds; cut to `limit` unless that is 0. */
-static int encode_side(const fletch_model *model, fl_feeder *feeder, const char *text, size_t size,
-                       const fl_encode_options *options, size_t limit, fletch_tokens **out,
-                       fletch_error *error) {
+static int encode_side(const fletch_model *model, fl_tokenize_task *task, const char *text,
+                       size_t size, const fl_encode_options *options, size_t limit,
+                       fletch_tokens **out, fletch_error *error) {
     fletch_tokenize_options side = FLETCH_TOKENIZE_OPTIONS_INIT;
     side.no_special_tokens       = 1;
     side.max_length              = limit > UINT32_MAX ? 0 : (uint32_t)limit;
     side.truncate =
         options->truncation == FL_TRUNCATE_LEFT ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
-    return encode(model, feeder, text, size, &side, out, error);
+    return encode(model, task, text, size, &side, out, error);
 }
 
-static int encode_pair(const fletch_model *model, fl_feeder *feeder, const char *text, size_t size,
-                       const fletch_tokenize_options *options, fletch_tokens **out,
+static int encode_pair(const fletch_model *model, fl_tokenize_task *task, const char *text,
+                       size_t size, const fletch_tokenize_options *options, fletch_tokens **out,
                        fletch_error *error) {
     fl_encode_options encode = {
         .max_length = options->max_length,
@@ -105,12 +105,12 @@ static int encode_pair(const fletch_model *model, fl_feeder *feeder, const char 
     int32_t       *ids     = NULL;
     uint32_t      *offsets = NULL;
     uint8_t       *special = NULL;
-    int            status  = encode_side(model, feeder, text, size, &encode, 0, &a, error);
+    int            status  = encode_side(model, task, text, size, &encode, 0, &a, error);
     if (status ==
         FLETCH_OK) { /* the second text need not be longer than both max_length and the first */
         size_t enough = a->count > options->max_length ? a->count : options->max_length;
         bool   cut = options->max_length > 0 && options->pair_truncate == FLETCH_PAIR_LONGEST_FIRST;
-        status     = encode_side(model, feeder, options->pair, options->pair_size, &encode,
+        status     = encode_side(model, task, options->pair, options->pair_size, &encode,
                              cut ? enough : 0, &b, error);
     }
     if (status == FLETCH_OK) {
@@ -161,12 +161,12 @@ int fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
     FL_TRY(fl_check_text(text, size, error));
     if (options->pair)
         FL_TRY(fl_check_text(options->pair, options->pair_size, error));
-    fl_feeder *feeder = fl_feeder_take(model, options->stop, options->stop_user, error);
-    if (!feeder)
+    fl_tokenize_task *task = fl_tokenize_task_take(model, options->stop, options->stop_user, error);
+    if (!task)
         return FLETCH_ENOMEM;
-    int status = options->pair ? encode_pair(model, feeder, text, size, options, tokens, error)
-                               : encode(model, feeder, text, size, options, tokens, error);
-    fl_feeder_give(model, feeder);
+    int status = options->pair ? encode_pair(model, task, text, size, options, tokens, error)
+                               : encode(model, task, text, size, options, tokens, error);
+    fl_tokenize_task_give(model, task);
     return status;
 }
 

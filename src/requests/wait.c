@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wait.c - the call that waits: feed, carry a batch if that is quicker, else sleep until over.
+/* wait.c - the call that waits: tokenise, run a batch if that is quicker, else sleep until over.
  *
  * Role    fletch_embed and its like, after their arguments were checked.
  * Method  The caller's thread tokenises its own texts a window ahead of the engine. A call whose
- *         texts are all queued carries the next batch itself when a slot is free and a batch may
+ *         texts are all queued runs the next batch itself when a worker is free and a batch may
  *         leave: for a lone short text that is the whole way, without waking anyone. A call of more
  *         texts than a batch of callers holds goes to the bulk lane.
- *         A waiting caller never depends on one thread: whoever is free carries, so a call from
+ *         A waiting caller never depends on one thread: whoever is free runs, so a call from
  *         inside a callback ends too.
  * Memory  none of its own. Threads: any number of callers.
  * Proof   tests/unit/test_fletch.c, tests/golden/test_vectors.py. */
 #include "requests/wait.h"
 #include "base/clock.h"
-#include "requests/tokenize.h"
-#include "session/open.h"
+#include "requests/open_model.h"
 #include "requests/query_first.h"
 #include "requests/repeats.h"
-#include "scheduler/worker.h"
-#include "requests/open_model.h"
 #include "requests/submit.h"
+#include "requests/tokenize.h"
+#include "scheduler/worker.h"
+#include "session/open.h"
 
 FL_LOCKED static void deliver(fletch_model *model, fl_request **over) {
     if (!*over)
@@ -29,20 +29,21 @@ FL_LOCKED static void deliver(fletch_model *model, fl_request **over) {
     fl_model_lock(model);
 }
 
-/* Carry a batch on this thread if one may leave; false: nothing to carry here.
+/* Run a batch on this thread if one may leave; false: nothing to run here.
  * */
-FL_LOCKED static bool carry(fletch_model *model, fl_request **over, uint64_t *due) {
-    fl_runner *slot = fl_runner_free(model->replicas, true);
-    *due            = UINT64_MAX;
-    if (!slot || !fl_runner_take(slot, fl_clock_ns(), due))
+FL_LOCKED static bool run_on_caller(fletch_model *model, fl_request **over, uint64_t *due) {
+    fl_worker *worker = fl_worker_find_free(model->replicas, true);
+    *due              = UINT64_MAX;
+    if (!worker || !fl_worker_take(worker, fl_clock_ns(), due))
         return false;
-    fl_runner_run(slot, over);
+    fl_worker_run(worker, over);
     return true;
 }
 
-/* Whether another thread is to carry: this one has more to tokenise, and a slot's thread is there. */
+/* Whether another thread is to run: this one has more to tokenise, and a worker's thread is there. */
 FL_LOCKED static bool leaves_it(const fl_request *request) {
-    return request->fed < request->texts.count && fl_runner_free(request->model->replicas, false);
+    return request->begun < request->texts.count &&
+           fl_worker_find_free(request->model->replicas, false);
 }
 
 /* Until the request is over. */
@@ -53,10 +54,10 @@ FL_LOCKED static void wait_for(fl_request *request) {
         fl_query_ask(request, &over);
     while (!request->over) {
         uint64_t due = UINT64_MAX;
-        if (fl_feed_wanted(request)) {
-            fl_feed(request, &over);
-        } else if (leaves_it(request) || !carry(model, &over, &due)) {
-            if (due == UINT64_MAX) /* else this thread carries when company is late */
+        if (fl_request_wants_tokens(request)) {
+            fl_tokenize_next(request, &over);
+        } else if (leaves_it(request) || !run_on_caller(model, &over, &due)) {
+            if (due == UINT64_MAX) /* else this thread runs it when others are late */
                 fl_dispatch(model);
             request->waiting = true;
             fl_cond_wait_until(&request->changed, &model->lock, due);
@@ -85,9 +86,9 @@ int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lis
     if (!request)
         return FLETCH_ENOMEM;
     fl_request_fill(request, asked);
-    request->carries = true;
-    int  status      = fl_request_resolve(request, asked, error);
-    bool begins      = status == FLETCH_OK && asked->texts.count > 0;
+    request->caller_runs = true;
+    int  status          = fl_request_resolve(request, asked, error);
+    bool begins          = status == FLETCH_OK && asked->texts.count > 0;
     fl_model_lock(model);
     if (begins)
         status = fl_runtime_admit(model, error);

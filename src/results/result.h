@@ -2,14 +2,14 @@
 /* result.h - what becomes of a text: a kind of result is one table of functions, what a call asks of it a value.
  *
  * Role    fl_answer_resolve makes of a model and a call an fl_answer: the table of the kind, the plan, and where
- *         results go. Who carries batches asks the table where an engine may write (place) and hands over
+ *         results go. Who runs batches asks the table where an engine may write (place) and hands over
  *         what was made (finish); it knows no kind.
  * Method  kinds.c has the tables by head of the model and kind asked for. A pair that cannot be is a table
  *         whose resolve says why. A new kind is a file with its table, and its cell there.
  *         The bytes of a plan are half of the key of cached results: whatever a result depends on besides its
  *         ids stands in it, and nowhere else in an answer.
  * Memory  An answer owns its lists; the matrix is the caller's.
- * Threads fl_results is immutable after opening. A text of an answer belongs to who carries that text.
+ * Threads fl_results is immutable after opening. A text of an answer belongs to who runs that text.
  * Proof   tests/unit/test_results.c, test_output.c, tests/golden/test_lists.py, test_late.py, test_scores.py. */
 #ifndef FL_RESULTS_RESULT_H
 #define FL_RESULTS_RESULT_H

@@ -8,7 +8,7 @@
  *         window; the means of several wait for the last and are added in their order.
  * Memory  Owned by the answer. A window's rows live from place to finish. One partial row a piece, where a span
  *         has several.
- * Threads Filled by one thread. A window belongs to who carries it; `left` counts a span's pieces atomically.
+ * Threads Filled by one thread. A window belongs to who runs it; `left` counts a span's pieces atomically.
  * Proof   tests/golden/test_spans.py. */
 #ifndef FL_RESULTS_SPANS_H
 #define FL_RESULTS_SPANS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bufpool.c - the pool behind bufpool.h: classes of sizes, each a stack, and one list by age.
  *
- * Role    See bufpool.h. The scheduler takes chunks of ids and rows here, once per chunk.
+ * Role    See bufpool.h. The scheduler takes blocks of ids and rows here, once per block.
  * Method  A size is rounded up to its class: 4 KiB, 5, 6, 7, 8, 10, 12, 14, 16 … Two requests within a
  *         quarter of an octave so share a buffer, and at most a fifth of it is not asked for. A kept
  *         buffer is a node on two doubly linked lists: the stack of its class, from which the last one
@@ -150,8 +150,8 @@ static void *allocate_now(const fl_bufpool *pool, size_t capacity) {
     uint64_t begin  = fl_clock_ns();
     void    *buffer = allocate(pool, capacity);
     if (buffer) {
-        fl_count(pool->options.stats, FLETCH_COUNT_POOL_ALLOCATIONS, 1);
-        fl_count(pool->options.stats, FLETCH_COUNT_POOL_ALLOCATION_NS, fl_clock_ns() - begin);
+        fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_ALLOCATIONS, 1);
+        fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_ALLOCATION_NS, fl_clock_ns() - begin);
     }
     return buffer;
 }
@@ -218,10 +218,10 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
     if (class == CLASSES) {
         return NULL;
     }
-    fl_count(pool->options.stats, FLETCH_COUNT_POOL_TAKES, 1);
+    fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_TAKES, 1);
     void *buffer = take_kept(pool, class, capacity);
     if (buffer) {
-        fl_count(pool->options.stats, FLETCH_COUNT_POOL_HITS, 1);
+        fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_HITS, 1);
         return buffer;
     }
     *capacity = class_size(class);
@@ -239,8 +239,8 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
 }
 
 /* Keep a buffer, letting the oldest go for it; false when it may not be kept at all. */
-static bool keep(fl_bufpool *pool, void *buffer, size_t capacity, leaving **gone,
-                 uint64_t *evicted) {
+static bool maintain(fl_bufpool *pool, void *buffer, size_t capacity, leaving **gone,
+                     uint64_t *evicted) {
     const fl_bufpool_options *o = &pool->options;
     if (o->max_buffers == 0 || capacity > o->max_bytes) {
         return false;
@@ -262,13 +262,13 @@ void fl_bufpool_give(fl_bufpool *pool, void *buffer, size_t capacity) {
     pthread_mutex_lock(&pool->lock);
     pool->state.used_buffers--;
     pool->state.used_bytes -= capacity;
-    bool kept = keep(pool, buffer, capacity, &gone, &evicted);
+    bool kept = maintain(pool, buffer, capacity, &gone, &evicted);
     pthread_mutex_unlock(&pool->lock);
     if (!kept) {
         release(pool, buffer, capacity);
     }
     if (evicted) {
-        fl_count(pool->options.stats, FLETCH_COUNT_POOL_EVICTIONS, evicted);
+        fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_EVICTIONS, evicted);
     }
     release_all(pool, gone);
 }

@@ -8,19 +8,19 @@
 static _Atomic uint32_t running;
 static _Atomic uint64_t last;
 
-void fl_urgent_begin(uint64_t now) {
+void fl_interactive_begin(uint64_t now) {
     atomic_fetch_add(&running, 1);
     atomic_store(&last, now);
 }
 
-void fl_urgent_end(void) {
+void fl_interactive_end(void) {
     atomic_fetch_sub(&running, 1);
 }
 
-uint32_t fl_urgent_running(void) {
+uint32_t fl_interactive_running(void) {
     return atomic_load(&running);
 }
 
-uint64_t fl_urgent_last(void) {
+uint64_t fl_interactive_last(void) {
     return atomic_load(&last);
 }

@@ -6,13 +6,13 @@
 #include <stdint.h>
 
 /* A batch with interactive texts begins at `now`, and ends. Every begin has its end. */
-void fl_urgent_begin(uint64_t now);
-void fl_urgent_end(void);
+void fl_interactive_begin(uint64_t now);
+void fl_interactive_end(void);
 
 /* Such batches that run, of all models. */
-uint32_t fl_urgent_running(void);
+uint32_t fl_interactive_running(void);
 
 /* When the last of them began, as fl_clock_ns counts; 0: none yet. */
-uint64_t fl_urgent_last(void);
+uint64_t fl_interactive_last(void);
 
 #endif

@@ -2,7 +2,7 @@
 /* memory.h - one ceiling for the process: what is used, what may still be taken, when it grows scarce.
  *
  * Role    Before a batch leaves, the scheduler reserves what the engine predicts for it; a batch that
- *         does not fit is made smaller. A housekeeping thread samples pressure and trims.
+ *         does not fit is made smaller. A maintenance thread samples pressure and trims.
  * Method  The ceiling is memory.limit, or the limit of a control group above this process (v2's
  *         memory.max and memory.high, v1's limit_in_bytes; the lowest on the way up), or the machine's
  *         memory, whichever leaves least. Used memory is the resident set of the process (from

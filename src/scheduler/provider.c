@@ -21,9 +21,9 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "requests/open_model.h"
 #include "scheduler/provider.h"
 #include "scheduler/worker.h"
-#include "requests/open_model.h"
 
 typedef struct provider {
     const char *name;   /* as the configuration stores it: "cuda", never "gpu" */
@@ -315,7 +315,7 @@ int fl_provider_walk(fletch_model *model, const fl_config *config, const char *o
         status = try_next(&w, c->provider, c->why == NAMED ? fallback : c->why == LAST);
     }
     if (status == FLETCH_OK && w.refused > 0)
-        fl_count(&model->stats, FLETCH_COUNT_PROVIDER_FALLBACKS, 1);
+        fl_stats_add(&model->stats, FLETCH_COUNT_PROVIDER_FALLBACKS, 1);
     return status;
 }
 

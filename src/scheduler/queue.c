@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c - lanes of chunks; when a batch may leave and which texts it takes.
+/* queue.c - lanes of blocks; when a batch may leave and which texts it takes.
  *
  * Role    The heart of queue.h, whose head states the rule.
  * Method  A lane is a doubly linked list in the order of turns, which for one owner is that of arrival. A turn is
  *         counted in tokens by weight: behind the owner's last one, and not before what leaves now. Taking walks the
- *         list from the head; a chunk stays in its place until its last text is taken.
+ *         list from the head; a block stays in its place until its last text is taken.
  * Memory  none. Threads: the caller holds model->lock.
  * Proof   tests/unit/test_queue.c. */
 #include "scheduler/queue.h"
@@ -13,14 +13,14 @@
 #include <stddef.h>
 
 enum {
-    BULK_SHARE = 3,   /* interactive tokens for one bulk token while both wait */
-    BULK_PART  = 4,   /* of the budget, while interactive texts come */
-    PATIENCE   = 4,   /* company is expected for this part of the last batch's time */
-    TURN       = 1024 /* of a token of weight 1; above FL_WEIGHT_MAX, so that every token counts */
+    BULK_SHARE  = 3,   /* interactive tokens for one bulk token while both wait */
+    BULK_PART   = 4,   /* of the budget, while interactive texts come */
+    WINDOW_PART = 4,   /* more requests are expected for this part of the last batch's time */
+    TURN        = 1024 /* of a token of weight 1; above FL_WEIGHT_MAX, so that every token counts */
 };
 
-static const uint64_t urgent_memory_ns = 1000000000U;
-static const uint64_t look_ns          = 1000000U; /* while bulk texts give way */
+static const uint64_t interactive_memory_ns = 1000000000U;
+static const uint64_t look_ns               = 1000000U; /* while bulk texts give way */
 
 static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
     assert(lane->texts >= texts && lane->tokens >= tokens);
@@ -28,9 +28,9 @@ static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
     lane->tokens -= tokens;
 }
 
-/* Turns that the first `texts` texts of a chunk take. */
-static uint64_t turns_of(const fl_chunk *chunk, uint32_t texts) {
-    return (uint64_t)chunk->cu[texts] * TURN / chunk->request->weight;
+/* Turns that the first `texts` texts of a block take. */
+static uint64_t turns_of(const fl_token_block *block, uint32_t texts) {
+    return (uint64_t)block->cu[texts] * TURN / block->request->weight;
 }
 
 /* The row of an owner. One whose end has passed is as one who never came: its row is anybody's. When more owners wait
@@ -47,75 +47,75 @@ static fl_share *find_share(fl_lane *lane, uint64_t owner) {
     return found ? found : &lane->shares[owner % FL_QUEUE_OWNERS];
 }
 
-void fl_queue_push(fl_queue *queue, fl_chunk *chunk, uint64_t now) {
-    fl_lane  *lane  = &queue->lane[chunk->request->lane];
-    fl_share *share = find_share(lane, chunk->request->owner);
-    fl_chunk *after = NULL, *before = lane->tail;
-    assert(!chunk->queued && chunk->texts > 0 && chunk->taken == 0);
-    chunk->turn = share->end > lane->clock ? share->end : lane->clock;
-    *share      = (fl_share){chunk->request->owner, chunk->turn + turns_of(chunk, chunk->texts)};
-    while (before && before->turn + turns_of(before, before->taken) > chunk->turn) {
+void fl_queue_push(fl_queue *queue, fl_token_block *block, uint64_t now) {
+    fl_lane        *lane  = &queue->lane[block->request->lane];
+    fl_share       *share = find_share(lane, block->request->owner);
+    fl_token_block *after = NULL, *before = lane->tail;
+    assert(!block->queued && block->texts > 0 && block->taken == 0);
+    block->turn = share->end > lane->clock ? share->end : lane->clock;
+    *share      = (fl_share){block->request->owner, block->turn + turns_of(block, block->texts)};
+    while (before && before->turn + turns_of(before, before->taken) > block->turn) {
         after  = before;
         before = before->before;
     }
-    chunk->before    = before;
-    chunk->after     = after;
-    chunk->queued    = true;
-    chunk->queued_ns = now;
+    block->before    = before;
+    block->after     = after;
+    block->queued    = true;
+    block->queued_ns = now;
     if (before)
-        before->after = chunk;
+        before->after = block;
     else
-        lane->head = chunk;
+        lane->head = block;
     if (after)
-        after->before = chunk;
+        after->before = block;
     else
-        lane->tail = chunk;
-    lane->chunks++;
-    lane->texts += chunk->texts;
-    lane->tokens += chunk->cu[chunk->texts];
+        lane->tail = block;
+    lane->blocks++;
+    lane->texts += block->texts;
+    lane->tokens += block->cu[block->texts];
 }
 
-/* Take the chunk out of the list; its texts were taken or are given up. */
-static void unlink_chunk(fl_lane *lane, fl_chunk *chunk) {
-    assert(chunk->queued && lane->chunks > 0);
-    assert(chunk->before ? chunk->before->after == chunk : lane->head == chunk);
-    assert(chunk->after ? chunk->after->before == chunk : lane->tail == chunk);
-    if (chunk->before)
-        chunk->before->after = chunk->after;
+/* Take the block out of the list; its texts were taken or are given up. */
+static void unlink_block(fl_lane *lane, fl_token_block *block) {
+    assert(block->queued && lane->blocks > 0);
+    assert(block->before ? block->before->after == block : lane->head == block);
+    assert(block->after ? block->after->before == block : lane->tail == block);
+    if (block->before)
+        block->before->after = block->after;
     else
-        lane->head = chunk->after;
-    if (chunk->after)
-        chunk->after->before = chunk->before;
+        lane->head = block->after;
+    if (block->after)
+        block->after->before = block->before;
     else
-        lane->tail = chunk->before;
-    chunk->before = chunk->after = NULL;
-    chunk->queued                = false;
-    lane->chunks--;
+        lane->tail = block->before;
+    block->before = block->after = NULL;
+    block->queued                = false;
+    lane->blocks--;
 }
 
-void fl_queue_remove(fl_queue *queue, fl_chunk *chunk) {
-    if (!chunk->queued)
+void fl_queue_remove(fl_queue *queue, fl_token_block *block) {
+    if (!block->queued)
         return;
-    fl_lane  *lane  = &queue->lane[chunk->request->lane];
-    fl_share *share = find_share(lane, chunk->request->owner);
-    uint64_t  left  = turns_of(chunk, chunk->texts) - turns_of(chunk, chunk->taken);
-    if (share->owner == chunk->request->owner && share->end > lane->clock) /* it was not used */
+    fl_lane  *lane  = &queue->lane[block->request->lane];
+    fl_share *share = find_share(lane, block->request->owner);
+    uint64_t  left  = turns_of(block, block->texts) - turns_of(block, block->taken);
+    if (share->owner == block->request->owner && share->end > lane->clock) /* it was not used */
         share->end = share->end - lane->clock > left ? share->end - left : lane->clock;
-    subtract(lane, chunk->texts - chunk->taken, chunk->cu[chunk->texts] - chunk->cu[chunk->taken]);
-    unlink_chunk(lane, chunk);
+    subtract(lane, block->texts - block->taken, block->cu[block->texts] - block->cu[block->taken]);
+    unlink_block(lane, block);
 }
 
 #ifndef NDEBUG
 /* What a lane says it holds is what is linked in it. */
 static bool lane_is_whole(const fl_lane *lane) {
-    uint64_t        chunks = 0, texts = 0, tokens = 0;
-    const fl_chunk *last = NULL;
-    for (const fl_chunk *chunk = lane->head; chunk; last = chunk, chunk = chunk->after) {
-        chunks++;
-        texts += chunk->texts - chunk->taken;
-        tokens += chunk->cu[chunk->texts] - chunk->cu[chunk->taken];
+    uint64_t              blocks = 0, texts = 0, tokens = 0;
+    const fl_token_block *last = NULL;
+    for (const fl_token_block *block = lane->head; block; last = block, block = block->after) {
+        blocks++;
+        texts += block->texts - block->taken;
+        tokens += block->cu[block->texts] - block->cu[block->taken];
     }
-    return last == lane->tail && chunks == lane->chunks && texts == lane->texts &&
+    return last == lane->tail && blocks == lane->blocks && texts == lane->texts &&
            tokens == lane->tokens;
 }
 #endif
@@ -123,12 +123,12 @@ static bool lane_is_whole(const fl_lane *lane) {
 /* ---- When ------------------------------------------------------------------------------------ */
 
 /* Whether more requests are to be expected than are queued. */
-static bool expects_company(const fl_queue *queue, uint64_t now) {
+static bool expects_more(const fl_queue *queue, uint64_t now) {
     if (!queue->rules.throughput)
         return false;
-    if (now - queue->ended_ns > queue->patience_ns)
+    if (now - queue->ended_ns > queue->wait_window_ns)
         return false;
-    return queue->lane[FLETCH_LANE_INTERACTIVE].chunks < queue->company;
+    return queue->lane[FLETCH_LANE_INTERACTIVE].blocks < queue->expected_requests;
 }
 
 bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
@@ -141,19 +141,19 @@ bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
         return false;
     if (lane->texts >= rules->max_texts || lane->tokens >= rules->max_tokens)
         return true;
-    if (!expects_company(queue, now))
+    if (!expects_more(queue, now))
         return true;
     *due = lane->head->queued_ns + rules->max_wait_ns;
     if (lane->texts >= rules->min_texts && queue->left_ns + rules->max_wait_ns < *due)
         *due = queue->left_ns + rules->max_wait_ns;
-    if (queue->ended_ns + queue->patience_ns + 1 < *due) /* then company is no longer expected */
-        *due = queue->ended_ns + queue->patience_ns + 1;
+    if (queue->ended_ns + queue->wait_window_ns + 1 < *due) /* then no more are expected */
+        *due = queue->ended_ns + queue->wait_window_ns + 1;
     return now >= *due;
 }
 
-bool fl_queue_yields(fl_queue *queue, bool urgent, uint64_t now, uint64_t *due, bool *begins) {
+bool fl_queue_yields(fl_queue *queue, bool others, uint64_t now, uint64_t *due, bool *begins) {
     *begins = false;
-    if (!urgent || queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0 ||
+    if (!others || queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0 ||
         (queue->held_ns > 0 && now - queue->held_ns >= FL_QUEUE_HOLD_NS)) {
         queue->held_ns = 0;
         return false;
@@ -178,46 +178,46 @@ typedef struct taking {
     const fl_request *request; /* the only one, when batches are not shared; NULL: any */
 } taking;
 
-static bool fits(const taking *t, const fl_chunk *chunk, uint64_t limit) {
-    uint32_t length = fl_chunk_length(chunk, chunk->taken);
-    if (t->request && t->request != chunk->request)
+static bool fits(const taking *t, const fl_token_block *block, uint64_t limit) {
+    uint32_t length = fl_token_block_length(block, block->taken);
+    if (t->request && t->request != block->request)
         return false;
     if (t->count == 0)
         return true; /* a text longer than the budget leaves alone */
     return t->count < t->texts_max && t->count < t->capacity && t->tokens + length <= limit;
 }
 
-/* Texts of `chunk` until the budget, or `limit` tokens in all, is reached. */
-static uint64_t take_chunk(taking *t, fl_lane *lane, fl_chunk *chunk, uint64_t limit) {
+/* Texts of `block` until the budget, or `limit` tokens in all, is reached. */
+static uint64_t take_block(taking *t, fl_lane *lane, fl_token_block *block, uint64_t limit) {
     uint64_t tokens = 0;
     uint32_t texts  = 0;
-    assert(chunk->queued && chunk->taken < chunk->texts);
-    while (chunk->taken < chunk->texts && fits(t, chunk, limit)) {
-        uint32_t length    = fl_chunk_length(chunk, chunk->taken);
-        t->items[t->count] = (fl_item){.chunk = chunk, .k = chunk->taken++};
-        t->request         = t->queue->rules.dynamic ? NULL : chunk->request;
+    assert(block->queued && block->taken < block->texts);
+    while (block->taken < block->texts && fits(t, block, limit)) {
+        uint32_t length    = fl_token_block_length(block, block->taken);
+        t->items[t->count] = (fl_item){.block = block, .k = block->taken++};
+        t->request         = t->queue->rules.dynamic ? NULL : block->request;
         t->count += 1;
         t->tokens += length;
         tokens += length;
         texts += 1;
     }
-    uint64_t turn = texts > 0 ? chunk->turn + turns_of(chunk, chunk->taken - 1) : 0;
+    uint64_t turn = texts > 0 ? block->turn + turns_of(block, block->taken - 1) : 0;
     lane->clock   = turn > lane->clock ? turn : lane->clock;
     subtract(lane, texts, tokens);
-    if (chunk->taken == chunk->texts)
-        unlink_chunk(lane, chunk);
+    if (block->taken == block->texts)
+        unlink_block(lane, block);
     return tokens;
 }
 
 /* From the head of a lane until the batch holds `limit` tokens; returns the
  * tokens taken. */
 static uint64_t take_lane(taking *t, fletch_lane which, uint64_t limit) {
-    fl_lane  *lane  = &t->queue->lane[which];
-    uint64_t  taken = 0;
-    fl_chunk *next;
-    for (fl_chunk *chunk = lane->head; chunk; chunk = next) {
-        next         = chunk->after;
-        uint64_t now = take_chunk(t, lane, chunk, limit);
+    fl_lane        *lane  = &t->queue->lane[which];
+    uint64_t        taken = 0;
+    fl_token_block *next;
+    for (fl_token_block *block = lane->head; block; block = next) {
+        next         = block->after;
+        uint64_t now = take_block(t, lane, block, limit);
         taken += now;
         if (now == 0 && !t->request) /* no text fits any more */
             break;
@@ -227,7 +227,8 @@ static uint64_t take_lane(taking *t, fletch_lane which, uint64_t limit) {
 
 /* The tokens of the next batch: less when a bulk batch would hold up interactive texts to come. */
 static uint64_t budget_now(const fl_queue *queue, bool interactive, uint64_t now) {
-    bool recent = queue->urgent_ns > 0 && now - queue->urgent_ns < urgent_memory_ns;
+    bool recent =
+        queue->last_interactive_ns > 0 && now - queue->last_interactive_ns < interactive_memory_ns;
     return interactive || !recent ? queue->rules.max_tokens : queue->rules.max_tokens / BULK_PART;
 }
 
@@ -255,21 +256,21 @@ uint32_t fl_queue_take(fl_queue *queue, uint64_t now, uint32_t idle, fl_item *it
         owed = queue->bulk_credit < budget ? queue->bulk_credit : budget;
     if (both && owed == budget) /* a long bulk text would never fit behind others */
         bulk = take_lane(&t, FLETCH_LANE_BULK, budget);
-    uint64_t urgent = take_lane(&t, FLETCH_LANE_INTERACTIVE, bulk ? budget : budget - owed);
+    uint64_t served = take_lane(&t, FLETCH_LANE_INTERACTIVE, bulk ? budget : budget - owed);
     t.texts_max     = rules->bulk_texts;
     bulk += take_lane(&t, FLETCH_LANE_BULK, budget);
-    uint64_t earned    = queue->bulk_credit + urgent / BULK_SHARE;
-    queue->bulk_credit = both && earned > bulk ? earned - bulk : 0;
-    queue->urgent_ns   = interactive ? now : queue->urgent_ns;
-    queue->left_ns     = now;
+    uint64_t earned            = queue->bulk_credit + served / BULK_SHARE;
+    queue->bulk_credit         = both && earned > bulk ? earned - bulk : 0;
+    queue->last_interactive_ns = interactive ? now : queue->last_interactive_ns;
+    queue->left_ns             = now;
     assert(t.count <= capacity);
     assert(lane_is_whole(&queue->lane[0]) && lane_is_whole(&queue->lane[1]));
     return t.count;
 }
 
 void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t took_ns, uint64_t now) {
-    uint64_t patience  = took_ns / PATIENCE;
-    queue->company     = requests + queue->lane[FLETCH_LANE_INTERACTIVE].chunks;
-    queue->ended_ns    = now;
-    queue->patience_ns = patience < queue->rules.max_wait_ns ? patience : queue->rules.max_wait_ns;
+    uint64_t window          = took_ns / WINDOW_PART;
+    queue->expected_requests = requests + queue->lane[FLETCH_LANE_INTERACTIVE].blocks;
+    queue->ended_ns          = now;
+    queue->wait_window_ns = window < queue->rules.max_wait_ns ? window : queue->rules.max_wait_ns;
 }

@@ -5,12 +5,12 @@
  *   - its text or token budget is full; or
  *   - min_texts are there and max_wait has passed since the last batch; or
  *   - max_wait has passed for the oldest text; or
- *   - company is not to be expected: with batch.throughput=false never; else when as many requests
+ *   - no more requests are to be expected: with batch.throughput=false never; else when as many requests
  *     are queued as were about (in the engine and queued) when the last batch ended, or that was
  *     longer ago than a quarter of the time that batch took (callers in a loop come back at once). So
  *     a lone caller never waits, and eight callers in a loop are batched by eight without a wasted
  *     pass; or
- *   - bulk texts are queued: a bulk request is its own company.
+ *   - bulk texts are queued: a bulk request waits for no other.
  * While several replicas are idle a batch takes its share of what is queued, so that one call keeps
  * them all busy, but no less than FL_QUEUE_SHARE tokens: a pass of fewer costs as much as one of that.
  * Within a lane texts leave by turns: an owner's (fletch_request.owner) follow each other, and while several owners
@@ -23,7 +23,7 @@
  * to interactive ones that another one runs, and their batches are as short after it.
  *
  * Functions are plain data in, data out: no clock, no lock, no thread; the caller holds model->lock.
- * Memory  none: chunks are linked. Proof: tests/unit/test_queue.c. */
+ * Memory  none: blocks are linked. Proof: tests/unit/test_queue.c. */
 #ifndef FL_SCHEDULER_QUEUE_H
 #define FL_SCHEDULER_QUEUE_H
 
@@ -41,7 +41,7 @@ typedef struct fl_queue_rules {
     uint32_t max_tokens; /* the budget in force */
     uint64_t max_wait_ns;
     bool     dynamic;    /* texts of several requests may share a batch */
-    bool     throughput; /* an idle engine may wait for company */
+    bool     throughput; /* an idle engine may wait for more requests */
 } fl_queue_rules;
 
 /* Up to where an owner has had, or has waiting, its share of a lane. */
@@ -50,41 +50,41 @@ typedef struct fl_share {
 } fl_share;
 
 typedef struct fl_lane {
-    fl_chunk *head, *tail;
-    uint64_t  chunks, texts, tokens; /* not taken yet */
-    uint64_t  clock;                 /* the turn of the text that left last */
-    fl_share  shares[FL_QUEUE_OWNERS];
+    fl_token_block *head, *tail;
+    uint64_t        blocks, texts, tokens; /* not taken yet */
+    uint64_t        clock;                 /* the turn of the text that left last */
+    fl_share        shares[FL_QUEUE_OWNERS];
 } fl_lane;
 
 typedef struct fl_queue {
     fl_queue_rules rules;
     fl_lane        lane[FL_LANES];
-    uint64_t       left_ns;     /* when the last batch left */
-    uint64_t       ended_ns;    /* when the last batch ended */
-    uint64_t       company;     /* requests that were about then */
-    uint64_t       patience_ns; /* after it: how long company is expected */
-    uint64_t       urgent_ns;   /* when the last interactive text left; 0: none yet */
-    uint64_t       bulk_credit; /* tokens that bulk texts have earned */
+    uint64_t       left_ns;             /* when the last batch left */
+    uint64_t       ended_ns;            /* when the last batch ended */
+    uint64_t       expected_requests;   /* as many as were about then */
+    uint64_t       wait_window_ns;      /* after it: how long more are expected */
+    uint64_t       last_interactive_ns; /* when the last interactive text left; 0: none yet */
+    uint64_t       bulk_credit;         /* tokens that bulk texts have earned */
     uint64_t held_ns; /* since when bulk texts wait for those of another model; 0: they do not */
 } fl_queue;
 
 /* A text in a batch. */
 typedef struct fl_item {
-    fl_chunk *chunk;
-    uint32_t  k; /* which text of the chunk */
+    fl_token_block *block;
+    uint32_t        k; /* which text of the block */
 } fl_item;
 
-void fl_queue_push(fl_queue *queue, fl_chunk *chunk, uint64_t now);
-/* Take a chunk out whose request ended; nothing when it is not queued. */
-void fl_queue_remove(fl_queue *queue, fl_chunk *chunk);
+void fl_queue_push(fl_queue *queue, fl_token_block *block, uint64_t now);
+/* Take a block out whose request ended; nothing when it is not queued. */
+void fl_queue_remove(fl_queue *queue, fl_token_block *block);
 
 /* Whether a batch may leave at `now`; if not, *due is when it may as things
  * stand, UINT64_MAX: when more arrives. */
 bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due);
 
-/* `urgent`: interactive texts of other models run now. Bulk texts alone then wait, FL_QUEUE_HOLD_NS at most: true, and
+/* `others`: interactive texts of other models run now. Bulk texts alone then wait, FL_QUEUE_HOLD_NS at most: true, and
  * *due is when to look again. *begins: they begin to. */
-bool fl_queue_yields(fl_queue *queue, bool urgent, uint64_t now, uint64_t *due, bool *begins);
+bool fl_queue_yields(fl_queue *queue, bool others, uint64_t now, uint64_t *due, bool *begins);
 
 /* Move the texts of the next batch to items[capacity]; returns how many. A text longer than the budget
  * leaves alone. `idle` replicas, who takes among them, could run a batch now. */

@@ -4,13 +4,13 @@
  * Role    open.c opens the first set; fletch_model_reopen another one.
  * Method  The first provider of the chain that opens on its first device gets a replica on each of
  *         its devices, all opened side by side (provider.devices; on the CPU cpu.replicas groups of
- *         pinned threads, each on cores of one NUMA node where there are several). A slot's thread
- *         sleeps until a batch may leave; fl_dispatch wakes the free slot whose replica has the fewest
+ *         pinned threads, each on cores of one NUMA node where there are several). A worker's thread
+ *         sleeps until a batch may leave; fl_dispatch wakes the free worker whose replica has the fewest
  *         outstanding tokens.
  *         replica.h has the states and what happens when an engine fails.
  * Errors  A set opens when one of its replicas does. One that does not, or that breaks later, is tried
  *         again with back-off; where no other works, on the next provider of the chain if need be.
- * Threads One per slot, all signals blocked. See replica.h.
+ * Threads One per worker, all signals blocked. See replica.h.
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include <assert.h>
 #include <signal.h>
@@ -23,11 +23,11 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "requests/open_model.h"
 #include "requests/tokenize.h"
 #include "scheduler/provider.h"
 #include "scheduler/replica.h"
 #include "scheduler/worker.h"
-#include "requests/open_model.h"
 #include "session/vector_id.h"
 
 static const uint64_t retry_first_ns = 100000000U;   /* 100 ms, doubled after each failure */
@@ -65,27 +65,27 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
         return status;
     }
     replica->ops->info(replica->engine, &replica->info);
-    fl_count(&model->stats, FLETCH_COUNT_PROVIDER_SELECTIONS, 1);
+    fl_stats_add(&model->stats, FLETCH_COUNT_PROVIDER_SELECTIONS, 1);
     fl_log_write(own.log, FL_LOG_DEBUG, "provider %s, device %u: %s, %s", replica->provider,
                  replica->device, replica->info.device, replica->info.precision);
     return FLETCH_OK;
 }
 
 /* As many as `like` runs at once: a replica that is not open yet will do so too. */
-static int open_slots(fl_replica *replica, const fl_engine_info *like, fletch_error *error) {
-    uint32_t count = like->slots ? like->slots : 1;
-    replica->slots = fl_alloc_zero(count, sizeof *replica->slots);
-    if (!replica->slots)
-        return fl_fail_nomem(error, count * sizeof *replica->slots, "the slots of a replica");
+static int open_workers(fl_replica *replica, const fl_engine_info *like, fletch_error *error) {
+    uint32_t count   = like->slots ? like->slots : 1;
+    replica->workers = fl_alloc_zero(count, sizeof *replica->workers);
+    if (!replica->workers)
+        return fl_fail_nomem(error, count * sizeof *replica->workers, "the slots of a replica");
     int status = FLETCH_OK;
     for (uint32_t i = 0; i < count && status == FLETCH_OK; i++) {
-        fl_runner *slot = &replica->slots[i];
-        slot->replica   = replica;
-        slot->number    = i;
-        replica->slot_count++;
-        status = fl_runner_open(slot, replica->set->model, replica->set->batch_tokens, error);
+        fl_worker *worker = &replica->workers[i];
+        worker->replica   = replica;
+        worker->number    = i;
+        replica->worker_count++;
+        status = fl_worker_open(worker, replica->set->model, replica->set->batch_tokens, error);
     }
-    replica->set->slots += replica->slot_count;
+    replica->set->workers += replica->worker_count;
     return status;
 }
 
@@ -139,7 +139,7 @@ static bool device_chosen(const fl_config *config, const char *provider, uint32_
 }
 
 /* A device that is listed and not there: it may have fallen off its bus. */
-static void tell_missing(const fl_config *config, const char *provider, uint32_t devices) {
+static void warn_missing(const fl_config *config, const char *provider, uint32_t devices) {
     char item[32];
     bool ours;
     if (strcmp(provider, "cpu") == 0)
@@ -273,9 +273,9 @@ FL_UNCHECKED static int open_engines(fl_replicas *set, const fl_engine_options *
 static void close_replica(fl_replica *replica) {
     if (replica->engine)
         replica->ops->close(replica->engine);
-    for (uint32_t i = 0; i < replica->slot_count; i++)
-        fl_runner_free_memory(&replica->slots[i]);
-    fl_free(replica->slots);
+    for (uint32_t i = 0; i < replica->worker_count; i++)
+        fl_worker_close(&replica->workers[i]);
+    fl_free(replica->workers);
     fl_free(replica->cores);
 }
 
@@ -301,16 +301,16 @@ FL_UNCHECKED static int open_all(void *arg, const fl_engine_ops *ops, const char
                          "names none of them",
                          provider, devices, fl_config_origin(set->config, FL_KEY_PROVIDER_DEVICES));
     if (status == FLETCH_OK)
-        tell_missing(set->config, provider, devices);
+        warn_missing(set->config, provider, devices);
     if (status == FLETCH_OK)
         status = open_engines(set, options, groups == 1, error);
     for (uint32_t r = 0; r < set->count && status == FLETCH_OK; r++)
-        status = open_slots(&set->replica[r], &fl_replicas_first(set)->info, error);
+        status = open_workers(&set->replica[r], &fl_replicas_first(set)->info, error);
     if (status == FLETCH_OK)
         return status;
     while (set->count > 0)
         close_replica(&set->replica[--set->count]);
-    set->slots = 0;
+    set->workers = 0;
     fl_free(set->replica);
     set->replica = NULL;
     return status;
@@ -337,15 +337,15 @@ int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, 
 
 /* ---- Waking ---------------------------------------------------------------------------------- */
 
-/* A slot that `by_caller` may use: one that a caller's thread may run, its own thread inside a callback
+/* A worker that `by_caller` may use: one that a caller's thread may run, its own thread inside a callback
  * included, or one whose own thread sleeps and can be woken. */
-FL_LOCKED static bool may_use(const fl_runner *slot, bool by_caller) {
-    if (slot->busy || slot->orphan || fl_runner_spare(slot))
+FL_LOCKED static bool may_use(const fl_worker *worker, bool by_caller) {
+    if (worker->busy || worker->batch_failed || fl_worker_is_spare(worker))
         return false;
     if (!by_caller)
-        return slot->sleeping;
-    return slot->replica->info.any_thread ||
-           (slot->away && pthread_equal(slot->thread, pthread_self()));
+        return worker->sleeping;
+    return worker->replica->info.any_thread ||
+           (worker->away && pthread_equal(worker->thread, pthread_self()));
 }
 
 FL_LOCKED static bool less_loaded(const fl_replica *a, const fl_replica *b) {
@@ -354,17 +354,17 @@ FL_LOCKED static bool less_loaded(const fl_replica *a, const fl_replica *b) {
     return a->cold && !b->cold;
 }
 
-fl_runner *fl_runner_free(fl_replicas *set, bool by_caller) {
-    fl_runner *best = NULL;
+fl_worker *fl_worker_find_free(fl_replicas *set, bool by_caller) {
+    fl_worker *best = NULL;
     for (uint32_t r = 0; r < set->count; r++) {
         fl_replica *replica = &set->replica[r];
-        if (replica->broken || !replica->engine || replica->busy == replica->slot_count)
+        if (replica->broken || !replica->engine || replica->busy == replica->worker_count)
             continue;
         if (best && !less_loaded(replica, best->replica))
             continue;
-        for (uint32_t s = 0; s < replica->slot_count; s++)
-            if (may_use(&replica->slots[s], by_caller))
-                best = &replica->slots[s];
+        for (uint32_t s = 0; s < replica->worker_count; s++)
+            if (may_use(&replica->workers[s], by_caller))
+                best = &replica->workers[s];
     }
     return best;
 }
@@ -385,7 +385,7 @@ void fl_replica_let_go(fl_replica *replica) {
     if (--replica->held > 0)
         return;
     pthread_cond_broadcast(&replica->set->model->left); /* closing the set may wait for it */
-    pthread_cond_signal(&replica->slots[0].wake);       /* and so may mending the replica */
+    pthread_cond_signal(&replica->workers[0].wake);     /* and so may mending the replica */
 }
 
 bool fl_replicas_usable(const fl_replicas *set) {
@@ -395,14 +395,14 @@ bool fl_replicas_usable(const fl_replicas *set) {
     return false;
 }
 
-/* A slot whose thread is away in a callback would idle, and a call from inside that callback would
- * wait for itself: let a caller that sleeps carry. */
+/* A worker whose thread is away in a callback would idle, and a call from inside that callback would
+ * wait for itself: let a caller that sleeps run. */
 FL_LOCKED static void wake_caller(fletch_model *model) {
-    const fl_runner *slot = fl_runner_free(model->replicas, true);
+    const fl_worker *worker = fl_worker_find_free(model->replicas, true);
     uint64_t         due;
-    if (!slot || !slot->away)
+    if (!worker || !worker->away)
         return;
-    if (!model->orphans && !fl_queue_ready(&model->queue, fl_clock_ns(), &due))
+    if (!model->failed_batches && !fl_queue_ready(&model->queue, fl_clock_ns(), &due))
         return;
     for (fl_request *request = model->live; request; request = request->after)
         if (request->waiting) {
@@ -415,18 +415,18 @@ FL_LOCKED static void wake_caller(fletch_model *model) {
 void fl_dispatch(fletch_model *model) {
     if (!model->replicas)
         return;
-    fl_runner *slot = fl_runner_free(model->replicas, false);
-    uint64_t   due  = UINT64_MAX;
-    if (!slot) {
+    fl_worker *worker = fl_worker_find_free(model->replicas, false);
+    uint64_t   due    = UINT64_MAX;
+    if (!worker) {
         wake_caller(model);
         return;
     }
-    if (!model->orphans && !fl_queue_ready(&model->queue, fl_clock_ns(), &due)) {
-        if (due >= slot->armed_ns)
+    if (!model->failed_batches && !fl_queue_ready(&model->queue, fl_clock_ns(), &due)) {
+        if (due >= worker->armed_ns)
             return;
     }
-    slot->sleeping = false; /* the next batch wakes another one */
-    pthread_cond_signal(&slot->wake);
+    worker->sleeping = false; /* the next batch wakes another one */
+    pthread_cond_signal(&worker->wake);
 }
 
 /* ---- A broken replica ------------------------------------------------------------------------ */
@@ -453,13 +453,13 @@ static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
 /* Nothing runs any more: what waits has no engine to wait for. */
 FL_LOCKED static void fail_everything(fletch_model *model, const fletch_error *why,
                                       fl_request **over) {
-    while (model->orphans) {
-        fl_runner *slot = model->orphans;
-        model->orphans  = slot->next_orphan;
-        slot->orphan    = false;
-        slot->error     = *why;
-        fl_runner_fail(slot, over);
-        pthread_cond_signal(&slot->wake);
+    while (model->failed_batches) {
+        fl_worker *worker     = model->failed_batches;
+        model->failed_batches = worker->next_failed;
+        worker->batch_failed  = false;
+        worker->error         = *why;
+        fl_worker_fail(worker, over);
+        pthread_cond_signal(&worker->wake);
     }
     for (fl_request *next, *request = model->live; request; request = next) {
         next = request->after;
@@ -513,7 +513,7 @@ FL_LOCKED static void look_home(fl_replica *replica) {
     replica->retry_ns = 0;
 }
 
-/* Close and open the engine of a broken replica; its slots are idle. (unlocks meanwhile) */
+/* Close and open the engine of a broken replica; its workers are idle. (unlocks meanwhile) */
 FL_LOCKED static void reopen(fl_replica *replica, fl_request **over) {
     fletch_model *model  = replica->set->model;
     fl_engine    *engine = replica->engine;
@@ -537,11 +537,11 @@ FL_LOCKED static void reopen(fl_replica *replica, fl_request **over) {
         replica->failure[0] = '\0';
         replica->cold       = true;
         plan_look(replica);
-        for (uint32_t i = 0; i < replica->slot_count; i++)
-            replica->slots[i].touched = 0;
+        for (uint32_t i = 0; i < replica->worker_count; i++)
+            replica->workers[i].touched = 0;
         if (replica->set == model->replicas)
             keep_to(model, replica->info.most_tokens);
-        fl_count(&model->stats, FLETCH_COUNT_REPLICA_REOPENS, 1);
+        fl_stats_add(&model->stats, FLETCH_COUNT_REPLICA_REOPENS, 1);
         fl_log_write(fl_config_log(model->config), FL_LOG_INFO, "provider %s, device %u is open",
                      replica->provider, replica->device);
         return;
@@ -553,65 +553,66 @@ FL_LOCKED static void reopen(fl_replica *replica, fl_request **over) {
         fail_everything(model, &error, over);
 }
 
-/* ---- The thread of a slot -------------------------------------------------------------------- */
+/* ---- The thread of a worker -------------------------------------------------------------------- */
 
-FL_LOCKED static void deliver(fl_runner *slot, fl_request **over) {
-    fletch_model *model = slot->replica->set->model;
+FL_LOCKED static void deliver(fl_worker *worker, fl_request **over) {
+    fletch_model *model = worker->replica->set->model;
     if (!*over)
         return;
-    slot->away = true;
+    worker->away = true;
     fl_dispatch(model);
     fl_model_unlock(model);
     fl_requests_deliver(model, *over);
     *over = NULL;
     fl_model_lock(model);
-    slot->away = false;
+    worker->away = false;
 }
 
 /* Sleep until woken or `due`. */
-FL_LOCKED static void sleep_until(fl_runner *slot, uint64_t due) {
-    slot->armed_ns = due;
-    slot->sleeping = true;
-    fl_cond_wait_until(&slot->wake, &slot->replica->set->model->lock, due);
-    slot->sleeping = false;
-    slot->armed_ns = UINT64_MAX;
+FL_LOCKED static void sleep_until(fl_worker *worker, uint64_t due) {
+    worker->armed_ns = due;
+    worker->sleeping = true;
+    fl_cond_wait_until(&worker->wake, &worker->replica->set->model->lock, due);
+    worker->sleeping = false;
+    worker->armed_ns = UINT64_MAX;
 }
 
 /* For the trace. */
-FL_LOCKED static void name_thread(const fl_runner *slot) {
-    const fl_replica *replica = slot->replica;
+FL_LOCKED static void name_thread(const fl_worker *worker) {
+    const fl_replica *replica = worker->replica;
     char              name[32];
-    snprintf(name, sizeof name, "%s %u slot %u", replica->provider, replica->number, slot->number);
+    snprintf(name, sizeof name, "%s %u slot %u", replica->provider, replica->number,
+             worker->number);
     if (replica->set->model->trace)
         fl_trace_thread(replica->set->model->trace, name);
 }
 
 static void *drive(void *arg) {
-    fl_runner    *slot    = arg;
-    fl_replica   *replica = slot->replica;
+    fl_worker    *worker  = arg;
+    fl_replica   *replica = worker->replica;
     fl_replicas  *set     = replica->set;
     fletch_model *model   = set->model;
     fl_request   *over    = NULL;
     pin_to(replica);
     fl_model_lock(model);
-    name_thread(slot);
-    while (!set->stop || slot->orphan || slot->busy) {
+    name_thread(worker);
+    while (!set->stop || worker->batch_failed || worker->busy) {
         uint64_t now = fl_clock_ns(), due = UINT64_MAX;
         bool     idle  = replica->busy == 0 && replica->held == 0;
-        bool     first = slot->number == 0 && !set->stop;
+        bool     first = worker->number == 0 && !set->stop;
         bool     mends = replica->broken && first && idle;
         if (mends && now >= replica->retry_ns) {
             reopen(replica, &over);
             fl_dispatch(model);
         } else if (first && !replica->broken && now >= replica->look_ns) {
             look_home(replica);
-        } else if (fl_runner_take(slot, now, &due)) {
-            fl_runner_run(slot, &over);
-        } else if (set->slots == 1 || replica->broken || !fl_feed_next(model, true, &over)) {
+        } else if (fl_worker_take(worker, now, &due)) {
+            fl_worker_run(worker, &over);
+        } else if (set->workers == 1 || replica->broken || !fl_tokenize_any(model, true, &over)) {
             uint64_t look = first && !replica->broken ? replica->look_ns : UINT64_MAX;
-            sleep_until(slot, mends ? replica->retry_ns : look < due ? look : due);
+            sleep_until(worker, mends ? replica->retry_ns : look < due ? look : due);
         }
-        deliver(slot, &over);
+        deliver(worker, &over);
     }
     fl_model_unlock(model);
     return NULL;
@@ -620,10 +621,10 @@ static void *drive(void *arg) {
 int fl_replicas_start(fl_replicas *set, fletch_error *error) {
     for (uint32_t r = 0; r < set->count; r++) {
         fl_replica *replica = &set->replica[r];
-        for (uint32_t s = 0; s < replica->slot_count; s++) {
-            fl_runner *slot = &replica->slots[s];
-            FL_TRY(fl_thread_start(&slot->thread, "fletch-slot", drive, slot, error));
-            slot->started = true;
+        for (uint32_t s = 0; s < replica->worker_count; s++) {
+            fl_worker *worker = &replica->workers[s];
+            FL_TRY(fl_thread_start(&worker->thread, "fletch-slot", drive, worker, error));
+            worker->started = true;
         }
     }
     return FLETCH_OK;
@@ -644,13 +645,13 @@ void fl_replicas_close(fl_replicas *set) {
     fl_model_lock(set->model);
     set->stop = true;
     for (uint32_t r = 0; r < set->count; r++)
-        for (uint32_t s = 0; s < set->replica[r].slot_count; s++)
-            pthread_cond_signal(&set->replica[r].slots[s].wake);
+        for (uint32_t s = 0; s < set->replica[r].worker_count; s++)
+            pthread_cond_signal(&set->replica[r].workers[s].wake);
     fl_model_unlock(set->model);
     for (uint32_t r = 0; r < set->count; r++)
-        for (uint32_t s = 0; s < set->replica[r].slot_count; s++)
-            if (set->replica[r].slots[s].started)
-                pthread_join(set->replica[r].slots[s].thread, NULL);
+        for (uint32_t s = 0; s < set->replica[r].worker_count; s++)
+            if (set->replica[r].workers[s].started)
+                pthread_join(set->replica[r].workers[s].thread, NULL);
     for (uint32_t r = 0; r < set->count; r++) {
         wait_until_let_go(&set->replica[r]);
         close_replica(&set->replica[r]);

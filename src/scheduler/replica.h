@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replica.h - open engines, their slots, and the threads that carry batches through them.
+/* replica.h - open engines, their workers, and the threads that run batches through them.
  *
- * A replica is one engine on one device; it has as many slots as forwards may be in flight. Every
- * slot has a thread of its own that takes batches from the queue. A caller that waits for its own
- * short request may carry the batch itself when a slot is free and the engine allows any thread:
+ * A replica is one engine on one device; it has as many workers as forwards may be in flight. Every
+ * worker has a thread of its own that takes batches from the queue. A caller that waits for its own
+ * short request may run the batch itself when a worker is free and the engine allows any thread:
  * that saves two wake-ups, most of what a scheduler costs.
  *
  * States of a replica: ready -> broken (a forward failed with anything but EMODEL and ENOMEM) ->
- * closed and opened again by its first slot's thread, with a back-off that doubles from 100 ms to
+ * closed and opened again by its first worker's thread, with a back-off that doubles from 100 ms to
  * 30 s; the first try is at once. One that does not open with its set begins as broken. While another
  * replica is ready, a broken one keeps to its provider; the last one may go elsewhere along the chain.
  * There it asks now and then (after 1 s, 2 s … 10 min) whether its own provider can be had again, and if
  * so is opened once more from the head of the chain.
- * The batch of a broken replica is adopted by the next slot that is free, once. When no replica can be
+ * The batch of a broken replica is taken over by the next worker that is free, once. When no replica can be
  * opened, what is queued fails with EPROVIDER, and so does what comes, until one opens.
  *
  * A set holds the replicas of one configuration; fletch_model_reopen makes a second set, lets it take
  * over the queue and retires the first.
  *
- * Memory  Everything a batch needs is allocated with the slot; rows come from the model's pool.
+ * Memory  Everything a batch needs is allocated with the worker; rows come from the model's pool.
  * Threads All fields but the batch under way belong to who holds model->lock. The batch belongs to
- *         whoever made the slot busy.
+ *         whoever made the worker busy.
  * Proof   tests/stress/test_submit.c, test_schedule.c (a fault engine). */
 #ifndef FL_SCHEDULER_REPLICA_H
 #define FL_SCHEDULER_REPLICA_H
@@ -34,7 +34,7 @@
 #include "scheduler/queue.h"
 
 typedef struct fl_replica fl_replica;
-typedef struct fl_runner  fl_runner;
+typedef struct fl_worker  fl_worker;
 
 /* The ways of texts, rows and runs, in the order of their fields in fletch_device_stats. */
 typedef enum fl_way {
@@ -70,13 +70,13 @@ struct fl_replica {
     uint32_t       failures FL_GUARDED;    /* in a row */
     uint32_t       breaks FL_GUARDED;      /* forwards that broke it since its last good batch */
     uint64_t       retry_ns FL_GUARDED;    /* when to open it again */
-    uint64_t       outstanding FL_GUARDED; /* tokens in its slots */
-    atomic_uint_fast64_t batches, tokens;  /* that it carried; without the lock */
+    uint64_t       outstanding FL_GUARDED; /* tokens in its workers */
+    atomic_uint_fast64_t batches, tokens;  /* that it ran; without the lock */
     atomic_uint_fast64_t ways[FL_WAYS];    /* that their texts and runs took; likewise */
-    uint32_t             busy FL_GUARDED;  /* slots */
+    uint32_t             busy FL_GUARDED;  /* workers */
     uint32_t             held FL_GUARDED;  /* by who asks the engine something: it is not closed */
-    uint32_t             slot_count;
-    fl_runner           *slots; /* owned [slot_count] */
+    uint32_t             worker_count;
+    fl_worker           *workers; /* owned [slot_count] */
 };
 
 struct fl_replicas {
@@ -84,15 +84,15 @@ struct fl_replicas {
     fl_config    *config; /* borrowed: the model's, or owned when it came with a
                         reopening */
     bool          own_config;
-    bool          stop; /* threads end when their slots are idle */
+    bool          stop; /* threads end when their workers are idle */
     uint32_t      count;
     fl_replica   *replica;      /* owned [count] */
-    uint32_t      slots;        /* of all replicas */
+    uint32_t      workers;      /* of all replicas */
     uint32_t      batch_tokens; /* the largest batch the engines were opened for */
 };
 
 /* Open a replica for each device of the first provider that can (provider.c): at least one of them.
- * The threads of their slots begin with fl_replicas_start. */
+ * The threads of their workers begin with fl_replicas_start. */
 int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, bool own_config,
                      fletch_error *error);
 int fl_replicas_start(fl_replicas *set, fletch_error *error);
@@ -112,16 +112,16 @@ FL_LOCKED bool fl_replica_broke(fl_replica *replica, const char *why);
  * set not closed. */
 FL_LOCKED void fl_replica_hold(fl_replica *replica);
 FL_LOCKED void fl_replica_let_go(fl_replica *replica);
-/* A free slot of the ready replica with the fewest outstanding tokens, a cold one first among equals:
+/* A free worker of the ready replica with the fewest outstanding tokens, a cold one first among equals:
  * for a caller's own thread where the engine allows that (`by_caller`), else one whose thread sleeps.
  * NULL: none. */
-FL_LOCKED fl_runner *fl_runner_free(fl_replicas *set, bool by_caller);
+FL_LOCKED fl_worker *fl_worker_find_free(fl_replicas *set, bool by_caller);
 /* How long to wait before a replica is opened again that failed `times` times: 100 ms, 200 … 30 s. */
 uint64_t fl_replica_backoff(uint32_t times);
 /* Whether any replica is ready, or may be soon (not after its first failed
  * reopening). */
 FL_LOCKED bool fl_replicas_usable(const fl_replicas *set);
-/* Wake a slot's thread if a batch may leave, or tell one when to look again; where all threads call
+/* Wake a worker's thread if a batch may leave, or tell one when to look again; where all threads call
  * back, a caller that waits. */
 FL_LOCKED void fl_dispatch(fletch_model *model);
 

@@ -33,7 +33,7 @@ typedef struct fl_stats {
 
 void fl_stats_init(fl_stats *stats);
 
-static inline void fl_count(fl_stats *stats, fletch_counter counter, uint64_t n) {
+static inline void fl_stats_add(fl_stats *stats, fletch_counter counter, uint64_t n) {
     atomic_fetch_add_explicit(&stats->counter[counter], n, memory_order_relaxed);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker.h - a slot: a batch from the queue through the engine to the callers' rows. */
+/* worker.h - a worker: a batch from the queue through the engine to the callers' rows. */
 #ifndef FL_SCHEDULER_WORKER_H
 #define FL_SCHEDULER_WORKER_H
 
@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 #include "engines/engine.h"
+#include "requests/request.h"
 #include "scheduler/queue.h"
 #include "scheduler/replica.h"
-#include "requests/request.h"
 
-/* Texts of one batch at most, whatever the options say: sizes the slots. */
+/* Texts of one batch at most, whatever the options say: sizes the workers. */
 enum { FL_BATCH_TEXTS_MAX = 4096 };
 
-struct fl_runner {
+struct fl_worker {
     fl_replica    *replica;
     uint32_t       number;
     bool           started; /* the thread runs */
@@ -23,18 +23,18 @@ struct fl_runner {
     pthread_cond_t wake;
     uint64_t       armed_ns; /* when the sleeping thread will look again */
     bool           sleeping;
-    bool           away; /* the thread calls back: a caller that waits may carry instead */
+    bool           away; /* the thread calls back: a caller that waits may run instead */
     bool           busy;
-    bool           urgent; /* its batch has interactive texts */
+    bool           interactive; /* its batch has interactive texts */
     /* the batch under way */
     fl_item          *items; /* owned [FL_BATCH_TEXTS_MAX] */
     uint32_t          count;
     uint32_t          finished; /* items [0, finished) are answered */
     uint64_t          tokens;
     uint32_t          attempts;
-    uint64_t          touched; /* bytes that its batches have made resident so far */
-    bool              orphan;  /* its replica broke: any free slot may adopt the batch */
-    struct fl_runner *next_orphan;
+    uint64_t          touched;      /* bytes that its batches have made resident so far */
+    bool              batch_failed; /* its replica broke: any free worker may take over the batch */
+    struct fl_worker *next_failed;
     int32_t          *ids; /* owned [ids_capacity] gathered token ids */
     uint32_t          ids_capacity;
     uint32_t         *cu;      /* owned [FL_BATCH_TEXTS_MAX + 1] */
@@ -50,19 +50,19 @@ struct fl_runner {
     fletch_error error;
 };
 
-int  fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_tokens,
+int  fl_worker_open(fl_worker *worker, const fletch_model *model, uint32_t batch_tokens,
                     fletch_error *error);
-void fl_runner_free_memory(fl_runner *slot);
+void fl_worker_close(fl_worker *worker);
 /* Take the next batch if one may leave; else *due. */
-FL_LOCKED bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due);
-/* Whether the open engine runs fewer batches at once than the replica has slots, and this is one too many: it
+FL_LOCKED bool fl_worker_take(fl_worker *worker, uint64_t now, uint64_t *due);
+/* Whether the open engine runs fewer batches at once than the replica has workers, and this is one too many: it
  * went on with another provider. */
-FL_LOCKED static inline bool fl_runner_spare(const fl_runner *slot) {
-    return slot->number > 0 && slot->number >= slot->replica->info.slots;
+FL_LOCKED static inline bool fl_worker_is_spare(const fl_worker *worker) {
+    return worker->number > 0 && worker->number >= worker->replica->info.slots;
 }
-/* Carry the batch that was taken. (unlocks while it works) */
-FL_LOCKED void fl_runner_run(fl_runner *slot, fl_request **over);
-/* Every text of the slot's batch fails with slot->error. */
-FL_LOCKED void fl_runner_fail(fl_runner *slot, fl_request **over);
+/* Run the batch that was taken. (unlocks while it works) */
+FL_LOCKED void fl_worker_run(fl_worker *worker, fl_request **over);
+/* Every text of the worker's batch fails with worker->error. */
+FL_LOCKED void fl_worker_fail(fl_worker *worker, fl_request **over);
 
 #endif

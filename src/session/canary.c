@@ -2,7 +2,7 @@
 /* canary.c - the texts whose vectors are kept beside an index: fletch_canary_text.
  *
  * Method  What tokenizers and models take in different ways: scripts, numbers, code, white space, nothing at all, and
- *         one text that is longer than most models read. A file of canaries carries its texts, so these may change.
+ *         one text that is longer than most models read. A file of canaries runs its texts, so these may change.
  * Memory  static. Threads: any. */
 #include "session/canary.h"
 

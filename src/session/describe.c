@@ -3,7 +3,7 @@
  *
  * Role    fletch_model_describe and fletch_system_describe: name, value and origin, as `fletch doctor` prints
  *         them. fletch_model_info_get: the same as typed fields, for programs.
- * Method  One small function per group; a callback that returns non-zero stops the telling.
+ * Method  One small function per group; a callback that returns non-zero stops it.
  * Threads reads only.
  * Proof   tests/unit/test_fletch.c, tests/cli. */
 #include <inttypes.h>
@@ -15,20 +15,20 @@
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "session/describe.h"
-#include "session/devices.h"
+#include "requests/open_model.h"
 #include "scheduler/provider.h"
 #include "scheduler/worker.h"
-#include "requests/open_model.h"
+#include "session/describe.h"
+#include "session/devices.h"
 
-typedef struct teller {
+typedef struct reporter {
     fletch_property_fn fn;
     void              *user;
     int                stop;
-} teller;
+} reporter;
 
 __attribute__((format(printf, 4, 5))) static void
-tell(teller *t, const char *name, const char *origin, const char *format, ...) {
+report(reporter *t, const char *name, const char *origin, const char *format, ...) {
     if (t->stop)
         return;
     char    value[1024];
@@ -46,30 +46,30 @@ static const char *origin_of(const fletch_model *m, fl_key key, const char *fold
     return fl_config_is_set(m->config, key) ? fl_config_origin(m->config, key) : folder;
 }
 
-static void tell_folder(teller *t, const fletch_model *m) {
+static void report_folder(reporter *t, const fletch_model *m) {
     const char *folder = m->id[0] ? "hub cache" : "folder";
-    tell(t, "id", folder, "%s", m->id[0] ? m->id : m->model->folder);
-    tell(t, "revision", folder, "%s", m->revision);
-    tell(t, "path", folder, "%s", m->model->folder);
+    report(t, "id", folder, "%s", m->id[0] ? m->id : m->model->folder);
+    report(t, "revision", folder, "%s", m->revision);
+    report(t, "path", folder, "%s", m->model->folder);
     if (m->model->base != NULL)
-        tell(t, "base", "adapter_config.json", "%s", m->model->base);
-    tell(t, "tokenizer", m->model->tokenizer_path, "%s, %" PRIu32 " ids",
-         fl_tokenizer_kind(m->tokenizer), fl_tokenizer_vocab_size(m->tokenizer));
+        report(t, "base", "adapter_config.json", "%s", m->model->base);
+    report(t, "tokenizer", m->model->tokenizer_path, "%s, %" PRIu32 " ids",
+           fl_tokenizer_kind(m->tokenizer), fl_tokenizer_vocab_size(m->tokenizer));
 }
 
 /* prompt, or prompt.NAME: whole, however long, since the server puts it in front of texts. */
-static void tell_quoted(teller *t, const char *dot, const char *name, const char *text,
-                        const char *origin) {
-    fl_buf told = {0}, quoted = {0};
-    fl_buf_printf(&told, "prompt%s%s", dot, name);
+static void report_quoted(reporter *t, const char *dot, const char *name, const char *text,
+                          const char *origin) {
+    fl_buf label = {0}, quoted = {0};
+    fl_buf_printf(&label, "prompt%s%s", dot, name);
     fl_json_quote(&quoted, text, strlen(text));
-    if (!t->stop && !told.failed && !quoted.failed)
-        t->stop = t->fn(t->user, told.data, quoted.data, origin);
-    fl_buf_free(&told);
+    if (!t->stop && !label.failed && !quoted.failed)
+        t->stop = t->fn(t->user, label.data, quoted.data, origin);
+    fl_buf_free(&label);
     fl_buf_free(&quoted);
 }
 
-static void tell_prompts(teller *t, const fletch_model *m) {
+static void report_prompts(reporter *t, const fletch_model *m) {
     const fl_model *model  = m->model;
     const char     *origin = "none";
     if (fl_config_is_set(m->config, FL_KEY_MODEL_PROMPT))
@@ -78,32 +78,32 @@ static void tell_prompts(teller *t, const fletch_model *m) {
         origin = fl_config_origin(m->config, FL_KEY_MODEL_PROMPT_NAME);
     else if (model->default_prompt_name)
         origin = "config_sentence_transformers.json";
-    tell_quoted(t, "", "", m->prompt, origin);
+    report_quoted(t, "", "", m->prompt, origin);
     for (uint32_t i = 0; i < model->prompt_count; i++)
-        tell_quoted(t, ".", model->prompts[i].name, model->prompts[i].text,
-                    "config_sentence_transformers.json");
+        report_quoted(t, ".", model->prompts[i].name, model->prompts[i].text,
+                      "config_sentence_transformers.json");
 }
 
-static void tell_pooling(teller *t, const fletch_model *m) {
-    tell(t, "pooling", origin_of(m, FL_KEY_MODEL_POOLING, m->model->pooling_source.origin), "%s",
-         m->pooling);
+static void report_pooling(reporter *t, const fletch_model *m) {
+    report(t, "pooling", origin_of(m, FL_KEY_MODEL_POOLING, m->model->pooling_source.origin), "%s",
+           m->pooling);
     if (!m->model->include_prompt)
-        tell(t, "pooling.prompt", "folder", "left out");
-    tell(t, "normalize", origin_of(m, FL_KEY_MODEL_NORMALIZE, m->model->normalize_source.origin),
-         "%s", m->results.normalize ? "true" : "false");
+        report(t, "pooling.prompt", "folder", "left out");
+    report(t, "normalize", origin_of(m, FL_KEY_MODEL_NORMALIZE, m->model->normalize_source.origin),
+           "%s", m->results.normalize ? "true" : "false");
     if (m->model->weigher.weight)
-        tell(t, "sparse", "sparse_linear", "too, by the weights of tokens");
+        report(t, "sparse", "sparse_linear", "too, by the weights of tokens");
     else if (m->model->weigher_refused)
-        tell(t, "sparse", "sparse_linear", "cannot be read: %s", m->model->weigher_refused);
+        report(t, "sparse", "sparse_linear", "cannot be read: %s", m->model->weigher_refused);
     if (m->model->colbert.weight)
-        tell(t, "colbert", "colbert_linear", "too, %" PRIu32 " dimensions a token",
-             m->model->colbert.out);
+        report(t, "colbert", "colbert_linear", "too, %" PRIu32 " dimensions a token",
+               m->model->colbert.out);
     else if (m->model->colbert_refused)
-        tell(t, "colbert", "colbert_linear", "cannot be read: %s", m->model->colbert_refused);
+        report(t, "colbert", "colbert_linear", "cannot be read: %s", m->model->colbert_refused);
     if (m->model->lookup.there)
-        tell(t, "queries", m->model->lookup.idf ? m->model->lookup.idf : "router_config.json",
-             "looked up in a table of %" PRIu32 " weights%s", m->results.lookup_count,
-             m->model->lookup.by_default ? "; so are texts of no side" : "");
+        report(t, "queries", m->model->lookup.idf ? m->model->lookup.idf : "router_config.json",
+               "looked up in a table of %" PRIu32 " weights%s", m->results.lookup_count,
+               m->model->lookup.by_default ? "; so are texts of no side" : "");
 }
 
 static const char *const heads[] = {[FL_HEAD_EMBEDDING] = "embedding",
@@ -111,45 +111,46 @@ static const char *const heads[] = {[FL_HEAD_EMBEDDING] = "embedding",
                                     [FL_HEAD_SPARSE]    = "sparse",
                                     [FL_HEAD_LATE]      = "late"};
 
-static void tell_encoder(teller *t, const fletch_model *m) {
+static void report_encoder(reporter *t, const fletch_model *m) {
     const fl_encoder_desc *desc   = &m->model->encoder.desc;
     const char            *config = m->model->gguf ? "metadata" : "config.json";
-    tell(t, "architecture", config,
-         "%s: %" PRIu32 " layers, hidden %" PRIu32 ", %" PRIu32 " heads, intermediate %" PRIu32,
-         desc->architecture, desc->layers, desc->hidden, desc->heads, desc->intermediate);
+    report(t, "architecture", config,
+           "%s: %" PRIu32 " layers, hidden %" PRIu32 ", %" PRIu32 " heads, intermediate %" PRIu32,
+           desc->architecture, desc->layers, desc->hidden, desc->heads, desc->intermediate);
     if (m->switches[0] != '\0')
-        tell(t, "switches", config, "%s", m->switches);
+        report(t, "switches", config, "%s", m->switches);
     if (m->model->task != NULL)
-        tell(t, "task", fl_config_origin(m->config, FL_KEY_MODEL_TASK), "%s, of %s", m->model->task,
-             m->model->tasks);
+        report(t, "task", fl_config_origin(m->config, FL_KEY_MODEL_TASK), "%s, of %s",
+               m->model->task, m->model->tasks);
     if (m->model->label_count > 0) {
-        tell(t, "labels", "folder", "%" PRIu32 ": %s%s", m->model->label_count, m->model->labels[0],
-             m->model->label_count > 1 ? " …" : "");
-        tell(t, "activation", m->model->activation_source.origin, "%s",
-             fl_dense_activation_name(m->model->activation));
+        report(t, "labels", "folder", "%" PRIu32 ": %s%s", m->model->label_count,
+               m->model->labels[0], m->model->label_count > 1 ? " …" : "");
+        report(t, "activation", m->model->activation_source.origin, "%s",
+               fl_dense_activation_name(m->model->activation));
     }
-    tell(t, "head", "folder", "%s", heads[m->model->head]);
-    tell(t, "dimensions", origin_of(m, FL_KEY_MODEL_DIMENSIONS, "folder"), "%" PRIu32,
-         m->results.dimensions);
-    tell(t, "max_length", origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin),
-         "%" PRIu32, m->max_length);
-    tell(t, "positions", config, "%" PRIu32, m->length_limit);
-    tell(t, "similarity", "folder", "%s", m->model->similarity ? m->model->similarity : "cosine");
-    tell(t, "weights", m->model->files.format, "%s, %.1f MB", m->model->weights_dtype,
-         (double)m->model->weights_bytes / 1e6);
+    report(t, "head", "folder", "%s", heads[m->model->head]);
+    report(t, "dimensions", origin_of(m, FL_KEY_MODEL_DIMENSIONS, "folder"), "%" PRIu32,
+           m->results.dimensions);
+    report(t, "max_length",
+           origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin), "%" PRIu32,
+           m->max_length);
+    report(t, "positions", config, "%" PRIu32, m->length_limit);
+    report(t, "similarity", "folder", "%s", m->model->similarity ? m->model->similarity : "cosine");
+    report(t, "weights", m->model->files.format, "%s, %.1f MB", m->model->weights_dtype,
+           (double)m->model->weights_bytes / 1e6);
 }
 
 /* The first replica that is open speaks for all. */
-static void tell_engine(teller *t, fletch_model *m) {
+static void report_engine(reporter *t, fletch_model *m) {
     fl_model_lock(m);
     fl_replica *first = fl_replicas_first(m->replicas);
     if (first != NULL) {
         fl_replica_hold(first);
         fl_model_unlock(m);
-        tell(t, "provider", fl_config_origin(m->config, FL_KEY_PROVIDER_ORDER), "%s",
-             first->provider);
-        tell(t, "precision", fl_config_origin(m->config, FL_KEY_PROVIDER_PRECISION), "%s",
-             first->info.precision);
+        report(t, "provider", fl_config_origin(m->config, FL_KEY_PROVIDER_ORDER), "%s",
+               first->provider);
+        report(t, "precision", fl_config_origin(m->config, FL_KEY_PROVIDER_PRECISION), "%s",
+               first->info.precision);
         if (!t->stop && first->ops->describe)
             t->stop = first->ops->describe(first->engine, t->fn, t->user);
         fl_model_lock(m);
@@ -158,35 +159,35 @@ static void tell_engine(teller *t, fletch_model *m) {
     fl_model_unlock(m);
 }
 
-static void tell_replicas(teller *t, fletch_model *m) {
+static void report_replicas(reporter *t, fletch_model *m) {
     fl_model_lock(m);
-    uint32_t       count = m->replicas->count, slots = m->replicas->slots;
+    uint32_t       count = m->replicas->count, workers = m->replicas->workers;
     fl_queue_rules rules = m->queue.rules;
     fl_model_unlock(m);
-    tell(t, "replicas", "", "%u, %u batches at once", count, slots);
-    tell(t, "batch", "", "%u tokens, %u texts at most", rules.max_tokens, rules.max_texts);
+    report(t, "replicas", "", "%u, %u batches at once", count, workers);
+    report(t, "batch", "", "%u tokens, %u texts at most", rules.max_tokens, rules.max_texts);
     fletch_device_stats device;
     for (size_t i = 0; fl_runtime_device(m, i, &device); i++) {
         char name[32];
         snprintf(name, sizeof name, "replica.%zu", i);
         if (!device.ready)
-            tell(t, name, "tried again until it opens", "%s device %" PRIu32 " failed: %s",
-                 device.provider, device.device, device.failure);
+            report(t, name, "tried again until it opens", "%s device %" PRIu32 " failed: %s",
+                   device.provider, device.device, device.failure);
     }
 }
 
 int fl_runtime_describe(fletch_model *model, fletch_property_fn fn, void *user) {
-    teller t = {.fn = fn, .user = user};
-    tell_folder(&t, model);
+    reporter t = {.fn = fn, .user = user};
+    report_folder(&t, model);
     if (!model->has_engine)
         return t.stop;
-    tell_encoder(&t, model);
-    tell_pooling(&t, model);
-    tell_prompts(&t, model);
-    tell(&t, "truncate", fl_config_origin(model->config, FL_KEY_MODEL_TRUNCATE), "%s",
-         fl_config_text(model->config, FL_KEY_MODEL_TRUNCATE));
-    tell_engine(&t, model);
-    tell_replicas(&t, model);
+    report_encoder(&t, model);
+    report_pooling(&t, model);
+    report_prompts(&t, model);
+    report(&t, "truncate", fl_config_origin(model->config, FL_KEY_MODEL_TRUNCATE), "%s",
+           fl_config_text(model->config, FL_KEY_MODEL_TRUNCATE));
+    report_engine(&t, model);
+    report_replicas(&t, model);
     return t.stop;
 }
 
@@ -251,18 +252,18 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
 /* What the queue and the replicas are like now. */
 FL_LOCKED static void read_gauges(const fletch_model *m, fletch_stats *out) {
     const fl_lane *lanes = m->queue.lane;
-    out->queued_requests = lanes[0].chunks + lanes[1].chunks;
+    out->queued_requests = lanes[0].blocks + lanes[1].blocks;
     out->queued_texts    = lanes[0].texts + lanes[1].texts;
     out->queued_tokens   = lanes[0].tokens + lanes[1].tokens;
     out->batch_tokens    = m->queue.rules.max_tokens;
     out->replicas        = m->replicas->count;
-    out->slots           = m->replicas->slots;
+    out->slots           = m->replicas->workers;
     for (uint32_t r = 0; r < m->replicas->count; r++) {
         const fl_replica *replica = &m->replicas->replica[r];
         out->replicas_ready += !replica->broken;
         out->slots_busy += replica->busy;
-        for (uint32_t s = 0; s < replica->slot_count; s++)
-            out->running_texts += replica->slots[s].busy ? replica->slots[s].count : 0;
+        for (uint32_t s = 0; s < replica->worker_count; s++)
+            out->running_texts += replica->workers[s].busy ? replica->workers[s].count : 0;
     }
     const fl_replica *first = fl_replicas_first(m->replicas);
     if (first == NULL)
@@ -296,19 +297,19 @@ void fl_runtime_stats(fletch_model *model, fletch_stats *out) {
 }
 
 int fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user) {
-    teller t = {.fn = fn, .user = user};
-    fl_cpu cpu;
+    reporter t = {.fn = fn, .user = user};
+    fl_cpu   cpu;
     fl_cpu_detect(&cpu);
-    tell(&t, "version", "", "%s", FLETCH_VERSION);
-    tell(&t, "cpu", "", "%s", cpu.name);
-    tell(&t, "cpu.features", "", "%s%s%s%s%s%s%s%s", cpu.avx2 ? "avx2 " : "", cpu.fma ? "fma " : "",
-         cpu.f16c ? "f16c " : "", cpu.avx512f ? "avx512f " : "",
-         cpu.avx512_vnni ? "avx512_vnni " : "", cpu.avx_vnni ? "avx_vnni " : "",
-         cpu.amx_tile ? "amx " : "", cpu.neon ? "neon " : "");
-    tell(&t, "cpu.caches", "", "L1d %" PRIu32 " KiB, L2 %" PRIu32 " KiB, L3 %" PRIu32 " KiB",
-         cpu.l1d_bytes / 1024, cpu.l2_bytes / 1024, cpu.l3_bytes / 1024);
-    tell(&t, "cpu.cores", "affinity and cgroup quota", "%u", fl_cpu_usable());
-    tell(&t, "memory", "", "%.1f GB", (double)fl_memory_total() / 1e9);
+    report(&t, "version", "", "%s", FLETCH_VERSION);
+    report(&t, "cpu", "", "%s", cpu.name);
+    report(&t, "cpu.features", "", "%s%s%s%s%s%s%s%s", cpu.avx2 ? "avx2 " : "",
+           cpu.fma ? "fma " : "", cpu.f16c ? "f16c " : "", cpu.avx512f ? "avx512f " : "",
+           cpu.avx512_vnni ? "avx512_vnni " : "", cpu.avx_vnni ? "avx_vnni " : "",
+           cpu.amx_tile ? "amx " : "", cpu.neon ? "neon " : "");
+    report(&t, "cpu.caches", "", "L1d %" PRIu32 " KiB, L2 %" PRIu32 " KiB, L3 %" PRIu32 " KiB",
+           cpu.l1d_bytes / 1024, cpu.l2_bytes / 1024, cpu.l3_bytes / 1024);
+    report(&t, "cpu.cores", "affinity and cgroup quota", "%u", fl_cpu_usable());
+    report(&t, "memory", "", "%.1f GB", (double)fl_memory_total() / 1e9);
     if (t.stop)
         return t.stop;
     return fl_provider_describe(config, fn, user);

@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "session/devices.h"
 #include "requests/open_model.h"
+#include "session/devices.h"
 
 static void copy_load(const fl_device_load *load, fletch_device_stats *out) {
     out->utilisation  = load->utilisation;

@@ -19,8 +19,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/gguf_export.h"
-#include "session/open.h"
 #include "requests/open_model.h"
+#include "session/open.h"
 
 /* ---- Two tokenizers ---------------------------------------------------------------------------- */
 

@@ -20,12 +20,12 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "model/hub.h"
-#include "requests/wait.h"
-#include "requests/tokenize.h"
 #include "requests/maintenance.h"
-#include "session/open.h"
-#include "scheduler/worker.h"
 #include "requests/open_model.h"
+#include "requests/tokenize.h"
+#include "requests/wait.h"
+#include "scheduler/worker.h"
+#include "session/open.h"
 
 enum { FL_FOLDER_MAX = 4096 };
 
@@ -303,11 +303,11 @@ static int open_memory(fletch_model *m, fletch_error *error) {
 /* Rows of a batch, as many as there usually are. */
 enum { ROWS_TEXTS = 256 };
 
-/* A few chunks of each size that tokenize.c asks for. */
-static int reserve_chunks(fletch_model *m, fletch_error *error) {
+/* A few blocks of each size that tokenize.c asks for. */
+static int reserve_blocks(fletch_model *m, fletch_error *error) {
     uint32_t count = (uint32_t)fl_config_int(m->config, FL_KEY_IO_INPUT_BUFFERS);
-    for (size_t need = 1, size; need <= FL_CHUNK_LARGE; need = size + 1) {
-        size = fl_chunk_bytes(need);
+    for (size_t need = 1, size; need <= FL_TOKEN_BLOCK_LARGE; need = size + 1) {
+        size = fl_token_block_bytes(need);
         FL_TRY(fl_bufpool_reserve(m->inputs, size, count, error));
     }
     return FLETCH_OK;
@@ -330,7 +330,7 @@ FL_UNCHECKED static int open_pools(fletch_model *m, fletch_error *error) {
     FL_TRY(fl_bufpool_open(&m->outputs, &options, error));
     if (!options.enable || !fl_config_bool(c, FL_KEY_IO_PREALLOCATED))
         return FLETCH_OK;
-    FL_TRY(reserve_chunks(m, error));
+    FL_TRY(reserve_blocks(m, error));
     return fl_bufpool_reserve(m->outputs, rows,
                               (uint32_t)fl_config_int(c, FL_KEY_IO_OUTPUT_BUFFERS), error);
 }
@@ -405,7 +405,7 @@ FL_LOCKED static void set_rules(fletch_model *m) {
     rules->dynamic     = fl_config_bool(c, FL_KEY_BATCH_DYNAMIC);
     rules->throughput  = fl_config_bool(c, FL_KEY_BATCH_THROUGHPUT);
     fl_adapt_init(&m->adapt, target * 1000000U, budget / LEAST_SHARE, budget);
-    m->window_tokens = (uint64_t)budget * (m->replicas->slots + 1);
+    m->window_tokens = (uint64_t)budget * (m->replicas->workers + 1);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -422,7 +422,7 @@ static int open_trace(fletch_model *m, fletch_error *error) {
 }
 
 /* A key that was set, and that the engine in use does not read: its user should not wait for an effect. */
-FL_UNCHECKED static void tell_ignored(const fletch_model *m) {
+FL_UNCHECKED static void warn_ignored(const fletch_model *m) {
     static const struct {
         fl_key      key;
         const char *engine;
@@ -463,9 +463,9 @@ FL_UNCHECKED static int open_engines(fletch_model *m, fletch_error *error) {
     FL_TRY(open_cache(m, error));
     m->has_engine = true;
     set_rules(m);
-    tell_ignored(m);
+    warn_ignored(m);
     FL_TRY(fl_replicas_start(m->replicas, error));
-    return fl_keeper_start(m, error);
+    return fl_maintenance_start(m, error);
 }
 
 static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_error *error) {
@@ -500,7 +500,7 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
         return fl_fail_nomem(error, sizeof *m, "a model");
     pthread_mutex_init(&m->lock, NULL);
     fl_cond_init(&m->left);
-    fl_cond_init(&m->keeper_wake);
+    fl_cond_init(&m->maintenance_wake);
     fl_stats_init(&m->stats);
     m->prompt = "";
     m->config = config ? fl_config_clone(config) : fletch_config_new();
@@ -571,13 +571,13 @@ FL_UNCHECKED void fl_runtime_close(fletch_model *m) {
         return; /* without a thread it stays open: a leak, not a deadlock */
     }
     drain(m);
-    fl_keeper_stop(m);
+    fl_maintenance_stop(m);
     fl_replicas_close(m->replicas);
     fletch_error error = {0};
     if (fl_trace_close(m->trace, &error) < 0)
         fl_log_write(fl_config_log(m->config), FL_LOG_ERROR, "%s", error.message);
     fl_requests_free(m);
-    fl_feeders_free(m);
+    fl_tokenize_tasks_free(m);
     fl_vector_parts_drop(m);
     fl_free(m->tickets);
     fl_bufpool_close(m->inputs);
@@ -588,7 +588,7 @@ FL_UNCHECKED void fl_runtime_close(fletch_model *m) {
     fl_tokenizer_close(m->tokenizer);
     fl_model_close(m->model);
     fletch_config_free(m->config);
-    pthread_cond_destroy(&m->keeper_wake);
+    pthread_cond_destroy(&m->maintenance_wake);
     pthread_cond_destroy(&m->left);
     pthread_mutex_destroy(&m->lock);
     fl_free(m);
@@ -692,9 +692,9 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     if (m->model->chat_count > 0) /* it scores pairs alone */
         request.second = &request.texts;
     fl_model_lock(m);
-    uint32_t slots = m->replicas->slots;
+    uint32_t workers = m->replicas->workers;
     fl_model_unlock(m);
-    for (uint32_t s = 0; s < slots && status == FLETCH_OK; s++) {
+    for (uint32_t s = 0; s < workers && status == FLETCH_OK; s++) {
         status = fl_runtime_wait(m, &request, &lists, error);
         fl_lists_free((fl_lists *)(void *)lists);
         lists = NULL;

@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
+#include "base/locked.h"
 #include "config/config.h"
 #include "fletch.h"
-#include "base/locked.h"
 
 /* How much of a model is opened: its tokenizer, lengths and prompts; its weights too; all that makes vectors. */
 typedef enum fl_depth { FL_DEPTH_TOKENIZER, FL_DEPTH_WEIGHTS, FL_DEPTH_ENGINE } fl_depth;

@@ -21,9 +21,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "requests/open_model.h"
 #include "results/row_stages.h"
 #include "session/describe.h"
-#include "requests/open_model.h"
 
 enum { FINGERPRINT = 65 };
 

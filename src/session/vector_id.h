@@ -3,8 +3,8 @@
 #ifndef FL_SESSION_VECTOR_ID_H
 #define FL_SESSION_VECTOR_ID_H
 
-#include "fletch.h"
 #include "base/locked.h"
+#include "fletch.h"
 
 /* Raised by every change after which some vector has other bytes than before: of a kernel,
  * of the order of a sum, of a tokenizer that was wrong. tests/golden/test_numerics.py holds bytes to it. */
