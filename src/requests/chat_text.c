@@ -9,14 +9,15 @@
  *         in tokens from the right.
  * Memory  the tokenize task's text buffer; a few hundred ids for a text that is cut. Threads: as tokenize.c.
  * Proof   tests/golden/test_language.py. */
+#include "requests/chat_text.h"
+
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "requests/chat_text.h"
 #include "requests/open_model.h"
-#include "requests/tokenize.h"
+#include "requests/tokenize_task.h"
 #include "tokenizer/unicode.h"
 
 /* White space to Python. */
@@ -90,15 +91,15 @@ static int encode_filler(const fl_request *r, fl_tokenize_task *task, const char
     const fl_tokenizer *tokenizer = r->model->tokenizer;
     fl_encode_options   whole     = {.no_special = true};
     fl_span             text      = {filler, strlen(filler)};
-    fl_buf             *buf       = fl_tokenize_task_text(task);
+    fl_buf             *buf       = &task->text;
     bool                cut       = false;
     FL_TRY(render(r, buf, &text, &text, &cut, error));
     size_t room = fl_tokenizer_ids_max(tokenizer, buf->size);
     *ids        = fl_alloc_array(room, sizeof **ids);
     if (*ids == NULL)
         return fl_fail_nomem(error, room * sizeof **ids, "the end of a chat");
-    return fl_tokenizer_encode(tokenizer, fl_tokenize_task_scratch(task), buf->data, buf->size,
-                               &whole, *ids, room, count, &cut, error);
+    return fl_tokenizer_encode(tokenizer, task->scratch, buf->data, buf->size, &whole, *ids, room,
+                               count, &cut, error);
 }
 
 /* The template's end over the last of ids[count]. */
@@ -124,12 +125,11 @@ static int restore_end(const fl_request *r, fl_tokenize_task *task, int32_t *ids
 int fl_chat_encode(const fl_request *r, fl_tokenize_task *task, const fl_span *query,
                    const fl_span *document, int32_t *ids, size_t capacity, fl_pair *pair,
                    fletch_error *error) {
-    fl_buf *text = fl_tokenize_task_text(task);
+    fl_buf *text = &task->text;
     bool    cut  = false;
     FL_TRY(render(r, text, query, document, &cut, error));
-    FL_TRY(fl_tokenizer_encode(r->model->tokenizer, fl_tokenize_task_scratch(task), text->data,
-                               text->size, &r->encode, ids, capacity, &pair->count,
-                               &pair->truncated, error));
+    FL_TRY(fl_tokenizer_encode(r->model->tokenizer, task->scratch, text->data, text->size,
+                               &r->encode, ids, capacity, &pair->count, &pair->truncated, error));
     pair->segment   = pair->count;
     pair->truncated = pair->truncated || cut;
     return pair->count >= r->encode.max_length ? restore_end(r, task, ids, pair->count, error)

@@ -7,7 +7,9 @@
 #include <stdint.h>
 
 #include "base/json_in.h"
-#include "requests/tokenize.h"
+#include "requests/request.h"
+#include "requests/tokenize_task.h"
+#include "tokenizer/tokenizer.h"
 
 /* The ids of a pair as a chat; how many bytes it has with texts of these sizes. */
 int    fl_chat_encode(const fl_request *request, fl_tokenize_task *task, const fl_span *query,

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "requests/open_model.h"
-#include "requests/tokenize.h"
+#include "requests/tokenize_task.h"
 #include "requests/tokens.h"
 #include "tokenizer/chunker.h"
 
@@ -95,9 +95,9 @@ static fletch_chunks *chunks_of(const list *found) {
     return chunks;
 }
 
-int fl_runtime_chunk(fletch_model *model, const char *text, size_t size,
-                     const fletch_chunk_options *options, fletch_chunks **chunks,
-                     fletch_error *error) {
+int fl_requests_chunk(fletch_model *model, const char *text, size_t size,
+                      const fletch_chunk_options *options, fletch_chunks **chunks,
+                      fletch_error *error) {
     fl_chunker_options resolved;
     FL_TRY(resolve(model, options, &resolved, error));
     FL_TRY(fl_check_text(text, size, error));
@@ -106,8 +106,8 @@ int fl_runtime_chunk(fletch_model *model, const char *text, size_t size,
         return FLETCH_ENOMEM;
     fl_chunker chunker;
     list       found = {0};
-    int status = fl_chunker_open(&chunker, model->tokenizer, fl_tokenize_task_scratch(task), text,
-                                 size, &resolved, error);
+    int        status =
+        fl_chunker_open(&chunker, model->tokenizer, task->scratch, text, size, &resolved, error);
     if (status == FLETCH_OK)
         status = collect(&chunker, &found, error);
     fl_chunker_close(&chunker);

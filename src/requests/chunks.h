@@ -7,8 +7,8 @@
 
 #include "fletch.h"
 
-int fl_runtime_chunk(fletch_model *model, const char *text, size_t size,
-                     const fletch_chunk_options *options, fletch_chunks **chunks,
-                     fletch_error *error);
+int fl_requests_chunk(fletch_model *model, const char *text, size_t size,
+                      const fletch_chunk_options *options, fletch_chunks **chunks,
+                      fletch_error *error);
 
 #endif

@@ -6,22 +6,13 @@
  *         documents are tokenised.
  * Memory  the query's rows belong to the parent. Threads: as request.h says.
  * Proof   tests/golden/test_late.py, tests/unit/test_fletch.c. */
+#include "requests/query_first.h"
+
 #include <string.h>
 
 #include "base/clock.h"
-#include "requests/maintenance.h"
 #include "requests/open_model.h"
-#include "requests/query_first.h"
 #include "requests/submit.h"
-
-const char *fl_query_document_prompt(const fletch_model *m) {
-    static const char *const names[] = {"document", "passage", "corpus"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        for (uint32_t k = 0; k < m->model->prompt_count; k++)
-            if (strcmp(m->model->prompts[k].name, names[i]) == 0)
-                return m->model->prompts[k].text;
-    return "";
-}
 
 /* The query's rows are there, or why not: its parent goes on. */
 static void query_done(void *user, const fletch_outcome *outcome) {
@@ -40,7 +31,7 @@ static void query_done(void *user, const fletch_outcome *outcome) {
     }
     fl_request_settle(parent, &over);
     if (!parent->over && parent->done)
-        fl_maintenance_wake(model, 0);
+        fl_model_wake_maintenance(model, 0);
     else if (!parent->over)
         pthread_cond_signal(&parent->changed);
     fl_model_unlock(model);
@@ -75,20 +66,14 @@ void fl_query_ask(fl_request *parent, fl_request **over) {
     parent->running++;
     fl_model_unlock(model);
     int status =
-        fl_runtime_submit(model, &query, query_done, parent, &parent->query_ticket, &error);
+        fl_requests_submit(model, &query, query_done, parent, &parent->query_ticket, &error);
     fl_model_lock(model);
     if (status == FLETCH_OK && parent->held && parent->ended) /* before it had the ticket */
-        fl_query_drop(parent, over);
+        fl_request_end_query(parent, over);
     if (status == FLETCH_OK)
         return;
     parent->held = false;
     parent->running--;
     error.where = FLETCH_NOWHERE;
     fl_request_end(parent, &error, over);
-}
-
-void fl_query_drop(fl_request *parent, fl_request **over) {
-    fl_request *query = fl_ticket_find(parent->model, parent->query_ticket);
-    if (query)
-        fl_request_end(query, &parent->error, over);
 }

@@ -84,12 +84,12 @@ void fl_repeats_find(fl_request *r) {
         return;
     while (places < 2 * count)
         places *= 2;
-    const uint64_t reserved = model->predict ? places * sizeof(place) : 0;
-    if (reserved > 0 && !fl_memory_reserve(model->memory, reserved))
+    const uint64_t reserved = model->scheduler.predict ? places * sizeof(place) : 0;
+    if (reserved > 0 && !fl_memory_reserve(model->scheduler.memory, reserved))
         return; /* equal ones are computed twice then */
     place *table = fl_bufpool_take(model->inputs, places * sizeof *table, &capacity);
     if (!table) {
-        fl_memory_release(model->memory, reserved);
+        fl_memory_release(model->scheduler.memory, reserved);
         return;
     }
     memset(table, 0, places * sizeof *table);
@@ -103,7 +103,7 @@ void fl_repeats_find(fl_request *r) {
         r->finished++;
     }
     fl_bufpool_give(model->inputs, table, capacity);
-    fl_memory_release(model->memory, reserved);
+    fl_memory_release(model->scheduler.memory, reserved);
 }
 
 /* The rows or lists of text `index`, which repeats text `first`. */
@@ -131,9 +131,9 @@ void fl_repeats_copy(fl_request *r) {
             status = copy_result(r, i, first);
         if (status == FLETCH_OK) {
             r->tokens += options->tokens[i];
-            fl_stats_add(&r->model->stats, FLETCH_COUNT_REPEATED_TEXTS, 1);
+            fl_stats_add(&r->model->scheduler.stats, FLETCH_COUNT_REPEATED_TEXTS, 1);
         } else
-            fl_stats_add(&r->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
+            fl_stats_add(&r->model->scheduler.stats, FLETCH_COUNT_FAILED_TEXTS, 1);
         if (options->status)
             options->status[i] = status;
         else if (status < 0)

@@ -9,7 +9,7 @@
  *
  * Memory  Requests are kept in a free list of the model; blocks are buffers of its pool. Texts,
  *         matrix and arrays stay the caller's.
- * Threads The fields under "progress" belong to whoever holds model->lock; the others are written
+ * Threads The fields under "progress" belong to whoever holds model->scheduler.lock; the others are written
  *         before the request begins and only read afterwards.
  * Proof   tests/unit/test_fletch.c, test_submit.c, tests/stress. */
 #ifndef FL_REQUESTS_REQUEST_H
@@ -20,39 +20,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/buf.h"
 #include "base/locked.h"
 #include "fletch.h"
 #include "model/model.h"
 #include "requests/result_cache.h"
 #include "results/result.h"
+#include "scheduler/token_block.h"
 #include "tokenizer/tokenizer.h"
 
-typedef struct fl_request fl_request;
+/* Sizes of blocks: three steps for what is usual, so that requests of any size share a few buffers. */
+enum {
+    FL_TOKEN_BLOCK_SMALL  = 4096,
+    FL_TOKEN_BLOCK_MIDDLE = 24 * 1024,
+    FL_TOKEN_BLOCK_LARGE  = 96 * 1024
+};
 
-enum { FL_WEIGHT_MAX = 1000 };
-
-/* Tokenised texts of one request, in the lane's queue until the last
- * one was taken. */
-typedef struct fl_token_block {
-    struct fl_token_block *before, *after; /* in the lane */
-    struct fl_token_block *sibling;        /* the request's blocks */
-    fl_request            *request;
-    size_t                 capacity;   /* bytes of the pool's buffer, this struct included */
-    size_t                 first;      /* texts of the request are counted from here in `index` */
-    uint32_t               texts;      /* in it */
-    uint32_t               taken;      /* left in batches: texts [0, taken) */
-    uint32_t               unfinished; /* not answered yet */
-    bool                   queued;
-    uint64_t               queued_ns;
-    uint64_t               turn;  /* in the lane: queue.c */
-    const uint32_t        *index; /* [texts] rising: repeats and what the cache had are left out */
-    const uint32_t        *cu;    /* [texts + 1] */
-    const uint32_t        *skip;  /* [texts] tokens left out of pooling */
-    const uint32_t *segment; /* [texts] the first token of type 1; the length where there is none */
-    const uint32_t *keys;    /* [texts] tokens that are attended to, from the first on */
-    const int32_t  *ids;     /* [cu[texts]] */
-} fl_token_block;
+static inline size_t fl_token_block_bytes(size_t need) {
+    if (need <= FL_TOKEN_BLOCK_SMALL)
+        return FL_TOKEN_BLOCK_SMALL;
+    if (need <= FL_TOKEN_BLOCK_MIDDLE)
+        return FL_TOKEN_BLOCK_MIDDLE;
+    return need <= FL_TOKEN_BLOCK_LARGE ? FL_TOKEN_BLOCK_LARGE : need;
+}
 
 struct fl_request {
     fletch_model *model;
@@ -108,10 +97,6 @@ struct fl_request {
     pthread_cond_t changed;            /* the waiting caller sleeps here */
 };
 
-static inline uint32_t fl_token_block_length(const fl_token_block *block, uint32_t k) {
-    return block->cu[k + 1] - block->cu[k];
-}
-
 /* Whether its results go through the model's cache. */
 static inline bool fl_request_may_cache(const fl_request *request) {
     return request->answer.ops->cached && !request->options.no_cache;
@@ -139,19 +124,21 @@ fl_request       *fl_request_new(fletch_model *model, fletch_error *error);
 FL_LOCKED void    fl_request_recycle(fl_request *request);
 FL_UNCHECKED void fl_requests_free(fletch_model *model); /* the model is being closed */
 
-/* The arguments into their fields; `asked->options` is not NULL. */
-void fl_request_fill(fl_request *request, const fletch_request *asked);
-
-/* What model, configuration and options say together; `asked` as it was filled in. */
-int fl_request_resolve(fl_request *request, const fletch_request *asked, fletch_error *error);
-
 FL_LOCKED void fl_request_begin(fl_request *request); /* joins model->live */
 
 /* FLETCH_EDEADLINE, and its words. */
 int fl_request_late(fletch_error *error);
+/* Whether a request was cancelled or is late, or its caller wants it no more: the question that tokenising a
+ * long text asks. And the error that says which. */
+int fl_request_unwanted(void *request);
+int fl_request_given_up(const fl_request *request, fletch_error *error);
+/* Whether texts remain to be tokenised and the window has room. */
+FL_LOCKED bool fl_request_wants_tokens(const fl_request *request);
 /* A request ends early: its queued texts leave the queue. Nothing when it ended
  * before. */
 FL_LOCKED void fl_request_end(fl_request *request, const fletch_error *error, fl_request **over);
+/* The query of a request that ended while it is held: nobody wants it. */
+FL_LOCKED void fl_request_end_query(fl_request *parent, fl_request **over);
 /* Text `index` has no row: options.status says so, or the request ends. */
 FL_LOCKED void fl_request_fail_text(fl_request *request, size_t index, const fletch_error *error,
                                     fl_request **over);
@@ -161,6 +148,9 @@ FL_LOCKED void fl_request_finish(fl_request *request, size_t texts, fl_request *
 FL_LOCKED void fl_request_settle(fl_request *request, fl_request **over);
 /* `texts` texts of `block` from k on are answered; it goes back to the pool with its last one. */
 FL_LOCKED void fl_token_block_finish(fl_token_block *block, uint32_t k, uint32_t texts);
+
+/* Every request that is not over ends early, for one reason. */
+FL_LOCKED void fl_requests_end_all(fletch_model *model, const fletch_error *why, fl_request **over);
 
 /* Call `done` of every request on the list and recycle them. Not locked. */
 void fl_requests_deliver(fletch_model *model, fl_request *over);

@@ -74,18 +74,18 @@ static int find_tokens(const document *d, size_t number, const fletch_span *aske
 static int tokenise(fl_request *r, const document *d, fl_tokenize_task *task,
                     fletch_tokens **tokens, fletch_error *error) {
     fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
-    fl_buf                 *both    = fl_tokenize_task_text(task);
+    fl_buf                 *both    = &task->text;
     options.no_special_tokens       = r->encode.no_special;
     options.stop                    = fl_request_unwanted;
     options.stop_user               = r;
     if (r->prompt_size == 0)
-        return fl_runtime_tokenize(r->model, d->text, d->size, &options, tokens, error);
+        return fl_requests_tokenize(r->model, d->text, d->size, &options, tokens, error);
     fl_buf_clear(both);
     fl_buf_append(both, r->prompt, r->prompt_size);
     fl_buf_append(both, d->text, d->size);
     if (both->failed)
         return fl_fail_nomem(error, r->prompt_size + d->size, "a text with its prompt");
-    return fl_runtime_tokenize(r->model, both->data, both->size, &options, tokens, error);
+    return fl_requests_tokenize(r->model, both->data, both->size, &options, tokens, error);
 }
 
 /* Where the text's own tokens lie between those of template and prompt. */
@@ -176,9 +176,4 @@ int fl_spans_cut(fl_request *r, const fletch_request *asked, fletch_error *error
     r->options.truncated = NULL;
     r->prompt_size       = 0; /* it is in the ids */
     return status;
-}
-
-size_t fl_spans_document(const fl_request *request, size_t window) {
-    const size_t *documents = (const size_t *)(const void *)request->answer.spans->document.data;
-    return documents[window];
 }

@@ -8,7 +8,4 @@
 /* From here on the request's texts are its documents' windows. EINVAL and EUTF8 name document and span. */
 int fl_spans_cut(fl_request *request, const fletch_request *asked, fletch_error *error);
 
-/* The document of a window. */
-size_t fl_spans_document(const fl_request *request, size_t window);
-
 #endif

@@ -7,14 +7,15 @@
  * special mask behind it. Threads Each call takes a tokenize task (for its tokenizer
  * scratch), so callers do not wait for each other. Proof
  * tests/golden/test_tokens.py, tests/unit/test_fletch.c. */
+#include "requests/tokens.h"
+
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "requests/open_model.h"
-#include "requests/tokenize.h"
-#include "requests/tokens.h"
+#include "requests/tokenize_task.h"
 
 /* Room for `capacity` tokens behind the struct; ids, offsets (two each) and a
  * byte each. */
@@ -63,9 +64,9 @@ static int encode(const fletch_model *model, fl_tokenize_task *task, const char 
     if (!tokens)
         return fl_fail_nomem(error, capacity, "the tokens of a text");
     bool truncated = false;
-    int status = fl_tokenizer_encode_offsets(model->tokenizer, fl_tokenize_task_scratch(task), text,
-                                             size, &encode, ids, offsets, special, capacity,
-                                             &tokens->count, &truncated, error);
+    int  status =
+        fl_tokenizer_encode_offsets(model->tokenizer, task->scratch, text, size, &encode, ids,
+                                    offsets, special, capacity, &tokens->count, &truncated, error);
     if (status == FLETCH_OK && truncated && options->truncate == FLETCH_TRUNCATE_ERROR)
         status =
             fl_fail(error, FLETCH_ETOOLONG, FLETCH_NOWHERE,
@@ -155,9 +156,9 @@ int fl_check_text(const char *text, size_t size, fletch_error *error) {
     return FLETCH_OK;
 }
 
-int fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
-                        const fletch_tokenize_options *options, fletch_tokens **tokens,
-                        fletch_error *error) {
+int fl_requests_tokenize(fletch_model *model, const char *text, size_t size,
+                         const fletch_tokenize_options *options, fletch_tokens **tokens,
+                         fletch_error *error) {
     FL_TRY(fl_check_text(text, size, error));
     if (options->pair)
         FL_TRY(fl_check_text(options->pair, options->pair_size, error));
@@ -170,8 +171,8 @@ int fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
     return status;
 }
 
-int64_t fl_runtime_decode(const fletch_model *model, const int32_t *ids, size_t count,
-                          bool skip_special, char *text, size_t capacity, fletch_error *error) {
+int64_t fl_requests_decode(const fletch_model *model, const int32_t *ids, size_t count,
+                           bool skip_special, char *text, size_t capacity, fletch_error *error) {
     fl_buf out    = {0};
     int    status = fl_tokenizer_decode(model->tokenizer, ids, count, skip_special, &out, error);
     if (status == FLETCH_OK && out.failed)

@@ -9,11 +9,11 @@
 
 #include "fletch.h"
 
-int     fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
-                            const fletch_tokenize_options *options, fletch_tokens **tokens,
-                            fletch_error *error);
-int64_t fl_runtime_decode(const fletch_model *model, const int32_t *ids, size_t count,
-                          bool skip_special, char *text, size_t capacity, fletch_error *error);
+int     fl_requests_tokenize(fletch_model *model, const char *text, size_t size,
+                             const fletch_tokenize_options *options, fletch_tokens **tokens,
+                             fletch_error *error);
+int64_t fl_requests_decode(const fletch_model *model, const int32_t *ids, size_t count,
+                           bool skip_special, char *text, size_t capacity, fletch_error *error);
 
 /* EUTF8 with the offset, or EINVAL for a text of 4 GiB or more. */
 int fl_check_text(const char *text, size_t size, fletch_error *error);

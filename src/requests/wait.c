@@ -11,14 +11,15 @@
  * Memory  none of its own. Threads: any number of callers.
  * Proof   tests/unit/test_fletch.c, tests/golden/test_vectors.py. */
 #include "requests/wait.h"
+
 #include "base/clock.h"
 #include "requests/open_model.h"
 #include "requests/query_first.h"
 #include "requests/repeats.h"
+#include "requests/resolve.h"
 #include "requests/submit.h"
 #include "requests/tokenize.h"
 #include "scheduler/worker.h"
-#include "session/open.h"
 
 FL_LOCKED static void deliver(fletch_model *model, fl_request **over) {
     if (!*over)
@@ -32,7 +33,7 @@ FL_LOCKED static void deliver(fletch_model *model, fl_request **over) {
 /* Run a batch on this thread if one may leave; false: nothing to run here.
  * */
 FL_LOCKED static bool run_on_caller(fletch_model *model, fl_request **over, uint64_t *due) {
-    fl_worker *worker = fl_worker_find_free(model->replicas, true);
+    fl_worker *worker = fl_worker_find_free(model->scheduler.replicas, true);
     *due              = UINT64_MAX;
     if (!worker || !fl_worker_take(worker, fl_clock_ns(), due))
         return false;
@@ -43,7 +44,7 @@ FL_LOCKED static bool run_on_caller(fletch_model *model, fl_request **over, uint
 /* Whether another thread is to run: this one has more to tokenise, and a worker's thread is there. */
 FL_LOCKED static bool leaves_it(const fl_request *request) {
     return request->begun < request->texts.count &&
-           fl_worker_find_free(request->model->replicas, false);
+           fl_worker_find_free(request->model->scheduler.replicas, false);
 }
 
 /* Until the request is over. */
@@ -58,9 +59,9 @@ FL_LOCKED static void wait_for(fl_request *request) {
             fl_tokenize_next(request, &over);
         } else if (leaves_it(request) || !run_on_caller(model, &over, &due)) {
             if (due == UINT64_MAX) /* else this thread runs it when others are late */
-                fl_dispatch(model);
+                fl_scheduler_dispatch(&model->scheduler);
             request->waiting = true;
-            fl_cond_wait_until(&request->changed, &model->lock, due);
+            fl_cond_wait_until(&request->changed, &model->scheduler.lock, due);
             request->waiting = false;
         }
         deliver(model, &over);
@@ -80,8 +81,8 @@ FL_UNCHECKED static int outcome_of(fl_request *request, fletch_lists **lists, fl
     return status;
 }
 
-int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lists **lists,
-                    fletch_error *error) {
+int fl_requests_wait(fletch_model *model, const fletch_request *asked, fletch_lists **lists,
+                     fletch_error *error) {
     fl_request *request = fl_request_new(model, error);
     if (!request)
         return FLETCH_ENOMEM;
@@ -91,7 +92,7 @@ int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lis
     bool begins          = status == FLETCH_OK && asked->texts.count > 0;
     fl_model_lock(model);
     if (begins)
-        status = fl_runtime_admit(model, error);
+        status = fl_requests_admit(model, error);
     begins = begins && status == FLETCH_OK;
     if (begins) {
         request->lane =

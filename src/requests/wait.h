@@ -7,7 +7,7 @@
 
 /* A request, which was checked, until it is over; lane and deadline are not looked at. Lists go to
  * *lists. */
-int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lists **lists,
-                    fletch_error *error);
+int fl_requests_wait(fletch_model *model, const fletch_request *asked, fletch_lists **lists,
+                     fletch_error *error);
 
 #endif

@@ -15,14 +15,15 @@
  *         another provider cannot mend it. Lack of memory does so on the cpu: a device's memory is its own.
  * Memory  none. Threads: reads the model and the configuration only.
  * Proof   tests/unit/test_fletch.c, tests/stress/test_schedule.c, tests/golden/test_onnxruntime.py. */
+#include "scheduler/provider.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/error.h"
-#include "requests/open_model.h"
-#include "scheduler/provider.h"
+#include "scheduler/scheduler.h"
 #include "scheduler/worker.h"
 
 typedef struct provider {
@@ -83,7 +84,7 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-static void engine_options(fletch_model *m, const fl_config *config, const char *kind,
+static void engine_options(fl_scheduler *s, const fl_config *config, const char *kind,
                            fl_engine_options *out) {
     int64_t threads = fl_config_int(config, FL_KEY_CPU_INTRA_OP_THREADS);
     memset(out, 0, sizeof *out);
@@ -97,16 +98,16 @@ static void engine_options(fletch_model *m, const fl_config *config, const char 
     out->memory_limit  = (uint64_t)fl_config_int(config, FL_KEY_CUDA_MEMORY_LIMIT);
     out->config        = config;
     out->log           = fl_config_log(config);
-    if (!m)
+    if (!s)
         return;
-    out->folder       = m->model->folder;
-    out->onnx_file    = m->model->onnx_file;
-    out->batch_tokens = m->batch_tokens;
+    out->folder       = s->folder;
+    out->onnx_file    = s->onnx_file;
+    out->batch_tokens = s->batch_tokens;
     out->batch_texts  = FL_BATCH_TEXTS_MAX;
-    out->max_length   = m->length_limit;
-    out->usual_length = m->max_length;
-    out->trace        = m->trace;
-    out->fp32_retries = &m->stats.counter[FLETCH_COUNT_FP32_RETRIES];
+    out->max_length   = s->max_length;
+    out->usual_length = s->usual_length;
+    out->trace        = s->trace;
+    out->fp32_retries = &s->stats.counter[FLETCH_COUNT_FP32_RETRIES];
 }
 
 static bool has_hardware(const provider *p, const fl_config *config) {
@@ -182,7 +183,7 @@ static const fl_engine_ops *provider_engine(const provider *p, const fl_config *
 
 /* A walk along the chain. */
 typedef struct walk {
-    fletch_model    *model;
+    fl_scheduler    *scheduler;
     const fl_config *config;
     fl_provider_fn   open;
     void            *arg;
@@ -196,7 +197,7 @@ typedef struct walk {
  */
 static int open_one(const walk *w, const provider *p) {
     fl_probe             probe;
-    bool                 weights = w->model->model->encoder.layer != NULL;
+    bool                 weights = w->scheduler->encoder->layer != NULL;
     const fl_engine_ops *ops     = NULL;
     if (p->file[0] == '\0' && !has_hardware(p, w->config)) /* no library mends that */
         snprintf(probe.reason, sizeof probe.reason, "%s", p->missing);
@@ -207,7 +208,7 @@ static int open_one(const walk *w, const provider *p) {
                        "%s execution provider requested but not available: %s", p->spoken,
                        probe.reason);
     fl_engine_options options;
-    engine_options(w->model, w->config, p->name, &options);
+    engine_options(w->scheduler, w->config, p->name, &options);
     fl_log_write(options.log, FL_LOG_DEBUG, "provider %s: %s", p->name, probe.reason);
     int status = w->open(w->arg, ops, p->name, &options, w->error);
     /* A card that our own engine does not serve, or not for this model, may do for ONNX Runtime. */
@@ -292,13 +293,13 @@ static int chain_of(const fl_config *config, candidate chain[PROVIDERS], unsigne
     return FLETCH_OK;
 }
 
-int fl_provider_walk(fletch_model *model, const fl_config *config, const char *only,
+int fl_provider_walk(fl_scheduler *scheduler, const fl_config *config, const char *only,
                      fl_provider_fn open, void *arg, fletch_error *error) {
     fletch_error own;
     candidate    chain[PROVIDERS];
     unsigned     count;
     bool         fallback = goes_on(config);
-    walk         w        = {model, config, open, arg, error ? error : &own, 0, fallback};
+    walk         w        = {scheduler, config, open, arg, error ? error : &own, 0, fallback};
     int          status   = FLETCH_EPROVIDER;
     if (only != NULL)
         return open_one(&w, find_provider(only));
@@ -315,14 +316,14 @@ int fl_provider_walk(fletch_model *model, const fl_config *config, const char *o
         status = try_next(&w, c->provider, c->why == NAMED ? fallback : c->why == LAST);
     }
     if (status == FLETCH_OK && w.refused > 0)
-        fl_stats_add(&model->stats, FLETCH_COUNT_PROVIDER_FALLBACKS, 1);
+        fl_stats_add(&scheduler->stats, FLETCH_COUNT_PROVIDER_FALLBACKS, 1);
     return status;
 }
 
-bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, const char *name,
+bool fl_provider_is_usable(const fl_scheduler *scheduler, const fl_config *config, const char *name,
                            uint32_t device) {
     fl_probe probe;
-    bool     weights = model->model->encoder.layer != NULL;
+    bool     weights = scheduler->encoder->layer != NULL;
     return provider_engine(find_provider(name), config, weights, device, &probe) && !probe.hangs;
 }
 

@@ -5,7 +5,7 @@
  * Method  A lane is a doubly linked list in the order of turns, which for one owner is that of arrival. A turn is
  *         counted in tokens by weight: behind the owner's last one, and not before what leaves now. Taking walks the
  *         list from the head; a block stays in its place until its last text is taken.
- * Memory  none. Threads: the caller holds model->lock.
+ * Memory  none. Threads: the caller holds the scheduler's lock.
  * Proof   tests/unit/test_queue.c. */
 #include "scheduler/queue.h"
 
@@ -30,7 +30,7 @@ static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
 
 /* Turns that the first `texts` texts of a block take. */
 static uint64_t turns_of(const fl_token_block *block, uint32_t texts) {
-    return (uint64_t)block->cu[texts] * TURN / block->request->weight;
+    return (uint64_t)block->cu[texts] * TURN / block->weight;
 }
 
 /* The row of an owner. One whose end has passed is as one who never came: its row is anybody's. When more owners wait
@@ -48,12 +48,12 @@ static fl_share *find_share(fl_lane *lane, uint64_t owner) {
 }
 
 void fl_queue_push(fl_queue *queue, fl_token_block *block, uint64_t now) {
-    fl_lane        *lane  = &queue->lane[block->request->lane];
-    fl_share       *share = find_share(lane, block->request->owner);
+    fl_lane        *lane  = &queue->lane[block->lane];
+    fl_share       *share = find_share(lane, block->owner);
     fl_token_block *after = NULL, *before = lane->tail;
     assert(!block->queued && block->texts > 0 && block->taken == 0);
     block->turn = share->end > lane->clock ? share->end : lane->clock;
-    *share      = (fl_share){block->request->owner, block->turn + turns_of(block, block->texts)};
+    *share      = (fl_share){block->owner, block->turn + turns_of(block, block->texts)};
     while (before && before->turn + turns_of(before, before->taken) > block->turn) {
         after  = before;
         before = before->before;
@@ -96,10 +96,10 @@ static void unlink_block(fl_lane *lane, fl_token_block *block) {
 void fl_queue_remove(fl_queue *queue, fl_token_block *block) {
     if (!block->queued)
         return;
-    fl_lane  *lane  = &queue->lane[block->request->lane];
-    fl_share *share = find_share(lane, block->request->owner);
+    fl_lane  *lane  = &queue->lane[block->lane];
+    fl_share *share = find_share(lane, block->owner);
     uint64_t  left  = turns_of(block, block->texts) - turns_of(block, block->taken);
-    if (share->owner == block->request->owner && share->end > lane->clock) /* it was not used */
+    if (share->owner == block->owner && share->end > lane->clock) /* it was not used */
         share->end = share->end - lane->clock > left ? share->end - left : lane->clock;
     subtract(lane, block->texts - block->taken, block->cu[block->texts] - block->cu[block->taken]);
     unlink_block(lane, block);

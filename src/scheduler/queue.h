@@ -22,7 +22,7 @@
  * does not wait for a long batch. A process with several models keeps to that across them: bulk texts of one give way
  * to interactive ones that another one runs, and their batches are as short after it.
  *
- * Functions are plain data in, data out: no clock, no lock, no thread; the caller holds model->lock.
+ * Functions are plain data in, data out: no clock, no lock, no thread; the caller holds the scheduler's lock.
  * Memory  none: blocks are linked. Proof: tests/unit/test_queue.c. */
 #ifndef FL_SCHEDULER_QUEUE_H
 #define FL_SCHEDULER_QUEUE_H
@@ -30,7 +30,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "requests/request.h"
+#include "scheduler/token_block.h"
 
 enum { FL_LANES = 2, FL_QUEUE_SHARE = 512, FL_QUEUE_OWNERS = 128, FL_QUEUE_HOLD_NS = 50000000 };
 

@@ -5,13 +5,15 @@
  * Method  The first provider of the chain that opens on its first device gets a replica on each of
  *         its devices, all opened side by side (provider.devices; on the CPU cpu.replicas groups of
  *         pinned threads, each on cores of one NUMA node where there are several). A worker's thread
- *         sleeps until a batch may leave; fl_dispatch wakes the free worker whose replica has the fewest
+ *         sleeps until a batch may leave; fl_scheduler_dispatch wakes the free worker whose replica has the fewest
  *         outstanding tokens.
  *         replica.h has the states and what happens when an engine fails.
  * Errors  A set opens when one of its replicas does. One that does not, or that breaks later, is tried
  *         again with back-off; where no other works, on the next provider of the chain if need be.
  * Threads One per worker, all signals blocked. See replica.h.
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
+#include "scheduler/replica.h"
+
 #include <assert.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,12 +25,9 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "requests/open_model.h"
-#include "requests/tokenize.h"
 #include "scheduler/provider.h"
-#include "scheduler/replica.h"
+#include "scheduler/scheduler.h"
 #include "scheduler/worker.h"
-#include "session/vector_id.h"
 
 static const uint64_t retry_first_ns = 100000000U;   /* 100 ms, doubled after each failure */
 static const uint64_t retry_most_ns  = 30000000000U; /* 30 s */
@@ -37,11 +36,11 @@ static const uint64_t look_first_ns = 1000000000U, look_most_ns = 600000000000U;
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 static int open_engine(fl_replica *replica, const fl_engine_options *options, fletch_error *error) {
-    fletch_model     *model = replica->set->model;
-    fl_engine_options own   = *options;
-    own.device              = replica->device;
-    own.cores               = replica->cores;
-    own.threads             = replica->cores ? replica->threads : options->threads;
+    fl_scheduler     *scheduler = replica->set->scheduler;
+    fl_engine_options own       = *options;
+    own.device                  = replica->device;
+    own.cores                   = replica->cores;
+    own.threads                 = replica->cores ? replica->threads : options->threads;
     if (!replica->ops->rounds_weights && fl_engine_rounds(own.weights))
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "model.weights %s: only the cpu engine keeps weights so; use auto or float "
@@ -52,7 +51,7 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
                        "provider.numerics portable: only the cpu engine has the same bits on every "
                        "machine, and not %s; use native",
                        replica->ops->name);
-    int status = replica->ops->open(&replica->engine, &model->model->encoder, &own, error);
+    int status = replica->ops->open(&replica->engine, scheduler->encoder, &own, error);
     if (status < 0) {
         replica->engine = NULL;
         return status;
@@ -65,7 +64,7 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
         return status;
     }
     replica->ops->info(replica->engine, &replica->info);
-    fl_stats_add(&model->stats, FLETCH_COUNT_PROVIDER_SELECTIONS, 1);
+    fl_stats_add(&scheduler->stats, FLETCH_COUNT_PROVIDER_SELECTIONS, 1);
     fl_log_write(own.log, FL_LOG_DEBUG, "provider %s, device %u: %s, %s", replica->provider,
                  replica->device, replica->info.device, replica->info.precision);
     return FLETCH_OK;
@@ -83,7 +82,7 @@ static int open_workers(fl_replica *replica, const fl_engine_info *like, fletch_
         worker->replica   = replica;
         worker->number    = i;
         replica->worker_count++;
-        status = fl_worker_open(worker, replica->set->model, replica->set->batch_tokens, error);
+        status = fl_worker_open(worker, replica->set->scheduler, replica->set->batch_tokens, error);
     }
     replica->set->workers += replica->worker_count;
     return status;
@@ -220,11 +219,11 @@ bool fl_replica_broke(fl_replica *replica, const char *why) {
 
 /* It could not be opened, and will be tried again. What is wrong is told once, not at every try. */
 FL_LOCKED static void fail_replica(fl_replica *replica, const fletch_error *why) {
-    fletch_model *model = replica->set->model;
-    uint64_t      wait  = fl_replica_backoff(replica->failures++);
-    bool          news  = fl_replica_broke(replica, why->message);
-    replica->retry_ns   = fl_clock_ns() + wait;
-    fl_log_write(fl_config_log(model->config), news ? FL_LOG_ERROR : FL_LOG_DEBUG,
+    fl_scheduler *scheduler = replica->set->scheduler;
+    uint64_t      wait      = fl_replica_backoff(replica->failures++);
+    bool          news      = fl_replica_broke(replica, why->message);
+    replica->retry_ns       = fl_clock_ns() + wait;
+    fl_log_write(fl_config_log(scheduler->config), news ? FL_LOG_ERROR : FL_LOG_DEBUG,
                  "provider %s, device %u cannot be opened (%s); next try in %.1f s",
                  replica->provider, replica->device, replica->failure, (double)wait / 1e9);
 }
@@ -316,16 +315,16 @@ FL_UNCHECKED static int open_all(void *arg, const fl_engine_ops *ops, const char
     return status;
 }
 
-int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, bool own_config,
+int fl_replicas_open(fl_replicas **out, fl_scheduler *scheduler, fl_config *config, bool own_config,
                      fletch_error *error) {
     *out             = NULL;
     fl_replicas *set = fl_alloc_zero(1, sizeof *set);
     if (!set)
         return fl_fail_nomem(error, sizeof *set, "the replicas");
-    set->model        = model;
+    set->scheduler    = scheduler;
     set->config       = config;
-    set->batch_tokens = model->batch_tokens;
-    int status        = fl_provider_walk(model, config, NULL, open_all, set, error);
+    set->batch_tokens = scheduler->batch_tokens;
+    int status        = fl_provider_walk(scheduler, config, NULL, open_all, set, error);
     if (status < 0) {
         fl_free(set);
         return status;
@@ -335,7 +334,7 @@ int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, 
     return FLETCH_OK;
 }
 
-/* ---- Waking ---------------------------------------------------------------------------------- */
+/* ---- Who is free ---------------------------------------------------------------------------------- */
 
 /* A worker that `by_caller` may use: one that a caller's thread may run, its own thread inside a callback
  * included, or one whose own thread sleeps and can be woken. */
@@ -384,8 +383,8 @@ void fl_replica_let_go(fl_replica *replica) {
     assert(replica->held > 0);
     if (--replica->held > 0)
         return;
-    pthread_cond_broadcast(&replica->set->model->left); /* closing the set may wait for it */
-    pthread_cond_signal(&replica->workers[0].wake);     /* and so may mending the replica */
+    pthread_cond_broadcast(&replica->set->scheduler->left); /* closing the set may wait for it */
+    pthread_cond_signal(&replica->workers[0].wake);         /* and so may mending the replica */
 }
 
 bool fl_replicas_usable(const fl_replicas *set) {
@@ -395,55 +394,21 @@ bool fl_replicas_usable(const fl_replicas *set) {
     return false;
 }
 
-/* A worker whose thread is away in a callback would idle, and a call from inside that callback would
- * wait for itself: let a caller that sleeps run. */
-FL_LOCKED static void wake_caller(fletch_model *model) {
-    const fl_worker *worker = fl_worker_find_free(model->replicas, true);
-    uint64_t         due;
-    if (!worker || !worker->away)
-        return;
-    if (!model->failed_batches && !fl_queue_ready(&model->queue, fl_clock_ns(), &due))
-        return;
-    for (fl_request *request = model->live; request; request = request->after)
-        if (request->waiting) {
-            request->waiting = false; /* the next batch wakes another one */
-            pthread_cond_signal(&request->changed);
-            return;
-        }
-}
-
-void fl_dispatch(fletch_model *model) {
-    if (!model->replicas)
-        return;
-    fl_worker *worker = fl_worker_find_free(model->replicas, false);
-    uint64_t   due    = UINT64_MAX;
-    if (!worker) {
-        wake_caller(model);
-        return;
-    }
-    if (!model->failed_batches && !fl_queue_ready(&model->queue, fl_clock_ns(), &due)) {
-        if (due >= worker->armed_ns)
-            return;
-    }
-    worker->sleeping = false; /* the next batch wakes another one */
-    pthread_cond_signal(&worker->wake);
-}
-
 /* ---- A broken replica ------------------------------------------------------------------------ */
 
 /* This one replica, on whatever provider opens (fl_provider_fn). Who looks at it meanwhile has the
  * lock. */
 static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
                       const fl_engine_options *options, fletch_error *error) {
-    fl_replica   *replica = arg;
-    fletch_model *model   = replica->set->model;
+    fl_replica   *replica   = arg;
+    fl_scheduler *scheduler = replica->set->scheduler;
     bool          elsewhere;
-    fl_model_lock(model);
+    fl_scheduler_lock(scheduler);
     elsewhere         = strcmp(replica->provider, provider) != 0;
     replica->ops      = ops;
     replica->provider = provider;
     replica->device   = strcmp(provider, replica->home) == 0 ? replica->home_device : 0;
-    fl_model_unlock(model);
+    fl_scheduler_unlock(scheduler);
     if (elsewhere)
         fl_log_write(options->log, FL_LOG_WARNING, "replica %u goes on with provider %s",
                      replica->number, provider);
@@ -451,20 +416,17 @@ static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
 }
 
 /* Nothing runs any more: what waits has no engine to wait for. */
-FL_LOCKED static void fail_everything(fletch_model *model, const fletch_error *why,
+FL_LOCKED static void fail_everything(fl_scheduler *scheduler, const fletch_error *why,
                                       fl_request **over) {
-    while (model->failed_batches) {
-        fl_worker *worker     = model->failed_batches;
-        model->failed_batches = worker->next_failed;
-        worker->batch_failed  = false;
-        worker->error         = *why;
+    while (scheduler->failed_batches) {
+        fl_worker *worker         = scheduler->failed_batches;
+        scheduler->failed_batches = worker->next_failed;
+        worker->batch_failed      = false;
+        worker->error             = *why;
         fl_worker_fail(worker, over);
         pthread_cond_signal(&worker->wake);
     }
-    for (fl_request *next, *request = model->live; request; request = next) {
-        next = request->after;
-        fl_request_end(request, why, over);
-    }
+    scheduler->owner->fail_all(scheduler->model, why, over);
 }
 
 /* Whether another replica of the set is ready: then this one waits for its own device. */
@@ -476,12 +438,12 @@ FL_LOCKED static bool others_work(const fl_replica *replica) {
 }
 
 /* A device that came later may take less than those that are open. */
-FL_LOCKED static void keep_to(fletch_model *model, uint32_t most) {
-    fl_adapt *adapt = &model->adapt;
+FL_LOCKED static void keep_to(fl_scheduler *scheduler, uint32_t most) {
+    fl_adapt *adapt = &scheduler->adapt;
     if (most == 0 || most >= adapt->most)
         return;
     fl_adapt_init(adapt, adapt->target_ns, adapt->least < most ? adapt->least : most, most);
-    model->queue.rules.max_tokens = adapt->budget;
+    scheduler->queue.rules.max_tokens = adapt->budget;
 }
 
 /* Away from home: when to look next. */
@@ -498,11 +460,11 @@ FL_LOCKED static void plan_look(fl_replica *replica) {
 /* A replica that works, but elsewhere: where its own provider can be had again it counts as broken, which
  * opens it from the head of the chain. (unlocks meanwhile) */
 FL_LOCKED static void look_home(fl_replica *replica) {
-    fletch_model *model = replica->set->model;
-    fl_model_unlock(model);
+    fl_scheduler *scheduler = replica->set->scheduler;
+    fl_scheduler_unlock(scheduler);
     bool back =
-        fl_provider_is_usable(model, replica->set->config, replica->home, replica->home_device);
-    fl_model_lock(model);
+        fl_provider_is_usable(scheduler, replica->set->config, replica->home, replica->home_device);
+    fl_scheduler_lock(scheduler);
     plan_look(replica);
     if (!back || replica->broken)
         return;
@@ -515,56 +477,56 @@ FL_LOCKED static void look_home(fl_replica *replica) {
 
 /* Close and open the engine of a broken replica; its workers are idle. (unlocks meanwhile) */
 FL_LOCKED static void reopen(fl_replica *replica, fl_request **over) {
-    fletch_model *model  = replica->set->model;
-    fl_engine    *engine = replica->engine;
-    fletch_error  error  = {0};
-    replica->engine      = NULL;
-    replica->mending     = true;
-    const char *before   = replica->provider;
-    const char *provider = others_work(replica) ? replica->home : NULL;
-    fl_model_unlock(model);
+    fl_scheduler *scheduler = replica->set->scheduler;
+    fl_engine    *engine    = replica->engine;
+    fletch_error  error     = {0};
+    replica->engine         = NULL;
+    replica->mending        = true;
+    const char *before      = replica->provider;
+    const char *provider    = others_work(replica) ? replica->home : NULL;
+    fl_scheduler_unlock(scheduler);
     if (engine)
         replica->ops->close(engine);
     int status =
-        fl_provider_walk(model, replica->set->config, provider, open_again, replica, &error);
-    if (status == FLETCH_OK && model->cache && strcmp(before, replica->provider) != 0)
-        fl_cache_empty(model->cache); /* another provider's rows differ in their last bits */
-    fl_model_lock(model);
+        fl_provider_walk(scheduler, replica->set->config, provider, open_again, replica, &error);
+    if (status == FLETCH_OK && strcmp(before, replica->provider) != 0)
+        scheduler->owner->moved(scheduler->model);
+    fl_scheduler_lock(scheduler);
     replica->mending = false;
     if (status == FLETCH_OK) {
-        fl_vector_parts_drop(model); /* its provider is one of them */
+        scheduler->epoch++;
         replica->broken     = false;
         replica->failure[0] = '\0';
         replica->cold       = true;
         plan_look(replica);
         for (uint32_t i = 0; i < replica->worker_count; i++)
             replica->workers[i].touched = 0;
-        if (replica->set == model->replicas)
-            keep_to(model, replica->info.most_tokens);
-        fl_stats_add(&model->stats, FLETCH_COUNT_REPLICA_REOPENS, 1);
-        fl_log_write(fl_config_log(model->config), FL_LOG_INFO, "provider %s, device %u is open",
-                     replica->provider, replica->device);
+        if (replica->set == scheduler->replicas)
+            keep_to(scheduler, replica->info.most_tokens);
+        fl_stats_add(&scheduler->stats, FLETCH_COUNT_REPLICA_REOPENS, 1);
+        fl_log_write(fl_config_log(scheduler->config), FL_LOG_INFO,
+                     "provider %s, device %u is open", replica->provider, replica->device);
         return;
     }
     fail_replica(replica, &error);
     error.code  = FLETCH_EPROVIDER;
     error.where = FLETCH_NOWHERE; /* a place in the model, say: no text of those who wait */
-    if (replica->set == model->replicas && !fl_replicas_usable(replica->set))
-        fail_everything(model, &error, over);
+    if (replica->set == scheduler->replicas && !fl_replicas_usable(replica->set))
+        fail_everything(scheduler, &error, over);
 }
 
 /* ---- The thread of a worker -------------------------------------------------------------------- */
 
 FL_LOCKED static void deliver(fl_worker *worker, fl_request **over) {
-    fletch_model *model = worker->replica->set->model;
+    fl_scheduler *scheduler = worker->replica->set->scheduler;
     if (!*over)
         return;
     worker->away = true;
-    fl_dispatch(model);
-    fl_model_unlock(model);
-    fl_requests_deliver(model, *over);
+    fl_scheduler_dispatch(scheduler);
+    fl_scheduler_unlock(scheduler);
+    scheduler->owner->deliver(scheduler->model, *over);
     *over = NULL;
-    fl_model_lock(model);
+    fl_scheduler_lock(scheduler);
     worker->away = false;
 }
 
@@ -572,7 +534,7 @@ FL_LOCKED static void deliver(fl_worker *worker, fl_request **over) {
 FL_LOCKED static void sleep_until(fl_worker *worker, uint64_t due) {
     worker->armed_ns = due;
     worker->sleeping = true;
-    fl_cond_wait_until(&worker->wake, &worker->replica->set->model->lock, due);
+    fl_cond_wait_until(&worker->wake, &worker->replica->set->scheduler->lock, due);
     worker->sleeping = false;
     worker->armed_ns = UINT64_MAX;
 }
@@ -583,18 +545,18 @@ FL_LOCKED static void name_thread(const fl_worker *worker) {
     char              name[32];
     snprintf(name, sizeof name, "%s %u slot %u", replica->provider, replica->number,
              worker->number);
-    if (replica->set->model->trace)
-        fl_trace_thread(replica->set->model->trace, name);
+    if (replica->set->scheduler->trace)
+        fl_trace_thread(replica->set->scheduler->trace, name);
 }
 
 static void *drive(void *arg) {
-    fl_worker    *worker  = arg;
-    fl_replica   *replica = worker->replica;
-    fl_replicas  *set     = replica->set;
-    fletch_model *model   = set->model;
-    fl_request   *over    = NULL;
+    fl_worker    *worker    = arg;
+    fl_replica   *replica   = worker->replica;
+    fl_replicas  *set       = replica->set;
+    fl_scheduler *scheduler = set->scheduler;
+    fl_request   *over      = NULL;
     pin_to(replica);
-    fl_model_lock(model);
+    fl_scheduler_lock(scheduler);
     name_thread(worker);
     while (!set->stop || worker->batch_failed || worker->busy) {
         uint64_t now = fl_clock_ns(), due = UINT64_MAX;
@@ -603,18 +565,19 @@ static void *drive(void *arg) {
         bool     mends = replica->broken && first && idle;
         if (mends && now >= replica->retry_ns) {
             reopen(replica, &over);
-            fl_dispatch(model);
+            fl_scheduler_dispatch(scheduler);
         } else if (first && !replica->broken && now >= replica->look_ns) {
             look_home(replica);
         } else if (fl_worker_take(worker, now, &due)) {
             fl_worker_run(worker, &over);
-        } else if (set->workers == 1 || replica->broken || !fl_tokenize_any(model, true, &over)) {
+        } else if (set->workers == 1 || replica->broken ||
+                   !scheduler->owner->tokenize(scheduler->model, &over)) {
             uint64_t look = first && !replica->broken ? replica->look_ns : UINT64_MAX;
             sleep_until(worker, mends ? replica->retry_ns : look < due ? look : due);
         }
         deliver(worker, &over);
     }
-    fl_model_unlock(model);
+    fl_scheduler_unlock(scheduler);
     return NULL;
 }
 
@@ -632,22 +595,22 @@ int fl_replicas_start(fl_replicas *set, fletch_error *error) {
 
 /* Who asks an engine what it is doing (devices.c) is gone after that. */
 static void wait_until_let_go(fl_replica *replica) {
-    fletch_model *model = replica->set->model;
-    fl_model_lock(model);
+    fl_scheduler *scheduler = replica->set->scheduler;
+    fl_scheduler_lock(scheduler);
     while (replica->held > 0)
-        fl_cond_wait_until(&model->left, &model->lock, UINT64_MAX);
-    fl_model_unlock(model);
+        fl_cond_wait_until(&scheduler->left, &scheduler->lock, UINT64_MAX);
+    fl_scheduler_unlock(scheduler);
 }
 
 void fl_replicas_close(fl_replicas *set) {
     if (!set)
         return;
-    fl_model_lock(set->model);
+    fl_scheduler_lock(set->scheduler);
     set->stop = true;
     for (uint32_t r = 0; r < set->count; r++)
         for (uint32_t s = 0; s < set->replica[r].worker_count; s++)
             pthread_cond_signal(&set->replica[r].workers[s].wake);
-    fl_model_unlock(set->model);
+    fl_scheduler_unlock(set->scheduler);
     for (uint32_t r = 0; r < set->count; r++)
         for (uint32_t s = 0; s < set->replica[r].worker_count; s++)
             if (set->replica[r].workers[s].started)

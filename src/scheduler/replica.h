@@ -19,7 +19,7 @@
  * over the queue and retires the first.
  *
  * Memory  Everything a batch needs is allocated with the worker; rows come from the model's pool.
- * Threads All fields but the batch under way belong to who holds model->lock. The batch belongs to
+ * Threads All fields but the batch under way belong to who holds scheduler->lock. The batch belongs to
  *         whoever made the worker busy.
  * Proof   tests/stress/test_submit.c, test_schedule.c (a fault engine). */
 #ifndef FL_SCHEDULER_REPLICA_H
@@ -30,11 +30,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/locked.h"
+#include "config/config.h"
 #include "engines/engine.h"
 #include "scheduler/queue.h"
 
-typedef struct fl_replica fl_replica;
-typedef struct fl_worker  fl_worker;
+typedef struct fl_replica   fl_replica;
+typedef struct fl_scheduler fl_scheduler;
+typedef struct fl_worker    fl_worker;
 
 /* The ways of texts, rows and runs, in the order of their fields in fletch_device_stats. */
 typedef enum fl_way {
@@ -80,7 +83,7 @@ struct fl_replica {
 };
 
 struct fl_replicas {
-    fletch_model *model;
+    fl_scheduler *scheduler;
     fl_config    *config; /* borrowed: the model's, or owned when it came with a
                         reopening */
     bool          own_config;
@@ -93,7 +96,7 @@ struct fl_replicas {
 
 /* Open a replica for each device of the first provider that can (provider.c): at least one of them.
  * The threads of their workers begin with fl_replicas_start. */
-int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, bool own_config,
+int fl_replicas_open(fl_replicas **out, fl_scheduler *scheduler, fl_config *config, bool own_config,
                      fletch_error *error);
 int fl_replicas_start(fl_replicas *set, fletch_error *error);
 /* Stop the threads when their batches are done (not locked), close the engines.
@@ -121,8 +124,4 @@ uint64_t fl_replica_backoff(uint32_t times);
 /* Whether any replica is ready, or may be soon (not after its first failed
  * reopening). */
 FL_LOCKED bool fl_replicas_usable(const fl_replicas *set);
-/* Wake a worker's thread if a batch may leave, or tell one when to look again; where all threads call
- * back, a caller that waits. */
-FL_LOCKED void fl_dispatch(fletch_model *model);
-
 #endif

@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "engines/engine.h"
-#include "requests/request.h"
 #include "scheduler/queue.h"
 #include "scheduler/replica.h"
 
@@ -50,7 +49,7 @@ struct fl_worker {
     fletch_error error;
 };
 
-int  fl_worker_open(fl_worker *worker, const fletch_model *model, uint32_t batch_tokens,
+int  fl_worker_open(fl_worker *worker, const fl_scheduler *scheduler, uint32_t batch_tokens,
                     fletch_error *error);
 void fl_worker_close(fl_worker *worker);
 /* Take the next batch if one may leave; else *due. */

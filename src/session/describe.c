@@ -6,6 +6,8 @@
  * Method  One small function per group; a callback that returns non-zero stops it.
  * Threads reads only.
  * Proof   tests/unit/test_fletch.c, tests/cli. */
+#include "session/describe.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +20,6 @@
 #include "requests/open_model.h"
 #include "scheduler/provider.h"
 #include "scheduler/worker.h"
-#include "session/describe.h"
 #include "session/devices.h"
 
 typedef struct reporter {
@@ -143,7 +144,7 @@ static void report_encoder(reporter *t, const fletch_model *m) {
 /* The first replica that is open speaks for all. */
 static void report_engine(reporter *t, fletch_model *m) {
     fl_model_lock(m);
-    fl_replica *first = fl_replicas_first(m->replicas);
+    fl_replica *first = fl_replicas_first(m->scheduler.replicas);
     if (first != NULL) {
         fl_replica_hold(first);
         fl_model_unlock(m);
@@ -161,13 +162,13 @@ static void report_engine(reporter *t, fletch_model *m) {
 
 static void report_replicas(reporter *t, fletch_model *m) {
     fl_model_lock(m);
-    uint32_t       count = m->replicas->count, workers = m->replicas->workers;
-    fl_queue_rules rules = m->queue.rules;
+    uint32_t       count = m->scheduler.replicas->count, workers = m->scheduler.replicas->workers;
+    fl_queue_rules rules = m->scheduler.queue.rules;
     fl_model_unlock(m);
     report(t, "replicas", "", "%u, %u batches at once", count, workers);
     report(t, "batch", "", "%u tokens, %u texts at most", rules.max_tokens, rules.max_texts);
     fletch_device_stats device;
-    for (size_t i = 0; fl_runtime_device(m, i, &device); i++) {
+    for (size_t i = 0; fl_session_device(m, i, &device); i++) {
         char name[32];
         snprintf(name, sizeof name, "replica.%zu", i);
         if (!device.ready)
@@ -176,7 +177,7 @@ static void report_replicas(reporter *t, fletch_model *m) {
     }
 }
 
-int fl_runtime_describe(fletch_model *model, fletch_property_fn fn, void *user) {
+int fl_session_describe(fletch_model *model, fletch_property_fn fn, void *user) {
     reporter t = {.fn = fn, .user = user};
     report_folder(&t, model);
     if (!model->has_engine)
@@ -192,7 +193,7 @@ int fl_runtime_describe(fletch_model *model, fletch_property_fn fn, void *user) 
 }
 
 /* The same for a program: typed, and without origins. */
-void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
+void fl_session_info(fletch_model *m, fletch_model_info *out) {
     const fl_model        *model = m->model;
     const fl_encoder_desc *desc  = &model->encoder.desc;
 
@@ -239,7 +240,7 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
     if (model->label_count > 0)
         out->activation = fl_dense_activation_name(model->activation);
     fl_model_lock(m);
-    const fl_replica *first = fl_replicas_first(m->replicas);
+    const fl_replica *first = fl_replicas_first(m->scheduler.replicas);
     if (first != NULL) {
         snprintf(out->provider, sizeof out->provider, "%s", first->provider);
         snprintf(out->precision, sizeof out->precision, "%s", first->info.precision);
@@ -251,21 +252,21 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
 
 /* What the queue and the replicas are like now. */
 FL_LOCKED static void read_gauges(const fletch_model *m, fletch_stats *out) {
-    const fl_lane *lanes = m->queue.lane;
+    const fl_lane *lanes = m->scheduler.queue.lane;
     out->queued_requests = lanes[0].blocks + lanes[1].blocks;
     out->queued_texts    = lanes[0].texts + lanes[1].texts;
     out->queued_tokens   = lanes[0].tokens + lanes[1].tokens;
-    out->batch_tokens    = m->queue.rules.max_tokens;
-    out->replicas        = m->replicas->count;
-    out->slots           = m->replicas->workers;
-    for (uint32_t r = 0; r < m->replicas->count; r++) {
-        const fl_replica *replica = &m->replicas->replica[r];
+    out->batch_tokens    = m->scheduler.queue.rules.max_tokens;
+    out->replicas        = m->scheduler.replicas->count;
+    out->slots           = m->scheduler.replicas->workers;
+    for (uint32_t r = 0; r < m->scheduler.replicas->count; r++) {
+        const fl_replica *replica = &m->scheduler.replicas->replica[r];
         out->replicas_ready += !replica->broken;
         out->slots_busy += replica->busy;
         for (uint32_t s = 0; s < replica->worker_count; s++)
             out->running_texts += replica->workers[s].busy ? replica->workers[s].count : 0;
     }
-    const fl_replica *first = fl_replicas_first(m->replicas);
+    const fl_replica *first = fl_replicas_first(m->scheduler.replicas);
     if (first == NULL)
         return;
     snprintf(out->provider, sizeof out->provider, "%s", first->provider);
@@ -273,17 +274,17 @@ FL_LOCKED static void read_gauges(const fletch_model *m, fletch_stats *out) {
     snprintf(out->device, sizeof out->device, "%s", first->info.device);
 }
 
-void fl_runtime_stats(fletch_model *model, fletch_stats *out) {
+void fl_session_stats(fletch_model *model, fletch_stats *out) {
     fl_bufpool_state inputs, outputs;
     fl_cache_state   cache = {0};
-    fl_stats_read(&model->stats, out);
+    fl_stats_read(&model->scheduler.stats, out);
     if (!model->has_engine)
         return;
     fl_model_lock(model);
     read_gauges(model, out);
     fl_model_unlock(model);
     fl_bufpool_read(model->inputs, &inputs);
-    fl_bufpool_read(model->outputs, &outputs);
+    fl_bufpool_read(model->scheduler.rows, &outputs);
     out->pool_buffers = inputs.buffers + outputs.buffers;
     out->pool_bytes   = inputs.bytes + outputs.bytes;
     if (model->cache)
@@ -291,9 +292,9 @@ void fl_runtime_stats(fletch_model *model, fletch_stats *out) {
     out->cache_entries   = cache.entries;
     out->cache_bytes     = cache.bytes;
     out->cache_limit     = cache.bytes_max;
-    out->memory_bytes    = fl_memory_used(model->memory);
-    out->memory_limit    = fl_memory_limit(model->memory);
-    out->memory_reserved = fl_memory_reserved(model->memory);
+    out->memory_bytes    = fl_memory_used(model->scheduler.memory);
+    out->memory_limit    = fl_memory_limit(model->scheduler.memory);
+    out->memory_reserved = fl_memory_reserved(model->scheduler.memory);
 }
 
 int fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user) {

@@ -6,9 +6,9 @@
 #include "config/config.h"
 #include "fletch.h"
 
-int  fl_runtime_describe(fletch_model *model, fletch_property_fn fn, void *user);
+int  fl_session_describe(fletch_model *model, fletch_property_fn fn, void *user);
 int  fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user);
-void fl_runtime_info(fletch_model *model, fletch_model_info *out);
-void fl_runtime_stats(fletch_model *model, fletch_stats *out);
+void fl_session_info(fletch_model *model, fletch_model_info *out);
+void fl_session_stats(fletch_model *model, fletch_stats *out);
 
 #endif

@@ -7,13 +7,14 @@
  *         model closes it.
  * Memory  an array for all of them at once. Threads: any.
  * Proof   tests/stress/test_schedule.c, tests/cli/test_cli_cuda.py, tests/server/test_cuda_metrics.py. */
+#include "session/devices.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "requests/open_model.h"
-#include "session/devices.h"
 
 static void copy_load(const fl_device_load *load, fletch_device_stats *out) {
     out->utilisation  = load->utilisation;
@@ -45,14 +46,15 @@ FL_LOCKED static void ask_engine(fletch_model *m, fl_replica *replica, fletch_de
     copy_load(&load, out);
 }
 
-bool fl_runtime_device(fletch_model *m, size_t index, fletch_device_stats *out) {
+bool fl_session_device(fletch_model *m, size_t index, fletch_device_stats *out) {
     memset(out, 0, sizeof *out);
     out->size        = sizeof *out;
     out->utilisation = -1;
     if (!m->has_engine)
         return false;
     fl_model_lock(m);
-    fl_replica *replica = index < m->replicas->count ? &m->replicas->replica[index] : NULL;
+    fl_replica *replica =
+        index < m->scheduler.replicas->count ? &m->scheduler.replicas->replica[index] : NULL;
     if (replica != NULL) {
         out->ready              = !replica->broken;
         out->slots_busy         = replica->busy;
@@ -73,18 +75,18 @@ bool fl_runtime_device(fletch_model *m, size_t index, fletch_device_stats *out) 
     return replica != NULL;
 }
 
-int fl_runtime_devices(fletch_model *m, fletch_device_stats **out, size_t *count,
+int fl_session_devices(fletch_model *m, fletch_device_stats **out, size_t *count,
                        fletch_error *error) {
     size_t most = 0;
     fl_model_lock(m);
     if (m->has_engine)
-        most = m->replicas->count;
+        most = m->scheduler.replicas->count;
     fl_model_unlock(m);
     *count = 0;
     *out   = fl_alloc_array(most, sizeof **out);
     if (*out == NULL)
         return fl_fail_nomem(error, most * sizeof **out, "the statistics of the devices");
-    while (*count < most && fl_runtime_device(m, *count, &(*out)[*count]))
+    while (*count < most && fl_session_device(m, *count, &(*out)[*count]))
         ++*count;
     return FLETCH_OK;
 }

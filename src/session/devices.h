@@ -9,8 +9,8 @@
 #include "fletch.h"
 
 /* Replica `index` and its device; false past the last. All of them: *out is freed with fl_free. */
-bool fl_runtime_device(fletch_model *model, size_t index, fletch_device_stats *out);
-int  fl_runtime_devices(fletch_model *model, fletch_device_stats **out, size_t *count,
+bool fl_session_device(fletch_model *model, size_t index, fletch_device_stats *out);
+int  fl_session_devices(fletch_model *model, fletch_device_stats **out, size_t *count,
                         fletch_error *error);
 
 #endif

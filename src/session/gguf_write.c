@@ -250,14 +250,14 @@ static int convert(const fletch_model *m, const fl_gguf_form *form, const char *
     return status;
 }
 
-int fl_runtime_gguf_write(const char *name, const fl_config *config, const char *path,
+int fl_session_gguf_write(const char *name, const fl_config *config, const char *path,
                           const char *type, fletch_progress_fn progress, void *user,
                           fletch_error *error) {
     const fl_gguf_form *form;
     fletch_model       *m = NULL;
     FL_TRY(find_form(type, &form, error));
-    FL_TRY(fl_runtime_open(&m, name, config, FL_DEPTH_WEIGHTS, error));
+    FL_TRY(fl_session_open(&m, name, config, FL_DEPTH_WEIGHTS, error));
     int status = convert(m, form, path, progress, user, error);
-    fl_runtime_close(m);
+    fl_session_close(m);
     return status;
 }

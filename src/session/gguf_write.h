@@ -6,7 +6,7 @@
 #include "config/config.h"
 #include "fletch.h"
 
-int fl_runtime_gguf_write(const char *name, const fl_config *config, const char *path,
+int fl_session_gguf_write(const char *name, const fl_config *config, const char *path,
                           const char *type, fletch_progress_fn progress, void *user,
                           fletch_error *error);
 

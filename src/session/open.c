@@ -5,12 +5,14 @@
  * Method  name -> folder (hub cache, download when allowed) -> fl_model (files checked, weights
  *         mapped) -> tokenizer -> what the configuration overrides -> memory, pools, queue -> first
  *         provider that opens, a replica on each of its devices -> threads.
- *         A part that fails undoes the parts before it: fl_runtime_close takes any half-built
+ *         A part that fails undoes the parts before it: fl_session_close takes any half-built
  *         model apart.
  * Memory  Owns everything through struct fletch_model; the configuration is cloned.
  * Threads Opening belongs to one thread. Closing ends what waits, lets what runs finish, and waits
  *         until every caller has left; from inside a callback it is done on a thread of its own.
  * Proof   tests/unit/test_fletch.c, tests/stress/test_submit.c; tests/cli for the messages. */
+#include "session/open.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -20,12 +22,13 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "model/hub.h"
+#include "requests/block_owner.h"
 #include "requests/maintenance.h"
 #include "requests/open_model.h"
-#include "requests/tokenize.h"
+#include "requests/prompt.h"
 #include "requests/wait.h"
 #include "scheduler/worker.h"
-#include "session/open.h"
+#include "session/vector_id.h"
 
 enum { FL_FOLDER_MAX = 4096 };
 
@@ -148,32 +151,6 @@ static int check_vocabulary(const fletch_model *m, fletch_error *error) {
                    m->model->tokenizer_path, ids - 1, rows);
 }
 
-int fl_runtime_prompt(const fletch_model *model, const char *name, const char **text,
-                      fletch_error *error) {
-    const fl_model *m = model->model;
-    char            known[256];
-    size_t          used = 0;
-    known[0]             = '\0';
-    for (uint32_t i = 0; i < m->prompt_count; i++) {
-        if (strcmp(m->prompts[i].name, name) == 0) {
-            *text = m->prompts[i].text;
-            return FLETCH_OK;
-        }
-        if (used + 1 < sizeof known) {
-            int n = snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
-                             m->prompts[i].name);
-            used += n > 0 ? (size_t)n : 0;
-        }
-    }
-    if (strcmp(name, "query") == 0 || strcmp(name, "document") == 0) {
-        *text = ""; /* sentence-transformers 5 and later hold both in every model, empty */
-        return FLETCH_OK;
-    }
-    return fl_fail(
-        error, FLETCH_ECONFIG, FLETCH_NOWHERE, "the model has no prompt named \"%s\" (%s%s)", name,
-        m->prompt_count ? "it has: " : "it has none; give the text with --prompt", known);
-}
-
 static int resolve_prompt(fletch_model *m, fletch_error *error) {
     const char *text = fl_config_text(m->config, FL_KEY_MODEL_PROMPT);
     const char *name = fl_config_text(m->config, FL_KEY_MODEL_PROMPT_NAME);
@@ -181,9 +158,9 @@ static int resolve_prompt(fletch_model *m, fletch_error *error) {
     if (fl_config_is_set(m->config, FL_KEY_MODEL_PROMPT)) /* also "": no prompt */
         return FLETCH_OK;
     if (name[0])
-        return fl_runtime_prompt(m, name, &m->prompt, error);
+        return fl_prompt_named(m, name, &m->prompt, error);
     if (m->model->default_prompt_name)
-        return fl_runtime_prompt(m, m->model->default_prompt_name, &m->prompt, error);
+        return fl_prompt_named(m, m->model->default_prompt_name, &m->prompt, error);
     return FLETCH_OK;
 }
 
@@ -294,9 +271,9 @@ static int open_memory(fletch_model *m, fletch_error *error) {
         .log       = fl_config_log(c),
     };
     m->queue_limit = (uint64_t)fl_config_int(c, FL_KEY_SERVER_MAX_QUEUE_TOKENS);
-    FL_TRY(fl_memory_open(&m->memory, &options, error));
-    m->predict =
-        fl_config_bool(c, FL_KEY_BATCH_MEMORY_PREDICTION) && fl_memory_limit(m->memory) > 0;
+    FL_TRY(fl_memory_open(&m->scheduler.memory, &options, error));
+    m->scheduler.predict = fl_config_bool(c, FL_KEY_BATCH_MEMORY_PREDICTION) &&
+                           fl_memory_limit(m->scheduler.memory) > 0;
     return FLETCH_OK;
 }
 
@@ -319,19 +296,20 @@ FL_UNCHECKED static int open_pools(fletch_model *m, fletch_error *error) {
         .enable      = fl_config_bool(c, FL_KEY_POOL_ENABLE),
         .max_buffers = (uint32_t)fl_config_int(c, FL_KEY_POOL_MAX_BUFFERS),
         .max_bytes   = (uint64_t)fl_config_int(c, FL_KEY_POOL_MAX_BYTES),
-        .stats       = &m->stats,
+        .stats       = &m->scheduler.stats,
         .log         = fl_config_log(c),
     };
     size_t rows = ROWS_TEXTS * sizeof(float) * fl_encoder_width(&m->model->encoder);
     /* Ids are copied once more on their way to a device; rows come down where they are wanted. */
     FL_TRY(fl_bufpool_open(&m->inputs, &options, error));
-    options.alloc   = m->replicas->replica[0].ops->host_alloc; /* pinned, where a device wants it */
-    options.release = m->replicas->replica[0].ops->host_free;
-    FL_TRY(fl_bufpool_open(&m->outputs, &options, error));
+    options.alloc =
+        m->scheduler.replicas->replica[0].ops->host_alloc; /* pinned, where a device wants it */
+    options.release = m->scheduler.replicas->replica[0].ops->host_free;
+    FL_TRY(fl_bufpool_open(&m->scheduler.rows, &options, error));
     if (!options.enable || !fl_config_bool(c, FL_KEY_IO_PREALLOCATED))
         return FLETCH_OK;
     FL_TRY(reserve_blocks(m, error));
-    return fl_bufpool_reserve(m->outputs, rows,
+    return fl_bufpool_reserve(m->scheduler.rows, rows,
                               (uint32_t)fl_config_int(c, FL_KEY_IO_OUTPUT_BUFFERS), error);
 }
 
@@ -347,8 +325,8 @@ static bool chooses(const fletch_model *m, fl_key budget) {
 FL_LOCKED static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
     const fl_engine_info *info = &replica->info;
     uint32_t              most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
-    for (uint32_t r = 0; r < m->replicas->count; r++) { /* devices may differ in memory */
-        const fl_replica *one   = &m->replicas->replica[r];
+    for (uint32_t r = 0; r < m->scheduler.replicas->count; r++) { /* devices may differ in memory */
+        const fl_replica *one   = &m->scheduler.replicas->replica[r];
         uint32_t          takes = fl_replica_is_open(one) ? one->info.most_tokens : 0;
         most                    = takes > 0 && takes < most ? takes : most;
     }
@@ -357,10 +335,11 @@ FL_LOCKED static uint32_t budget_of(const fletch_model *m, const fl_replica *rep
         return most;
     if (info->best_tokens > 0 && info->best_tokens < most)
         most = info->best_tokens > least ? info->best_tokens : least;
-    if (!m->predict)
+    if (!m->scheduler.predict)
         return most;
-    return fl_memory_batch_tokens(replica->ops, replica->engine, fl_memory_limit(m->memory),
-                                  fl_memory_used(m->memory), m->length_limit, least, most);
+    return fl_memory_batch_tokens(
+        replica->ops, replica->engine, fl_memory_limit(m->scheduler.memory),
+        fl_memory_used(m->scheduler.memory), m->length_limit, least, most);
 }
 
 /* Texts of a batch that several callers share, likewise. A device takes what the token budget allows,
@@ -372,10 +351,11 @@ static uint32_t texts_of(const fletch_model *m, const fl_replica *replica) {
         return most;
     if (strcmp(replica->provider, "cpu") != 0)
         return FL_BATCH_TEXTS_MAX;
-    if (!m->predict)
+    if (!m->scheduler.predict)
         return most;
-    uint32_t fit = fl_memory_batch_texts(replica->ops, replica->engine, fl_memory_limit(m->memory),
-                                         fl_memory_used(m->memory), m->max_length);
+    uint32_t fit =
+        fl_memory_batch_texts(replica->ops, replica->engine, fl_memory_limit(m->scheduler.memory),
+                              fl_memory_used(m->scheduler.memory), m->max_length);
     return fit < most ? fit : most;
 }
 
@@ -391,11 +371,11 @@ enum { LEAST_SHARE = 64 };
 /* The rules of the queue follow the replicas that are open. */
 FL_LOCKED static void set_rules(fletch_model *m) {
     const fl_config  *c       = m->config;
-    const fl_replica *replica = fl_replicas_first(m->replicas);
+    const fl_replica *replica = fl_replicas_first(m->scheduler.replicas);
     uint32_t          texts   = texts_of(m, replica);
     uint32_t          budget  = budget_of(m, replica);
     uint64_t          target  = (uint64_t)fl_config_int(c, FL_KEY_BATCH_TARGET_LATENCY_MS);
-    fl_queue_rules   *rules   = &m->queue.rules;
+    fl_queue_rules   *rules   = &m->scheduler.queue.rules;
     rules->min_texts          = (uint32_t)fl_config_int(c, FL_KEY_BATCH_MIN_TEXTS);
     rules->max_texts          = texts;
     m->short_call             = short_call_of(m, texts);
@@ -404,8 +384,8 @@ FL_LOCKED static void set_rules(fletch_model *m) {
     rules->max_wait_ns = (uint64_t)fl_config_int(c, FL_KEY_BATCH_MAX_WAIT_MS) * 1000000U;
     rules->dynamic     = fl_config_bool(c, FL_KEY_BATCH_DYNAMIC);
     rules->throughput  = fl_config_bool(c, FL_KEY_BATCH_THROUGHPUT);
-    fl_adapt_init(&m->adapt, target * 1000000U, budget / LEAST_SHARE, budget);
-    m->window_tokens = (uint64_t)budget * (m->replicas->workers + 1);
+    fl_adapt_init(&m->scheduler.adapt, target * 1000000U, budget / LEAST_SHARE, budget);
+    m->window_tokens = (uint64_t)budget * (m->scheduler.replicas->workers + 1);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -413,7 +393,7 @@ FL_LOCKED static void set_rules(fletch_model *m) {
 static int open_trace(fletch_model *m, fletch_error *error) {
     const char *path   = fl_config_text(m->config, FL_KEY_PROFILE_FILE);
     const bool  on     = fl_config_bool(m->config, FL_KEY_PROFILE_START);
-    int         status = path[0] ? fl_trace_open(&m->trace, path, on, error) : FLETCH_OK;
+    int         status = path[0] ? fl_trace_open(&m->scheduler.trace, path, on, error) : FLETCH_OK;
     if (status != FLETCH_ENOTFOUND)
         return status;
     if (error != NULL) /* the folder of profile.file is missing: no model is */
@@ -435,7 +415,7 @@ FL_UNCHECKED static void warn_ignored(const fletch_model *m) {
                           {FL_KEY_ONNXRUNTIME_ARENA_STRATEGY, "onnxruntime"},
                           {FL_KEY_ONNXRUNTIME_MODEL, "onnxruntime"},
                           {FL_KEY_CPU_ISA, "cpu"}};
-    const char *engine = fl_replicas_first(m->replicas)->ops->name;
+    const char *engine = fl_replicas_first(m->scheduler.replicas)->ops->name;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *origin = fl_config_origin(m->config, keys[i].key);
         bool        chosen = fl_config_is_set(m->config, keys[i].key) &&
@@ -452,20 +432,39 @@ static int open_cache(fletch_model *m, fletch_error *error) {
     m->seed        = fl_hash_seed(m);
     return bytes == 0
                ? FLETCH_OK
-               : fl_cache_open(&m->cache, bytes, m->predict ? m->memory : NULL, &m->stats, error);
+               : fl_cache_open(&m->cache, bytes, m->scheduler.predict ? m->scheduler.memory : NULL,
+                               &m->scheduler.stats, error);
 }
 
 FL_UNCHECKED static int open_engines(fletch_model *m, fletch_error *error) {
     FL_TRY(open_memory(m, error));
     FL_TRY(open_trace(m, error));
-    FL_TRY(fl_replicas_open(&m->replicas, m, m->config, false, error));
+    FL_TRY(fl_replicas_open(&m->scheduler.replicas, &m->scheduler, m->config, false, error));
     FL_TRY(open_pools(m, error));
     FL_TRY(open_cache(m, error));
     m->has_engine = true;
     set_rules(m);
     warn_ignored(m);
-    FL_TRY(fl_replicas_start(m->replicas, error));
+    FL_TRY(fl_replicas_start(m->scheduler.replicas, error));
     return fl_maintenance_start(m, error);
+}
+
+/* What the scheduler is to know of the model: what engines are opened from, and how wide rows are. */
+static void describe_engines(fletch_model *m) {
+    fl_scheduler *s = &m->scheduler;
+    s->config       = m->config;
+    s->encoder      = &m->model->encoder;
+    s->folder       = m->model->folder;
+    s->onnx_file    = m->model->onnx_file;
+    s->usual_length = m->max_length;
+    s->max_length   = m->length_limit;
+    s->pooled_width = fl_encoder_width(&m->model->encoder);
+    s->row_width    = m->results.row_width;
+    s->zero_copy    = m->results.zero_copy;
+    s->terms        = m->results.terms;
+    s->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
+    if (s->batch_tokens < m->length_limit) /* a text longer than the budget goes alone */
+        s->batch_tokens = m->length_limit;
 }
 
 static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_error *error) {
@@ -486,33 +485,29 @@ static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_
     if (m->model->colbert_refused)
         fl_log_write(fl_config_log(m->config), FL_LOG_WARNING,
                      "there are no vectors for late interaction: %s", m->model->colbert_refused);
-    m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
-    if (m->batch_tokens < m->length_limit) /* a text longer than the budget goes alone */
-        m->batch_tokens = m->length_limit;
+    describe_engines(m);
     return open_engines(m, error);
 }
 
-int fl_runtime_open(fletch_model **out, const char *name, const fl_config *config, fl_depth depth,
+int fl_session_open(fletch_model **out, const char *name, const fl_config *config, fl_depth depth,
                     fletch_error *error) {
     *out            = NULL;
     fletch_model *m = fl_alloc_zero(1, sizeof *m);
     if (!m)
         return fl_fail_nomem(error, sizeof *m, "a model");
-    pthread_mutex_init(&m->lock, NULL);
-    fl_cond_init(&m->left);
+    fl_scheduler_init(&m->scheduler, &fl_request_blocks, m);
     fl_cond_init(&m->maintenance_wake);
-    fl_stats_init(&m->stats);
     m->prompt = "";
     m->config = config ? fl_config_clone(config) : fletch_config_new();
     if (!m->config) {
-        fl_runtime_close(m);
+        fl_session_close(m);
         return fl_fail_nomem(error, sizeof *m, "a configuration");
     }
     int status = fl_config_check_together(m->config, error);
     if (status == FLETCH_OK)
         status = open_parts(m, name ? name : fletch_config_model(m->config), depth, error);
     if (status < 0) {
-        fl_runtime_close(m);
+        fl_session_close(m);
         return status;
     }
     *out = m;
@@ -521,11 +516,6 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
 
 /* ---- Closing --------------------------------------------------------------------------------- */
 
-void fl_model_left(fletch_model *model) {
-    if (--model->live_count == 0)
-        pthread_cond_broadcast(&model->left);
-}
-
 /* What waits ends; what runs finishes; then nobody is inside. */
 static void drain(fletch_model *m) {
     fl_request  *over = NULL;
@@ -533,20 +523,17 @@ static void drain(fletch_model *m) {
     fl_fail(&why, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model was closed");
     fl_model_lock(m);
     m->closing = true;
-    for (fl_request *next, *request = m->live; request; request = next) {
-        next = request->after;
-        fl_request_end(request, &why, &over);
-    }
+    fl_requests_end_all(m, &why, &over);
     fl_model_unlock(m);
     fl_requests_deliver(m, over);
     fl_model_lock(m);
     while (m->live_count > 0)
-        fl_cond_wait_until(&m->left, &m->lock, UINT64_MAX);
+        fl_cond_wait_until(&m->scheduler.left, &m->scheduler.lock, UINT64_MAX);
     fl_model_unlock(m);
 }
 
 static void *close_elsewhere(void *arg) {
-    fl_runtime_close(arg);
+    fl_session_close(arg);
     return NULL;
 }
 
@@ -561,7 +548,7 @@ static bool inside_callback(fletch_model *m) {
     return inside;
 }
 
-FL_UNCHECKED void fl_runtime_close(fletch_model *m) {
+FL_UNCHECKED void fl_session_close(fletch_model *m) {
     if (!m)
         return;
     pthread_t thread;
@@ -572,25 +559,22 @@ FL_UNCHECKED void fl_runtime_close(fletch_model *m) {
     }
     drain(m);
     fl_maintenance_stop(m);
-    fl_replicas_close(m->replicas);
+    fl_replicas_close(m->scheduler.replicas);
     fletch_error error = {0};
-    if (fl_trace_close(m->trace, &error) < 0)
+    if (fl_trace_close(m->scheduler.trace, &error) < 0)
         fl_log_write(fl_config_log(m->config), FL_LOG_ERROR, "%s", error.message);
     fl_requests_free(m);
     fl_tokenize_tasks_free(m);
-    fl_vector_parts_drop(m);
-    fl_free(m->tickets);
+    fl_vector_parts_free(m);
+    fl_free(m->tickets.entry);
     fl_bufpool_close(m->inputs);
-    fl_bufpool_close(m->outputs);
     fl_cache_close(m->cache);
-    fl_memory_close(m->memory);
     fl_results_close(&m->results);
     fl_tokenizer_close(m->tokenizer);
     fl_model_close(m->model);
     fletch_config_free(m->config);
     pthread_cond_destroy(&m->maintenance_wake);
-    pthread_cond_destroy(&m->left);
-    pthread_mutex_destroy(&m->lock);
+    fl_scheduler_destroy(&m->scheduler);
     fl_free(m);
 }
 
@@ -636,13 +620,13 @@ static void end_reopening(fletch_model *m) {
     fl_model_lock(m);
     m->reopening = false;
     fl_model_left(m); /* closing waits for us too */
-    pthread_cond_broadcast(&m->left);
+    pthread_cond_broadcast(&m->scheduler.left);
     fl_model_unlock(m);
 }
 
 static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
     fl_replicas *set;
-    int          status = fl_replicas_open(&set, m, config, true, error);
+    int          status = fl_replicas_open(&set, &m->scheduler, config, true, error);
     if (status < 0) {
         fletch_config_free(config);
         return status;
@@ -653,11 +637,11 @@ static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
         return status;
     }
     fl_model_lock(m);
-    fl_replicas *old = m->replicas;
-    m->replicas      = set;
-    fl_vector_parts_drop(m);
+    fl_replicas *old      = m->scheduler.replicas;
+    m->scheduler.replicas = set;
+    m->scheduler.epoch++;
     set_rules(m);
-    fl_dispatch(m);
+    fl_scheduler_dispatch(&m->scheduler);
     fl_model_unlock(m);
     fl_replicas_close(old);
     if (m->cache) /* another provider's rows differ in their last bits */
@@ -665,7 +649,7 @@ static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
     return FLETCH_OK;
 }
 
-int fl_runtime_reopen(fletch_model *m, const fl_config *from, fletch_error *error) {
+int fl_session_reopen(fletch_model *m, const fl_config *from, fletch_error *error) {
     FL_TRY(begin_reopening(m, error));
     fl_config *config = engine_config(m, from, error);
     const int  status = config ? replace(m, config, error) : FLETCH_ECONFIG;
@@ -673,7 +657,7 @@ int fl_runtime_reopen(fletch_model *m, const fl_config *from, fletch_error *erro
     return status;
 }
 
-int fl_runtime_warm(fletch_model *m, fletch_error *error) {
+int fl_session_warm(fletch_model *m, fletch_error *error) {
     const char          *text    = "The quick brown fox jumps over the lazy dog.";
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     fletch_request       request = FLETCH_REQUEST_INIT;
@@ -692,10 +676,10 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     if (m->model->chat_count > 0) /* it scores pairs alone */
         request.second = &request.texts;
     fl_model_lock(m);
-    uint32_t workers = m->replicas->workers;
+    uint32_t workers = m->scheduler.replicas->workers;
     fl_model_unlock(m);
     for (uint32_t s = 0; s < workers && status == FLETCH_OK; s++) {
-        status = fl_runtime_wait(m, &request, &lists, error);
+        status = fl_requests_wait(m, &request, &lists, error);
         fl_lists_free((fl_lists *)(void *)lists);
         lists = NULL;
     }

@@ -5,23 +5,16 @@
 
 #include <stdbool.h>
 
-#include "base/locked.h"
 #include "config/config.h"
 #include "fletch.h"
 
 /* How much of a model is opened: its tokenizer, lengths and prompts; its weights too; all that makes vectors. */
 typedef enum fl_depth { FL_DEPTH_TOKENIZER, FL_DEPTH_WEIGHTS, FL_DEPTH_ENGINE } fl_depth;
 
-int  fl_runtime_open(fletch_model **out, const char *name, const fl_config *config, fl_depth depth,
+int  fl_session_open(fletch_model **out, const char *name, const fl_config *config, fl_depth depth,
                      fletch_error *error);
-void fl_runtime_close(fletch_model *model);
-int  fl_runtime_reopen(fletch_model *model, const fl_config *config, fletch_error *error);
-int  fl_runtime_warm(fletch_model *model, fletch_error *error);
-/* The text of a prompt of the folder by name; ECONFIG names the prompts there
- * are. */
-int fl_runtime_prompt(const fletch_model *model, const char *name, const char **text,
-                      fletch_error *error);
-/* A request or a caller is gone. */
-FL_LOCKED void fl_model_left(fletch_model *model);
+void fl_session_close(fletch_model *model);
+int  fl_session_reopen(fletch_model *model, const fl_config *config, fletch_error *error);
+int  fl_session_warm(fletch_model *model, fletch_error *error);
 
 #endif

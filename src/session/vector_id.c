@@ -52,10 +52,9 @@ enum { PARTS = sizeof names / sizeof names[0], ONNX_MODEL = PARTS - 2, ONNX_DATA
 
 /* ---- The model's -------------------------------------------------------------------------------- */
 
-void fl_vector_parts_drop(fletch_model *m) {
+void fl_vector_parts_free(fletch_model *m) {
     fl_free(m->vector.lines);
     m->vector.lines = NULL;
-    m->vector.epoch++;
 }
 
 static int keep_property(void *user, const char *name, const char *value, const char *origin) {
@@ -104,7 +103,7 @@ static int read_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
     bool failed = keep_property(value, "model", fingerprint, "") != 0 ||
                   keep_property(value, "dtype", fl_dtype_names[FLETCH_FLOAT32], "") != 0 ||
                   keep_property(value, "numerics", number, "") != 0 ||
-                  fl_runtime_describe(m, keep_property, value) != 0;
+                  fl_session_describe(m, keep_property, value) != 0;
     int status = failed ? 0 : hash_onnx(value, error);
     for (size_t i = 0; i < PARTS; i++) {
         if (value[i] != NULL)
@@ -119,8 +118,8 @@ static int read_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
 /* "name value\n" of every part that the model has, read where nobody has asked before. */
 static int take_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
     fl_model_lock(m);
-    const unsigned epoch = m->vector.epoch;
-    if (m->vector.lines != NULL)
+    const uint32_t epoch = m->scheduler.epoch;
+    if (m->vector.lines != NULL && m->vector.epoch == epoch)
         fl_buf_puts(out, m->vector.lines);
     fl_model_unlock(m);
     if (out->failed)
@@ -129,8 +128,11 @@ static int take_lines(fletch_model *m, fl_buf *out, fletch_error *error) {
         return 0;
     FL_TRY(read_lines(m, out, error));
     fl_model_lock(m);
-    if (m->vector.lines == NULL && m->vector.epoch == epoch)
+    if (m->scheduler.epoch == epoch) { /* no other provider has come meanwhile */
+        fl_vector_parts_free(m);
         m->vector.lines = fl_strdup(out->data); /* without memory it is read again */
+        m->vector.epoch = epoch;
+    }
     fl_model_unlock(m);
     return 0;
 }

@@ -10,19 +10,13 @@
  * of the order of a sum, of a tokenizer that was wrong. tests/golden/test_numerics.py holds bytes to it. */
 enum { FL_NUMERICS = 2 };
 
-/* Kept by a model once it was asked; `epoch` counts its providers. */
-typedef struct fl_vector_parts {
-    char    *lines; /* owned; NULL: not asked for yet */
-    unsigned epoch;
-} fl_vector_parts;
-
 /* fletch_model_fingerprint. */
 int fl_vector_fingerprint(fletch_model *m, char out[65], fletch_error *error);
 /* fletch_vector_describe and fletch_vector_id of a model with an engine; `options` are there. */
 int fl_vector_describe(fletch_model *m, fletch_property_fn fn, void *user, fletch_error *error);
 int fl_vector_id(fletch_model *m, const fletch_embed_options *options, fletch_dtype dtype,
                  char out[65], fletch_error *error);
-/* Another provider has come, or the model goes. */
-void fl_vector_parts_drop(fletch_model *m) FL_LOCKED;
+/* What was kept of it; the lock is held, or nobody else has the model. */
+FL_UNCHECKED void fl_vector_parts_free(fletch_model *m);
 
 #endif

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The include law: arrows between rooms point down only (ARCHITECTURE.md has the drawing).
 
-base < config < {tokenizer, model} < engine.h < engines/x; results stands on tokenizer and model, scheduler,
-requests and session on engine.h, results and all below;
-fletch.c takes them and what lies below, but no engine; the program and the examples live on fletch.h (the
+base < config < {tokenizer, model} < engine.h < engines/x; results stands on tokenizer and model; scheduler
+on engine.h alone, and knows neither text nor request; requests on results and scheduler, session on all of these;
+fletch.c takes requests, session and what lies below, but no engine; the program and the examples live on fletch.h (the
 program also on base's helpers that hold no state). Tokenizer and model do not know each other, nor do engines.
 """
 import re
@@ -25,12 +25,9 @@ LAW = {
     "engines/cuda": {"base", "config", "model", "engines/engine.h", "engines/cuda"},
     "engines/onnxruntime": {"base", "config", "model", "engines/engine.h", "engines/onnxruntime"},
     "results": {"base", "config", "tokenizer", "model", "results"},
-    "scheduler": {"base", "config", "tokenizer", "model", "results", "engines/engine.h", "scheduler", "requests",
-                  "session"},
-    "requests": {"base", "config", "tokenizer", "model", "results", "engines/engine.h", "scheduler", "requests",
-                 "session"},
-    "session": {"base", "config", "tokenizer", "model", "results", "engines/engine.h", "scheduler", "requests",
-                "session"},
+    "scheduler": {"base", "config", "engines/engine.h", "scheduler"},
+    "requests": {"base", "config", "tokenizer", "model", "results", "scheduler", "requests"},
+    "session": {"base", "config", "tokenizer", "model", "results", "engines/engine.h", "scheduler", "requests", "session"},
     "fletch.c": {"base", "config", "tokenizer", "model", "results", "requests", "session"},
     "server": {"base", "server"},
     "cli/cmd_serve.c": {"base", "cli", "server"},

@@ -23,8 +23,8 @@ def test_a_field_read_without_the_lock_is_found(tmp_path):
     wrong = tmp_path / "wrong.c"
     wrong.write_text('#include "requests/open_model.h"\nbool f(fletch_model *m);\nbool f(fletch_model *m) { return m->closing; }\n')
     assert "requires holding role" in complaints(wrong)
-    wrong.write_text('#include "requests/open_model.h"\nvoid f(fletch_model *m);\nvoid f(fletch_model *m) { fl_dispatch(m); }\n')
+    wrong.write_text('#include "requests/open_model.h"\nvoid f(fletch_model *m);\nvoid f(fletch_model *m) { fl_scheduler_dispatch(&m->scheduler); }\n')
     assert "requires holding role" in complaints(wrong)
     wrong.write_text('#include "requests/open_model.h"\nvoid f(fletch_model *m);\n'
-                     "void f(fletch_model *m) { fl_model_lock(m); fl_dispatch(m); fl_model_unlock(m); }\n")
+                     "void f(fletch_model *m) { fl_model_lock(m); fl_scheduler_dispatch(&m->scheduler); fl_model_unlock(m); }\n")
     assert not complaints(wrong)
