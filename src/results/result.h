@@ -119,6 +119,14 @@ const fl_result_ops *fl_result_of(const fl_model *model, fletch_kind kind);
 /* The kind that a model gives by itself. */
 fletch_kind fl_result_native(const fl_model *model);
 
+/* The words for what a model's head gives. */
+typedef struct fl_head_words {
+    const char *name;    /* "scores" */
+    const char *gives;   /* "scores, one for each of its labels"; NULL: rows, which may be cut */
+    const char *pooling; /* in place of the encoder's; or NULL */
+} fl_head_words;
+const fl_head_words *fl_result_head(const fl_model *model);
+
 /* `asked->options` is not NULL. EINVAL, EUNSUPPORTED, ENOMEM. */
 int  fl_answer_resolve(fl_answer *answer, const fl_results *of, const fletch_request *asked,
                        fletch_error *error);

@@ -107,11 +107,6 @@ static void report_pooling(reporter *t, const fletch_model *m) {
                m->model->lookup.by_default ? "; so are texts of no side" : "");
 }
 
-static const char *const heads[] = {[FL_HEAD_EMBEDDING] = "embedding",
-                                    [FL_HEAD_SCORES]    = "scores",
-                                    [FL_HEAD_SPARSE]    = "sparse",
-                                    [FL_HEAD_LATE]      = "late"};
-
 static void report_encoder(reporter *t, const fletch_model *m) {
     const fl_encoder_desc *desc   = &m->model->encoder.desc;
     const char            *config = m->model->gguf ? "metadata" : "config.json";
@@ -129,7 +124,7 @@ static void report_encoder(reporter *t, const fletch_model *m) {
         report(t, "activation", m->model->activation_source.origin, "%s",
                fl_dense_activation_name(m->model->activation));
     }
-    report(t, "head", "folder", "%s", heads[m->model->head]);
+    report(t, "head", "folder", "%s", fl_result_head(m->model)->name);
     report(t, "dimensions", origin_of(m, FL_KEY_MODEL_DIMENSIONS, "folder"), "%" PRIu32,
            m->results.dimensions);
     report(t, "max_length",
@@ -210,7 +205,7 @@ void fl_session_info(fletch_model *m, fletch_model_info *out) {
         .weights_format = "",
         .weights_dtype  = "",
         .activation     = "",
-        .head           = heads[model->head],
+        .head           = fl_result_head(model)->name,
         .switches       = m->switches,
         .task           = "",
     };

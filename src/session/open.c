@@ -197,16 +197,14 @@ static int resolve_lengths(fletch_model *m, bool tokenizer_only, fletch_error *e
 }
 
 static int resolve_output(fletch_model *m, fletch_error *error) {
-    const fl_model *model = m->model;
-    int64_t         asked = fl_config_int(m->config, FL_KEY_MODEL_DIMENSIONS);
-    bool            whole = model->head != FL_HEAD_EMBEDDING;
-    if (asked > 0 && whole)
+    const fl_model      *model = m->model;
+    int64_t              asked = fl_config_int(m->config, FL_KEY_MODEL_DIMENSIONS);
+    const fl_head_words *head  = fl_result_head(model);
+    if (asked > 0 && head->gives)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "model.dimensions is %lld (%s), but the model gives %s; leave it out",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS),
-                       model->head == FL_HEAD_SCORES   ? "scores, one for each of its labels"
-                       : model->head == FL_HEAD_SPARSE ? "sparse vectors over its vocabulary"
-                                                       : "a vector a token");
+                       head->gives);
     if (asked > model->dimensions)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "model.dimensions is %lld (%s), but the model has %u; set at most that",
@@ -218,9 +216,7 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
          i++)
         used += (uint32_t)snprintf(
             m->pooling + used, sizeof m->pooling - used, "%s%s", i ? "," : "",
-            model->head == FL_HEAD_SPARSE ? "splade"
-            : model->head == FL_HEAD_LATE ? "none"
-                                          : fl_pooling_name(model->encoder.pooling[i]));
+            head->pooling ? head->pooling : fl_pooling_name(model->encoder.pooling[i]));
     return fl_results_open(&m->results, model, m->tokenizer, m->config, error);
 }
 
