@@ -1,54 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crew.h - what cpu_forward.c and cpu_layers.c share: one member's view of the block under way. */
-#ifndef FL_ENGINES_CPU_CREW_H
-#define FL_ENGINES_CPU_CREW_H
+/* split.h - one rank's view of the block under way, for the files that run it.
+ *
+ * A block is run by one thread, or by all of the team together: then each is a rank of the split group. */
+#ifndef FL_ENGINES_CPU_SPLIT_H
+#define FL_ENGINES_CPU_SPLIT_H
 
 #include "engines/cpu/cpu_engine.h"
 
-/* x, z, context, wide, y and their bytes are the crew's, the rest is the member's own. */
-typedef struct fl_cpu_crew {
+/* x, z, context, joint_qk, y and their bytes belong to the whole group, the rest to the rank. */
+typedef struct fl_cpu_split {
     fl_engine          *engine;
     const fl_cpu_block *block;
-    fl_cpu_scratch      at;
-    unsigned            member, members;
-    bool                few; /* the last layer takes the pooled rows alone, one a text */
-} fl_cpu_crew;
+    fl_cpu_scratch      scratch;
+    unsigned            rank, ranks;
+    bool                pooled_only; /* the last layer takes the pooled rows alone, one a text */
+} fl_cpu_split;
 
-static inline void fl_cpu_wait(const fl_cpu_crew *c) {
-    if (c->members > 1) {
+static inline void fl_cpu_wait(const fl_cpu_split *c) {
+    if (c->ranks > 1) {
         fl_barrier_wait(&c->engine->barrier);
     }
 }
 
-/* A member's share of `count` things begins here; the next member's beginning is its end. */
-static inline size_t fl_cpu_share(const fl_cpu_crew *c, size_t count, unsigned member) {
-    return count * member / c->members;
+/* A rank's share of `count` things begins here; the next rank's beginning is its end. */
+static inline size_t fl_cpu_share(const fl_cpu_split *c, size_t count, unsigned rank) {
+    return count * rank / c->ranks;
 }
 
-static inline size_t fl_cpu_least(size_t a, size_t b) {
+static inline size_t fl_cpu_min(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
 /* Tokens at the head of text `t` of the plan that are kept: no rows of the block. */
-static inline uint32_t fl_cpu_shared(const fl_engine *e, uint32_t t) {
+static inline uint32_t fl_cpu_prefix(const fl_engine *e, uint32_t t) {
     return e->prompt.shared ? e->prompt.shared[e->plan.order[t]] : 0;
 }
 
 /* Tokens of text `t` that are rows of the block, and how many of them pooling leaves out. */
 static inline uint32_t fl_cpu_length(const fl_engine *e, uint32_t t) {
     uint32_t text = e->plan.order[t];
-    return e->batch->cu[text + 1] - e->batch->cu[text] - fl_cpu_shared(e, t);
+    return e->batch->cu[text + 1] - e->batch->cu[text] - fl_cpu_prefix(e, t);
 }
 static inline uint32_t fl_cpu_skip(const fl_engine *e, uint32_t t) {
     uint32_t skip   = e->batch->pool_skip ? e->batch->pool_skip[e->plan.order[t]] : 0;
-    uint32_t shared = fl_cpu_shared(e, t);
+    uint32_t shared = fl_cpu_prefix(e, t);
     return skip > shared ? skip - shared : 0;
 }
 
 /* How many of all tokens of text `t` are attended to. */
-static inline size_t fl_cpu_keys(const fl_engine *e, uint32_t t) {
+static inline size_t fl_cpu_key_count(const fl_engine *e, uint32_t t) {
     return e->batch->keys ? e->batch->keys[e->plan.order[t]]
-                          : fl_cpu_length(e, t) + fl_cpu_shared(e, t);
+                          : fl_cpu_length(e, t) + fl_cpu_prefix(e, t);
 }
 
 /* The first token of text `t` that has type 1. */
@@ -81,10 +83,10 @@ static inline void fl_cpu_norm_rows(const fl_engine *e, const fl_cpu_norm *norm,
 void fl_cpu_report_bad(fl_engine *e, uint32_t text);
 
 /* vocabulary.c: of the block's rows x, which it overwrites, to its texts' terms. */
-void fl_cpu_vocabulary(const fl_cpu_crew *c);
+void fl_cpu_vocabulary(const fl_cpu_split *c);
 
-/* cpu_layers.c: the block through all layers; x holds the embedded tokens. When the last one took few rows,
- * the first rows of x are the texts' pooled rows. */
-void fl_cpu_layers(const fl_cpu_crew *c);
+/* cpu_layers.c: the block through all layers; x holds the embedded tokens. With pooled_only the first rows of x are the
+ * texts' pooled rows afterwards. */
+void fl_cpu_layers(const fl_cpu_split *c);
 
 #endif
