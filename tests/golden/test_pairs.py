@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 import token_cases
-from test_tokens import DEFAULT, DUMP, byte_offsets, frames, hostile, numpy, tokenizers, vocab
+from test_tokens import DEFAULT, DUMP, byte_offsets, frames, numpy, tokenizers, vocab
 
 TEMPLATES = {
     "default": None,  # the file's own
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 def pairs():
     words = [word for word in vocab() if word.isalpha()]
     chance = random.Random(5)
-    texts = [text for text in hostile()[:600] if len(text) < 400]
+    texts = [text for text in token_cases.FIXED + token_cases.Maker(vocab()).texts(540) if len(text) < 400]
     made = [("", ""), ("", "a"), ("a b", ""), ("a  [SEP] b", " é日本 ")]
     made += [(chance.choice(texts), chance.choice(texts)) for _ in range(400)]
     for first in range(0, 14):  # every way of being longer than the budget
@@ -104,7 +104,7 @@ def test_pairs(name, folder):
     both = pairs()
     compare(tokenizer, path, both)
     compare(tokenizer, path, both, "--no-special", special=False)
-    for max_length in (4, 5, 8, 9, 12, 15):
+    for max_length in token_cases.some((4, 5, 8, 9, 12, 15), 2):
         for left in (False, True):
             tokenizer.enable_truncation(max_length, direction="left" if left else "right")
             compare(tokenizer, path, both, "--max-length", str(max_length), *(["--left"] if left else []))

@@ -330,7 +330,7 @@ def test_every_pair_of_marks(name, folder):
     for mark in marks:
         for other in classes.values():
             texts += ["a" + mark + other, "a" + other + mark]
-    compare(tokenizer, path, texts)
+    compare(tokenizer, path, token_cases.some(texts, 3))
 
 
 def test_time_is_linear():

@@ -47,6 +47,11 @@ def some(texts, step):
     return texts if "FLETCH_TEST_FULL" in os.environ else texts[::step]
 
 
+def rounds(count):
+    """How many texts of chance: a third of them in make check."""
+    return count if "FLETCH_TEST_FULL" in os.environ else count // 3
+
+
 def part(text):
     """The first tenth of a text that repeats itself; all of it in make check-full. What is quadratic is seen in either."""
     return text if "FLETCH_TEST_FULL" in os.environ else text[:len(text) // 10]
