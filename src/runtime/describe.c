@@ -111,6 +111,20 @@ static const char *const heads[] = {[FL_HEAD_EMBEDDING] = "embedding",
                                     [FL_HEAD_SPARSE]    = "sparse",
                                     [FL_HEAD_LATE]      = "late"};
 
+/* Where code of the Hub cuts the texts of a pair. */
+static void tell_characters(teller *t, const fl_model *model) {
+    uint32_t query = 0, document = 0;
+    for (uint32_t i = 0; i < model->chat_count; i++) {
+        if (model->chat[i].kind == FL_CHAT_QUERY)
+            query = model->chat[i].most;
+        else if (model->chat[i].kind == FL_CHAT_DOCUMENT)
+            document = model->chat[i].most;
+    }
+    if (query > 0 && document > 0)
+        tell(t, "characters", model->activation_source.origin,
+             "%" PRIu32 " of a query, %" PRIu32 " of a document", query, document);
+}
+
 static void tell_encoder(teller *t, const fletch_model *m) {
     const fl_encoder_desc *desc   = &m->model->encoder.desc;
     const char            *config = m->model->gguf ? "metadata" : "config.json";
@@ -133,6 +147,7 @@ static void tell_encoder(teller *t, const fletch_model *m) {
          m->results.dimensions);
     tell(t, "max_length", origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin),
          "%" PRIu32, m->max_length);
+    tell_characters(t, m->model);
     tell(t, "positions", config, "%" PRIu32, m->length_limit);
     tell(t, "similarity", "folder", "%s", m->model->similarity ? m->model->similarity : "cosine");
     tell(t, "weights", m->model->files.format, "%s, %.1f MB", m->model->weights_dtype,

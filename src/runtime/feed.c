@@ -495,6 +495,15 @@ static size_t behind_end(const fl_model *model, const int32_t *ids, size_t count
     return count - 1 - end;
 }
 
+/* `characters`: code of the Hub cuts behind so many; 0: it has too many tokens. */
+static int refuse_long(const filling *f, size_t index, uint32_t characters) {
+    return fl_fail(f->error, FLETCH_ETOOLONG, index,
+                   "text %zu has more than %u %s and truncation is off; shorten it, or allow "
+                   "truncation (truncate=right)",
+                   index, characters > 0 ? characters : f->request->encode.max_length,
+                   characters > 0 ? "characters" : "tokens");
+}
+
 /* Text `index` becomes the next of the chunk. */
 static int add_text(filling *f, size_t index) {
     fl_request *r      = f->request;
@@ -522,11 +531,7 @@ static int add_text(filling *f, size_t index) {
         cut    = pair.truncated;
     }
     if (cut && r->refuse_long)
-        return fl_fail(f->error, FLETCH_ETOOLONG, index,
-                       "text %zu has more than %u tokens and truncation is off; "
-                       "shorten it, or allow "
-                       "truncation (truncate=right)",
-                       index, r->encode.max_length);
+        return refuse_long(f, index, pair.characters);
     bool nothing = tokens == 0 && !ids && room > 0 && r->answer.may_be_empty;
     if (nothing) { /* one token that is left out: the mean of none is zero */
         f->ids[at] = 0;
