@@ -132,7 +132,8 @@ struct fl_model {
     bool        lowercase;          /* do_lower_case of sentence_bert_config.json */
     const char *tokenizer_class;    /* where no file names one, or NULL */
     bool        tokenizer_forced;   /* that one even where a file does */
-    bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names */
+    bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names … */
+    bool        llama_as_saved;     /* … or where that is LlamaTokenizer */
     const char *model_type;         /* as config.json has it, or NULL */
     const char *config_class;       /* config.json's tokenizer_class, or NULL */
     fl_json *tokenizer_config; /* owned: tokenizer_config.json; NULL: there is none, or no more */
