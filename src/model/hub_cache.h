@@ -137,6 +137,9 @@ fl_hub_state fl_hub_snapshot_state(const fl_hub_repo *repo, const char *commit,
 int fl_hub_shards_read(const char *index_path, const char *ending, fl_hub_names *shards,
                        fletch_error *error);
 
+/* Stable Static Embedding's table in 4 bits, beside model_rest.safetensors. */
+#define FL_HUB_NIBBLES "embedding.q4_k_m.bin"
+
 /* What may stand for tokenizer.json (old_tokenizer.c), ending in NULL: taken where that is not there. */
 extern const char *const fl_hub_old_tokenizers[];
 

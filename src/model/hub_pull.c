@@ -229,7 +229,8 @@ static int choose_modules(pull_work *pull, bool *weights, fletch_error *error) {
 static int choose(pull_work *pull, fletch_error *error) {
     char root[64];
     bool weights = find_weights(&pull->listed, "", root, sizeof root) ||
-                   fl_hub_names_has(&pull->listed, "adapter_model.safetensors");
+                   fl_hub_names_has(&pull->listed, "adapter_model.safetensors") ||
+                   fl_hub_names_has(&pull->listed, FL_HUB_NIBBLES);
     /* Two rounds, small files first: a model that lacks something is noticed before 400 MB came. */
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < pull->listed.count; i++) {

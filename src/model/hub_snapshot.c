@@ -75,6 +75,8 @@ bool fl_hub_file_is_needed(const char *relative, const fl_hub_names *folders) {
         "colbert_linear.pt",
         "sparse_linear.safetensors",
         "colbert_linear.safetensors",
+        "model_rest.safetensors",
+        FL_HUB_NIBBLES,
     };
     const char *slash = strchr(relative, '/');
     const char *name  = relative;
@@ -245,8 +247,14 @@ static bool has_module(const folder_look *look, bool first, const char *path, co
     }
     snprintf(prefix, sizeof prefix, "%s%s", path,
              path[0] == '\0' || fl_path_ends_with(path, "/") ? "" : "/");
-    bool table = fl_path_ends_with(type, ".StaticEmbedding"); /* a table has no config.json */
-    if (fl_path_ends_with(type, "SparseStaticEmbedding")) {   /* its weights may be an idf.json */
+    bool packed = fl_path_ends_with(type, ".SSEQ");
+    bool table  = packed || fl_path_ends_with(type, ".SSE") ||
+                 fl_path_ends_with(type, ".StaticEmbedding"); /* a table has no config.json */
+    if (packed && has_file(look, prefix, FL_HUB_NIBBLES, false)) {
+        return has_tokenizer(look, prefix) &&
+               has_file(look, prefix, "model_rest.safetensors", true);
+    }
+    if (fl_path_ends_with(type, "SparseStaticEmbedding")) { /* its weights may be an idf.json */
         return has_file(look, prefix, "config.json", true);
     }
     if (first && is_adapter(look, prefix)) {

@@ -152,7 +152,9 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     FL_TRY(fl_scores_find(model, modules, error));
     FL_TRY(fl_late_find(model, modules, error));
     if (weighed) /* what config.json lacks is told first */
-        opened = fl_safetensors_open_folder(&model->own->weights, model->own->base, &damage);
+        opened = model->own->gated
+                     ? fl_static_open(model, &damage)
+                     : fl_safetensors_open_folder(&model->own->weights, model->own->base, &damage);
     if (model->is_static && opened == 0 && weighed)
         FL_TRY(fl_static_read(model, error));
     if (!model->is_static)
@@ -301,6 +303,7 @@ void fl_model_close(fl_model *model) {
         fl_free(model->own->transformer);
         fl_free(model->own->base);
         fl_free(model->own->queries);
+        fl_free(model->own->table);
     }
     fl_free(model->own);
     fl_free(model);

@@ -35,7 +35,8 @@ typedef enum fl_stage_kind {
     FL_STAGE_DENSE,
     FL_STAGE_NORMALIZE,
     FL_STAGE_LAYER_NORM,
-    FL_STAGE_WHOLE /* round(127 tanh(x)), ties to even (pplx-embed) */
+    FL_STAGE_WHOLE, /* round(127 tanh(x)), ties to even (pplx-embed) */
+    FL_STAGE_GATE   /* residual tanh(weight x + bias), column by column (Stable Static Embedding) */
 } fl_stage_kind;
 typedef struct fl_stage {
     fl_stage_kind       kind;

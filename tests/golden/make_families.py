@@ -553,6 +553,36 @@ def make_static() -> None:
            ["Normalize"])
 
 
+def gated(name: str, table: torch.Tensor, kind: str, write) -> None:
+    """A folder of Stable Static Embedding: the mean of a table's rows, then beta tanh(alpha x + bias); `write` puts the table there."""
+    path = base.new_folder(name)
+    tokenizer = base.bert_tokenizer(path)
+    tokenizer.backend_tokenizer.save(str(path / "tokenizer.json"))
+    (path / "vocab.txt").unlink()
+    generator = torch.Generator().manual_seed(9)
+    gate = {"dyt." + key: mean + torch.randn(table.shape[1], generator=generator) * 0.3 for key, mean in (("alpha", 0.9), ("beta", 1.0), ("bias", 0.0))}
+    write(path, table, gate)
+    base.write_json(path / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": "modeling." + kind}])
+    ids = [tokenizer(text, add_special_tokens=False).input_ids for text in base.TEXTS]
+    rows = [table[one].mean(0) if one else torch.zeros(table.shape[1]) for one in ids]
+    vectors = gate["dyt.beta"] * torch.tanh(gate["dyt.alpha"] * torch.stack(rows) + gate["dyt.bias"])
+    numpy.save(path / "expected-0.npy", vectors.numpy())
+    base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 1 << 20}])
+
+
+def make_gated() -> None:
+    """The table as floats, and as 4 bits in a file of their own: nibbles, the first column's the higher, then a scale for each row."""
+    table = torch.randn(140, 20, generator=torch.Generator().manual_seed(11))
+    gated("family-static-gated", table, "SSE", lambda path, whole, gate: save_file({"embedding.weight": whole} | gate, path / "model.safetensors"))
+    scale = table.abs().amax(1, keepdim=True) + 1e-8
+    q = ((table / scale + 1) * 7.5).round().clamp(0, 15).to(torch.uint8)
+
+    def nibbles(path: pathlib.Path, _, gate: dict) -> None:
+        save_file(gate, path / "model_rest.safetensors")
+        (path / "embedding.q4_k_m.bin").write_bytes((q[:, 0::2] << 4 | q[:, 1::2]).numpy().tobytes() + scale.numpy().tobytes())
+    gated("family-static-gated-4bit", (q.float() / 7.5 - 1) * scale, "SSEQ", nibbles)
+
+
 def make_native_names() -> None:
     """Tensor names of transformers' own classes, which it only writes when asked to."""
     rope = {"rope_type": "default", "rope_theta": 777.0}
@@ -681,3 +711,4 @@ def make_all() -> None:
     make_tasks()
     make_jina5()
     make_static()
+    make_gated()

@@ -802,6 +802,16 @@ def test_modules_lie_where_the_model_says(bench, names):
     bench.fletch("path", ID).expect("ENOTFOUND", "encoder/config.json")
 
 
+def test_a_table_in_4_bits_is_weights(bench):
+    files = {"modules.json": json.dumps([{"path": "", "type": "modeling.SSEQ"}]).encode(), "tokenizer.json": b"{}",
+             "model_rest.safetensors": b"r" * 60, "embedding.q4_k_m.bin": b"t" * 90}
+    bench.hub.add(ID, files | {"modeling.py": b"no"})
+    assert snapshot_files(bench.fletch("pull", ID).fine()) == set(files)
+    python_reads(bench, files)
+    (bench.repo / "snapshots" / bench.hub.repos[ID].refs["main"] / "model_rest.safetensors").unlink()
+    bench.fletch("path", ID).expect("ENOTFOUND", "model_rest.safetensors")
+
+
 def test_shards_of_torch_come_with_their_index(bench):
     files = model()
     shards = {f"pytorch_model-0000{i}-of-00002.bin": random.Random(i).randbytes(5000) for i in (1, 2)}
