@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.c - open a Hugging Face folder: every file read, checked and turned into one fl_model.
  *
- * Role    runtime/open.c calls it with the folder that hub.h found. Order: modules.json says
+ * Role    session/open.c calls it with the folder that hub.h found. Order: modules.json says
  *         where the transformer is; its config.json gives the descriptor; then lengths, prompts
  *         and tokenizer files, the modules behind the encoder, and last the weights, which are
  *         only mapped.

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/elementary.h"
+#include "base/error.h"
 #include "base/number.h"
 #include "results/row_stages.h"
 
@@ -261,4 +262,14 @@ int fl_row_finish(fl_answer *answer, size_t text, const fl_made *made, fletch_er
                          made->line, fl_answer_row(answer, text))
                ? FLETCH_OK
                : fl_result_fail(FLETCH_EMODEL, error);
+}
+
+int fl_result_fail(int status, fletch_error *error) {
+    if (status != FLETCH_EMODEL)
+        return fl_lists_refuse(status, FLETCH_NOWHERE, error);
+    return fl_fail(
+        error, status, FLETCH_NOWHERE,
+        "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "
+        "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
+        "model again");
 }

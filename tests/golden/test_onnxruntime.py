@@ -4,7 +4,6 @@
 The real library (make onnxruntime) runs; without it every test here is skipped by name. Expected vectors are
 sentence-transformers' (make_vectors.py, make_folders.py). The large model runs where FLETCH_MODEL_HIGH names it.
 """
-import ctypes.util
 import json
 import os
 import pathlib
@@ -177,24 +176,6 @@ def test_a_file_that_is_no_plugin(content, why, tmp_path):
     assert done.returncode == 0 and why in done.stderr, "auto goes on to the processor, and says so"
     done = run("embed", "-m", model("FLETCH_MODEL"), *ENGINE, "--provider-order", "plugin", "hello")
     assert done.returncode == 2 and "names no file" in done.stderr
-
-
-def test_the_real_gpu_library_names_what_the_machine_lacks(tmp_path):
-    """Its providers are there and do not load: no driver, and the toolkit's stub of one."""
-    library = os.environ.get("FLETCH_TEST_ONNXRUNTIME_GPU")
-    if not library:
-        pytest.skip("FLETCH_TEST_ONNXRUNTIME_GPU names no folder of onnxruntime-gpu's libraries")
-    flags = ("embed", "-m", model("FLETCH_MODEL"), "--provider-engine", "onnxruntime", "--onnxruntime-library", library,
-             "--provider-hardware-detection", "false", "--provider-order", "cuda,cpu", "-v", "hello")
-    if not ctypes.util.find_library("cuda"):
-        done = run(*flags)
-        assert done.returncode == 0 and "falling back to cpu" in done.stderr
-        assert "no CUDAExecutionProvider: libcuda.so.1: cannot open" in done.stderr and "driver is missing" in done.stderr
-        assert done.stderr.count("debug: ONNX Runtime ") == 1, "the library is opened once"
-    for stub in pathlib.Path("/usr/local/cuda/lib64/stubs").glob("libcuda.so"):
-        (tmp_path / "libcuda.so.1").symlink_to(stub)
-        done = run(*flags, env={"LD_LIBRARY_PATH": str(tmp_path)})
-        assert done.returncode == 0 and "CUDA driver is a stub library. The driver found is" in done.stderr
 
 
 def test_the_log_says_what_the_figures_say():
