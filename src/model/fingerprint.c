@@ -42,7 +42,7 @@ static bool is_model_file(const char *name) {
             return true;
         }
     }
-    return is_torch(name);
+    return is_torch(name) || strcmp(name, FL_HUB_NIBBLES) == 0;
 }
 
 /* What cannot be read is left out: a folder may hold a link to nowhere. Want of memory is no reason: the same files

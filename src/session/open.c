@@ -124,6 +124,7 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
                                     .class_name   = model->tokenizer_class,
                                     .class_forced = model->tokenizer_forced,
                                     .as_saved     = model->tokenizer_as_saved,
+                                    .llama_saved  = model->llama_as_saved,
                                     .lowercase    = model->lowercase,
                                     .log          = fl_config_log(m->config)};
     if (model->tokenizer_is_vocab)

@@ -91,6 +91,8 @@ static void put_tensor(pack_cache *c, fl_buf *key, const fl_tensor *w) {
     c->adapted = c->adapted || w->adapter != NULL;
     put_u64(key, w->dtype);
     put_u64(key, w->turned);
+    put_u64(key, w->run);
+    put_u64(key, w->step);
     put_u64(key, w->bytes);
     if (w->packed != NULL) {
         put_u64(key, w->packed_row);
