@@ -320,7 +320,7 @@ def test_a_collector_that_is_silent_does_not_keep_the_server(serve):
     assert "takes no " in running.log()
 
 
-@pytest.mark.parametrize("answer, said", [((400, {}, b""), "it answers 400"), ((200, {}, b"\x0a\x02\x08\x01"), "refuses some")])
+@pytest.mark.parametrize("answer, said", [((400, {}, b""), "it answers 400"), ((200, {}, b"\x0a\x02\x08\x01"), "rejects them")])
 def test_what_is_refused_is_not_sent_again(serve, collect, answer, said):
     collector = collect(lambda path, before: answer)
     running = serve(collector)

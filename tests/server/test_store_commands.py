@@ -50,9 +50,9 @@ def test_add_and_search(start, fletch):
 def test_what_a_person_is_told(start, fletch, tmp_path):
     server = start()
     done = fletch("search", "anything", to=server)
-    assert done.returncode == 0 and done.stdout == "" and "nothing is stored there yet" in done.stderr
+    assert done.returncode == 0 and done.stdout == "" and "the store is empty" in done.stderr
     done = fletch("add", "--format", "text", "one", to=server)
-    assert done.stdout == f"added 1 text to 127.0.0.1:{server.port}\n" and "in memory, until it ends" in done.stderr
+    assert done.stdout == f"added 1 text to 127.0.0.1:{server.port}\n" and "in memory, until it stops" in done.stderr
     assert fletch("add", "-q", "two", to=server).stderr == ""
     done = fletch("add", "word " * 2000, to=server)
     assert lines(done)[0]["truncated"] and "1 of 1 texts was longer than the model takes" in done.stderr
@@ -114,7 +114,7 @@ def test_sockets_and_prompts(start, fletch, short):
     assert done.returncode == 1 and "prompt_name" in done.stderr
     server.kill()
     done = fletch("add", *there, "gone")
-    assert done.returncode == 1 and "no server answers" in done.stderr and "fletch serve" in done.stderr
+    assert done.returncode == 1 and "no server at" in done.stderr and "fletch serve" in done.stderr
 
 
 def test_a_server_without_a_store(start, fletch):
@@ -124,10 +124,10 @@ def test_a_server_without_a_store(start, fletch):
 
 @pytest.mark.parametrize("answer, says", [
     (LOADING, "refused: 503 loading"),
-    (LOADING.replace(b"40", b"41"), "no server answers"),
-    (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it gives no ids"),
+    (LOADING.replace(b"40", b"41"), "no server at"),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it returns no ids"),
     (b"HTTP/1.1 200 OK\r\n\r\nnot json", "is not a fletch server: its answer"),
-    (b"220 mail.example ESMTP\r\n", "no server answers"),
+    (b"220 mail.example ESMTP\r\n", "no server at"),
 ])
 def test_something_else_that_listens(fletch, answer, says):
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -187,7 +187,7 @@ def test_long_texts_go_in_as_chunks_and_are_found_by_document(start, fletch, tmp
 
 @pytest.mark.parametrize("arguments, says", [
     (["add", "x", "--chunk-size", "0"], "--chunk-size is a number"), (["add", "x", "--chunk-overlap", "-1"], "--chunk-overlap is a number"),
-    (["add", "x", "--context", "{title}"], "{chunk}"), (["search", "x", "--group-size", "0"], "--group-size is a number from 1"),
+    (["add", "x", "--context", "{title}"], "{chunk}"), (["search", "x", "--group-size", "0"], "--group-size takes a number of at least 1"),
     (["search", "x", "--candidates", "many"], "--candidates is a number"), (["search", "x", "--highlight", "bold"], "passage")])
 def test_wrong_flags_of_chunks_and_stages_are_usage(fletch, arguments, says):
     done = fletch(*arguments)
