@@ -137,12 +137,18 @@ fl_hub_state fl_hub_snapshot_state(const fl_hub_repo *repo, const char *commit,
 int fl_hub_shards_read(const char *index_path, const char *ending, fl_hub_names *shards,
                        fletch_error *error);
 
+/* Stable Static Embedding's table in 4 bits, beside model_rest.safetensors. */
+#define FL_HUB_NIBBLES "embedding.q4_k_m.bin"
+
 /* What may stand for tokenizer.json (old_tokenizer.c), ending in NULL: taken where that is not there. */
 extern const char *const fl_hub_old_tokenizers[];
 
 /* Whether fletch reads a file of this name: a configuration, tokenizer or module file. Weights of
- * the root are chosen apart, since the index or the single file will do. */
-bool fl_hub_file_is_needed(const char *relative);
+ * the root are chosen apart, since the index or the single file will do. Modules may lie in `folders`. */
+bool fl_hub_file_is_needed(const char *relative, const fl_hub_names *folders);
+
+/* The folders that modules.json or a router_config.json names; of a file that cannot be read none. */
+int fl_hub_folders_read(const char *path, fl_hub_names *folders, fletch_error *error);
 
 /* Whether a folder's name is a module's: a number, '_' and a name, as 1_Pooling, 2_Dense, 0_StaticEmbedding; a
  * Router's has the route in front: query_0_SparseStaticEmbedding. */

@@ -38,8 +38,9 @@ typedef struct pull_work {
     const char        *revision;
     fletch_progress_fn progress;
     void              *user;
-    fl_hub_names       listed; /* owned: every safe name of the commit */
-    fl_hub_names       chosen; /* owned: those to fetch */
+    fl_hub_names       listed;  /* owned: every safe name of the commit */
+    fl_hub_names       chosen;  /* owned: those to fetch */
+    fl_hub_names       folders; /* owned: those that modules.json and router_config.json name */
     char               commit[FL_HUB_COMMIT_MAX];
 } pull_work;
 
@@ -208,7 +209,7 @@ static bool find_weights(const fl_hub_names *listed, const char *folder, char *o
 static int choose_modules(pull_work *pull, bool *weights, fletch_error *error) {
     for (size_t i = 0; i < pull->chosen.count; i++) {
         const char *name  = pull->chosen.name[i];
-        const char *slash = strchr(name, '/');
+        const char *slash = strrchr(name, '/');
         char        folder[FL_HUB_ID_MAX];
         char        found[FL_HUB_ID_MAX + 32];
         if (slash == NULL || (size_t)(slash - name) + 2 > sizeof folder) {
@@ -228,12 +229,13 @@ static int choose_modules(pull_work *pull, bool *weights, fletch_error *error) {
 static int choose(pull_work *pull, fletch_error *error) {
     char root[64];
     bool weights = find_weights(&pull->listed, "", root, sizeof root) ||
-                   fl_hub_names_has(&pull->listed, "adapter_model.safetensors");
+                   fl_hub_names_has(&pull->listed, "adapter_model.safetensors") ||
+                   fl_hub_names_has(&pull->listed, FL_HUB_NIBBLES);
     /* Two rounds, small files first: a model that lacks something is noticed before 400 MB came. */
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < pull->listed.count; i++) {
             const char *name = pull->listed.name[i];
-            if (fl_hub_file_is_needed(name) && is_weights(name) == (round == 1)) {
+            if (fl_hub_file_is_needed(name, &pull->folders) && is_weights(name) == (round == 1)) {
                 FL_TRY(fl_hub_names_add(&pull->chosen, name, error));
             }
         }
@@ -496,8 +498,37 @@ static void tag_cache(const fl_hub_env *env) {
     }
 }
 
+/* Whether a folder of another name than modules have may be one: it holds a configuration or weights. */
+static bool has_other_folders(const pull_work *pull) {
+    for (size_t i = 0; i < pull->listed.count; i++) {
+        const char *name = pull->listed.name[i], *slash = strrchr(name, '/');
+        if (slash != NULL && !fl_hub_is_module(name) &&
+            (strcmp(slash, "/config.json") == 0 || is_weights(slash))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The files that name modules' folders come first, where their names alone do not tell. */
+static int find_folders(pull_work *pull, fletch_error *error) {
+    static const char *const files[] = {"modules.json", "router_config.json"};
+    char                     path[FL_HUB_PATH_MAX];
+    for (size_t i = 0; i < sizeof files / sizeof files[0] && has_other_folders(pull); i++) {
+        if (!fl_hub_names_has(&pull->listed, files[i])) {
+            continue;
+        }
+        FL_TRY(fl_folder_make(pull->repo->folder, error));
+        FL_TRY(fetch_named(pull, files[i], error));
+        FL_TRY(fl_hub_repo_path(pull->repo, "snapshots", pull->commit, files[i], path, error));
+        FL_TRY(fl_hub_folders_read(path, &pull->folders, error));
+    }
+    return 0;
+}
+
 static int run(pull_work *pull, fletch_error *error) {
     FL_TRY(ask_listing(pull, error));
+    FL_TRY(find_folders(pull, error));
     FL_TRY(choose(pull, error));
     FL_TRY(fl_folder_make(pull->repo->folder, error));
     tag_cache(pull->env);
@@ -543,5 +574,6 @@ int fl_hub_fetch(const fl_hub_env *env, const fl_hub_repo *repo, const char *rev
     fl_download_close(work.session);
     fl_hub_names_free(&work.listed);
     fl_hub_names_free(&work.chosen);
+    fl_hub_names_free(&work.folders);
     return status;
 }

@@ -39,7 +39,22 @@ bool fl_hub_is_module(const char *name) {
     return digits > 0 && name[digits] == '_';
 }
 
-bool fl_hub_file_is_needed(const char *relative) {
+/* In a folder whose name is a module's, or that one of the model's files names. */
+static bool is_in_module(const char *relative, const fl_hub_names *folders) {
+    const char  *last = strrchr(relative, '/');
+    const size_t size = (size_t)(last - relative);
+    if (fl_hub_is_module(relative) && strchr(relative, '/') == last) {
+        return true;
+    }
+    for (size_t i = 0; i < folders->count; i++) {
+        if (strlen(folders->name[i]) == size && strncmp(folders->name[i], relative, size) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool fl_hub_file_is_needed(const char *relative, const fl_hub_names *folders) {
     static const char *const root[] = {
         "config.json",
         "adapter_config.json",
@@ -60,16 +75,18 @@ bool fl_hub_file_is_needed(const char *relative) {
         "colbert_linear.pt",
         "sparse_linear.safetensors",
         "colbert_linear.safetensors",
+        "model_rest.safetensors",
+        FL_HUB_NIBBLES,
     };
     const char *slash = strchr(relative, '/');
     const char *name  = relative;
     if (fnmatch("adapters/*/adapter_*", relative, FNM_PATHNAME) == 0) { /* of a task */
         name = strrchr(relative, '/') + 1;
     } else if (slash != NULL) {
-        if (!fl_hub_is_module(relative) || strchr(slash + 1, '/') != NULL) {
+        if (!is_in_module(relative, folders)) {
             return false;
         }
-        name = slash + 1;
+        name = strrchr(relative, '/') + 1;
         if (strcmp(name, "model.safetensors") == 0) {
             return true;
         }
@@ -80,6 +97,41 @@ bool fl_hub_file_is_needed(const char *relative) {
         }
     }
     return false;
+}
+
+/* Adds a folder that is safe, without the slash at its end. */
+static int add_folder(fl_hub_names *folders, const char *path, fletch_error *error) {
+    char   folder[FL_HUB_PATH_MAX];
+    size_t size = path != NULL ? strlen(path) : 0;
+    if (size == 0 || size >= sizeof folder || !fl_path_is_safe(path)) {
+        return 0;
+    }
+    memcpy(folder, path, size + 1);
+    if (folder[size - 1] == '/') {
+        folder[size - 1] = '\0';
+    }
+    return fl_hub_names_has(folders, folder) ? 0 : fl_hub_names_add(folders, folder, error);
+}
+
+int fl_hub_folders_read(const char *path, fl_hub_names *folders, fletch_error *error) {
+    fl_json *root   = NULL;
+    int      status = 0;
+    if (fl_json_read(&root, path, FL_HUB_JSON_MAX, NULL) != 0) {
+        return 0; /* damaged: the loader says so */
+    }
+    for (size_t i = 0; status == 0 && fl_json_is(root, FL_JSON_ARRAY) && i < fl_json_count(root);
+         i++) {
+        status =
+            add_folder(folders, fl_json_text(fl_json_get(fl_json_item(root, i), "path")), error);
+    }
+    if (fl_json_is(root, FL_JSON_OBJECT)) {
+        FL_JSON_EACH(fl_json_get(root, "types"), name, type) {
+            (void)type;
+            status = status == 0 ? add_folder(folders, name, error) : status;
+        }
+    }
+    fl_json_free(root);
+    return status;
 }
 
 int fl_hub_shards_read(const char *index_path, const char *ending, fl_hub_names *shards,
@@ -195,8 +247,14 @@ static bool has_module(const folder_look *look, bool first, const char *path, co
     }
     snprintf(prefix, sizeof prefix, "%s%s", path,
              path[0] == '\0' || fl_path_ends_with(path, "/") ? "" : "/");
-    bool table = fl_path_ends_with(type, ".StaticEmbedding"); /* a table has no config.json */
-    if (fl_path_ends_with(type, "SparseStaticEmbedding")) {   /* its weights may be an idf.json */
+    bool packed = fl_path_ends_with(type, ".SSEQ");
+    bool table  = packed || fl_path_ends_with(type, ".SSE") ||
+                 fl_path_ends_with(type, ".StaticEmbedding"); /* a table has no config.json */
+    if (packed && has_file(look, prefix, FL_HUB_NIBBLES, false)) {
+        return has_tokenizer(look, prefix) &&
+               has_file(look, prefix, "model_rest.safetensors", true);
+    }
+    if (fl_path_ends_with(type, "SparseStaticEmbedding")) { /* its weights may be an idf.json */
         return has_file(look, prefix, "config.json", true);
     }
     if (first && is_adapter(look, prefix)) {

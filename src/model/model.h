@@ -35,7 +35,8 @@ typedef enum fl_stage_kind {
     FL_STAGE_DENSE,
     FL_STAGE_NORMALIZE,
     FL_STAGE_LAYER_NORM,
-    FL_STAGE_WHOLE /* round(127 tanh(x)), ties to even (pplx-embed) */
+    FL_STAGE_WHOLE, /* round(127 tanh(x)), ties to even (pplx-embed) */
+    FL_STAGE_GATE   /* residual tanh(weight x + bias), column by column (Stable Static Embedding) */
 } fl_stage_kind;
 typedef struct fl_stage {
     fl_stage_kind       kind;
@@ -132,7 +133,8 @@ struct fl_model {
     bool        lowercase;          /* do_lower_case of sentence_bert_config.json */
     const char *tokenizer_class;    /* where no file names one, or NULL */
     bool        tokenizer_forced;   /* that one even where a file does */
-    bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names */
+    bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names … */
+    bool        llama_as_saved;     /* … or where that is LlamaTokenizer */
     const char *model_type;         /* as config.json has it, or NULL */
     const char *config_class;       /* config.json's tokenizer_class, or NULL */
     fl_json *tokenizer_config; /* owned: tokenizer_config.json; NULL: there is none, or no more */

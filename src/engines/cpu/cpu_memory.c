@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_memory.c - how many bytes a batch of a given shape takes, before it runs.
  *
- * Role    cpu_engine.c's `memory`: the scheduler promises these bytes to a batch (runtime/memory.h), and
+ * Role    cpu_engine.c's `memory`: the scheduler promises these bytes to a batch (scheduler/memory.h), and
  *         the batch-size optimiser asks for shapes that do not exist yet.
  * Method  The arena is reserved when opening, but a reserved page costs nothing until it is written.
  *         So the answer is the pages of the arena that a batch of that shape writes: cpu_plan.c says how

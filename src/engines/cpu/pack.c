@@ -639,7 +639,7 @@ typedef struct packing {
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
     if (slot[which].map) {
-        fl_map_release(slot[which].map, slot[which].data, slot[which].bytes);
+        fl_map_release(slot[which].map, slot[which].data, fl_tensor_span(&slot[which]));
     }
 }
 
