@@ -30,18 +30,19 @@ LAW = {
     "requests": {"base", "config", "tokenizer", "model", "results", "scheduler", "requests"},
     "session": {"base", "config", "tokenizer", "hub", "model", "results", "engines/engine.h", "scheduler", "requests", "session"},
     "fletch.c": {"base", "config", "tokenizer", "hub", "model", "results", "requests", "session"},
-    "server": {"base", "server"},
+    "store": {"base", "store"},
+    "server": {"base", "store", "server"},
     "cli/cmd_serve.c": {"base", "cli", "server"},
-    "cli/stored_sqlite.c": {"base", "cli", "server"},
-    "cli/move_store.c": {"base", "cli", "server"},
+    "cli/stored_sqlite.c": {"base", "cli", "store"},
+    "cli/move_store.c": {"base", "cli", "store"},
     "cli": {"base", "cli"},
     "examples": set(),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 # Libraries of others, each behind one room.
-FOREIGN = {"pcre2.h": {"tokenizer"}, "curl": {"base"}, "sqlite3.h": {"server"},
-           "immintrin.h": {"base", "tokenizer", "engines/cpu", "server"}}
+FOREIGN = {"pcre2.h": {"tokenizer"}, "curl": {"base"}, "sqlite3.h": {"store"},
+           "immintrin.h": {"base", "tokenizer", "engines/cpu", "server", "store"}}
 
 
 def room(path: str) -> str:
