@@ -11,7 +11,7 @@
  *         first, where a writer waits, so that searches that never leave a gap do not keep it out: which
  *         of them a lock prefers, each C library decides. A new row needs none of it: it is written behind
  *         the last slot and then published by `count`. */
-#include "server/vectors.h"
+#include "store/vectors.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -20,8 +20,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "model/hub_cache.h"
-#include "model/safetensors.h"
+#include "hub/hub_cache.h"
+#include "hub/model_files.h"
 
 enum { SHARDS_MAX = 1024 }; /* as safetensors.c takes */
 

@@ -7,7 +7,7 @@
  * Errors  SQLite's codes; SQLITE_INTERRUPT where the request is over while words are counted.
  * Memory  and Threads: word_index.h.
  * Proof   tests/server/test_search.py against BM25 in Python. */
-#include "server/word_index.h"
+#include "store/word_index.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,17 +42,16 @@ bool fl_words_known(sqlite3 *db) {
 /* ---- BM25 ---------------------------------------------------------------------------------------- */
 
 typedef struct counting {
-    const fl_http_request *request;
-    int64_t                rows;
+    fl_asker by;
+    int64_t  rows;
 } counting;
 
 static int count_row(const Fts5ExtensionApi *api, Fts5Context *fts, void *user) {
     counting *so_far = user;
     (void)api, (void)fts;
     so_far->rows++;
-    return so_far->rows % LOOK_ROWS == 0 && fl_request_over(so_far->request, NULL) < 0
-               ? SQLITE_INTERRUPT
-               : SQLITE_OK;
+    return so_far->rows % LOOK_ROWS == 0 && fl_asker_over(so_far->by, NULL) < 0 ? SQLITE_INTERRUPT
+                                                                                : SQLITE_OK;
 }
 
 /* How rare each phrase is, once a search. */
@@ -64,7 +63,7 @@ static int count(const Fts5ExtensionApi *api, Fts5Context *fts, fl_words_query *
     query->phrases     = query->phrases < FL_WORDS_MAX ? query->phrases : FL_WORDS_MAX;
     query->average     = rows > 0 && words > 0 ? (double)words / (double)rows : 1;
     for (int i = 0; code == SQLITE_OK && i < query->phrases; i++) {
-        counting found = {.request = query->request};
+        counting found = {.by = query->by};
         code           = api->xQueryPhrase(fts, i, &found, count_row);
         double n = (double)found.rows, all = (double)(rows > found.rows ? rows : found.rows);
         query->idf[i] = log1p((all - n + 0.5) / (n + 0.5));

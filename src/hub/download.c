@@ -11,7 +11,7 @@
  *         fine, a stalled one is not.
  * Memory  the handle, its header list, a URL. Threads: a session belongs to one thread.
  * Proof   tests/golden/test_hub.py against a stand-in that redirects, stalls, cuts and lies. */
-#include "model/download.h"
+#include "hub/download.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@
  * Errors  A group that cannot be written is undone whole, and each of its writers hears of it.
  * Memory  SQLite's own, 2 MiB of cache a connection. Threads: store.h.
  * Proof   tests/server/test_store.py kills the server in the middle of a load and counts. */
-#include "server/store.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@
 #include "base/os.h"
 #include "base/thread.h"
 #include "base/utf8.h"
-#include "server/word_index.h"
+#include "store/word_index.h"
 
 enum {
     FORMAT       = 3,
@@ -119,7 +119,7 @@ struct fl_store {
     sqlite3_stmt   *write[WRITER_COUNT];
     sqlite3_stmt   *keep[WORD_SQL_COUNT]; /* NULL where there is no FTS5 */
     sqlite3_stmt   *read[READER_COUNT];
-    word_reader     word_readers[FL_WORKERS_MAX];
+    word_reader     word_readers[FL_STORE_READERS];
     size_t          word_reader_count; /* 0: no FTS5 */
     pthread_mutex_t read_lock;
     pthread_mutex_t lock; /* guards the queue */
@@ -384,7 +384,7 @@ static int make_words(fl_store *store, fletch_error *error) {
                                error)
                      : FLETCH_OK;
     }
-    store->word_reader_count = store->lasts ? FL_WORKERS_MAX : 1;
+    store->word_reader_count = store->lasts ? FL_STORE_READERS : 1;
     if (there && ask_number(db, "SELECT value = 'whole' FROM about WHERE name = 'words'") == 1) {
         return FLETCH_OK;
     }
@@ -471,7 +471,7 @@ int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
     store->last    = &store->first;
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->read_lock, NULL);
-    for (size_t i = 0; i < FL_WORKERS_MAX; i++) {
+    for (size_t i = 0; i < FL_STORE_READERS; i++) {
         pthread_mutex_init(&store->word_readers[i].own, NULL);
     }
     pthread_cond_init(&store->more, NULL);
@@ -504,7 +504,7 @@ void fl_store_close(fl_store *store) {
     for (size_t i = 0; i < WORD_SQL_COUNT; i++) {
         sqlite3_finalize(store->keep[i]);
     }
-    for (size_t i = 0; i < FL_WORKERS_MAX; i++) {
+    for (size_t i = 0; i < FL_STORE_READERS; i++) {
         fl_words_close(store->word_readers[i].words);
         if (store->word_readers[i].db != store->writer) {
             (void)sqlite3_close(store->word_readers[i].db);
@@ -675,7 +675,7 @@ static fl_write *drop_late(fl_write *group) {
         fl_write    *next  = group->next;
         fletch_error error = {0};
         group->next        = NULL;
-        if (fl_request_over(group->request, &error) < 0) {
+        if (fl_asker_over(group->by, &error) < 0) {
             group->done(group, &error);
         } else {
             *last = group;
@@ -757,11 +757,11 @@ uint64_t fl_store_cost_ns(const fl_store *store, fl_effort effort) {
 }
 
 /* A lock of readers, unless `request` is over before it comes. */
-static int take(pthread_mutex_t *lock, const fl_http_request *request, fletch_error *error) {
+static int take(pthread_mutex_t *lock, fl_asker by, fletch_error *error) {
     int code;
     do {
         struct timespec until;
-        FL_TRY(fl_request_over(request, error));
+        FL_TRY(fl_asker_over(by, error));
         (void)clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += WAIT_MS * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
@@ -810,9 +810,8 @@ static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void 
 }
 
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk, int64_t key,
-                  const fl_http_request *request, fl_found_fn found, void *user,
-                  fletch_error *error) {
-    FL_TRY(take(&store->read_lock, request, error));
+                  fl_asker by, fl_found_fn found, void *user, fletch_error *error) {
+    FL_TRY(take(&store->read_lock, by, error));
     sqlite3_stmt *s = store->read[id == NULL ? BY_KEY : chunk < 0 ? BY_ID : BY_CHUNK];
     (void)(id != NULL ? bind_text(s, 1, id, id_size) : sqlite3_bind_int64(s, 1, key) == SQLITE_OK);
     if (id != NULL && chunk >= 0) {
@@ -828,12 +827,12 @@ int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk
     return status;
 }
 
-int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_request *request,
-                  fl_hit *hits, size_t *found, fletch_error *error) {
+int fl_store_list(fl_store *store, size_t offset, size_t count, fl_asker by, fl_hit *hits,
+                  size_t *found, fletch_error *error) {
     sqlite3_stmt *s = store->read[LIST];
     int           code;
     *found = 0;
-    FL_TRY(take(&store->read_lock, request, error));
+    FL_TRY(take(&store->read_lock, by, error));
     (void)sqlite3_bind_int64(s, 1, (int64_t)count);
     (void)sqlite3_bind_int64(s, 2, (int64_t)offset);
     while ((code = sqlite3_step(s)) == SQLITE_ROW && *found < count) {
@@ -859,10 +858,10 @@ typedef struct slice {
     } rows[SLICE_ROWS];
 } slice;
 
-static int read_slice(fl_store *store, const fl_filter *filter, const fl_http_request *request,
-                      slice *part, fletch_error *error) {
+static int read_slice(fl_store *store, const fl_filter *filter, fl_asker by, slice *part,
+                      fletch_error *error) {
     sqlite3_stmt *s = store->read[METADATA];
-    FL_TRY(take(&store->read_lock, request, error));
+    FL_TRY(take(&store->read_lock, by, error));
     (void)sqlite3_bind_int64(s, 1, part->last);
     (void)sqlite3_bind_int64(s, 2, SLICE_ROWS);
     size_t looked = 0, seen = 0;
@@ -890,19 +889,19 @@ static int read_slice(fl_store *store, const fl_filter *filter, const fl_http_re
 }
 
 /* The keys of the items that `filter` lets pass, sorted. */
-static int list_allowed(fl_store *store, const fl_filter *filter, const fl_http_request *request,
-                        fl_buf *keys, fletch_error *error) {
+static int list_allowed(fl_store *store, const fl_filter *filter, fl_asker by, fl_buf *keys,
+                        fletch_error *error) {
     slice part   = {.last = INT64_MIN, .more = true};
     int   status = FLETCH_OK;
     while (status == FLETCH_OK && part.more) {
-        status   = read_slice(store, filter, request, &part, error);
+        status   = read_slice(store, filter, by, &part, error);
         char *at = part.text.data;
         for (size_t i = 0; status == FLETCH_OK && !part.text.failed && i < part.count; i++) {
             if (fl_filter_passes(filter, at, part.rows[i].size)) {
                 fl_buf_append(keys, &part.rows[i].key, sizeof part.rows[i].key);
             }
             at += part.rows[i].size;
-            status = fl_request_over(request, error);
+            status = fl_asker_over(by, error);
         }
         if (status == FLETCH_OK && (keys->failed || part.text.failed)) {
             status = fl_fail_nomem(error, keys->size + part.text.size, "the filtered items");
@@ -912,13 +911,12 @@ static int list_allowed(fl_store *store, const fl_filter *filter, const fl_http_
     return status;
 }
 
-static bool is_over(const void *request) {
-    return fl_request_over(request, NULL) < 0;
+static bool is_over(const void *by) {
+    return fl_asker_over(*(const fl_asker *)by, NULL) < 0;
 }
 
 /* A connection that looks for words: one that is free, else the first, once it is. */
-static int take_word_reader(fl_store *store, const fl_http_request *request, word_reader **out,
-                            fletch_error *error) {
+static int take_word_reader(fl_store *store, fl_asker by, word_reader **out, fletch_error *error) {
     for (size_t i = 0; i < store->word_reader_count; i++) {
         *out = &store->word_readers[i];
         if (pthread_mutex_trylock((*out)->lock) == 0) {
@@ -926,19 +924,19 @@ static int take_word_reader(fl_store *store, const fl_http_request *request, wor
         }
     }
     *out = &store->word_readers[0];
-    return take((*out)->lock, request, error);
+    return take((*out)->lock, by, error);
 }
 
 static int search_words(fl_store *store, fl_search *search, const int64_t *allowed,
-                        size_t allowed_count, const fl_http_request *request, fletch_error *error) {
-    fl_words_query query = {.expression = search->words, .request = request, .last = INT64_MIN};
+                        size_t allowed_count, fl_asker by, fletch_error *error) {
+    fl_words_query query = {.expression = search->words, .by = by, .last = INT64_MIN};
     int            code = SQLITE_ROW, status = FLETCH_OK;
     while (status == FLETCH_OK && code == SQLITE_ROW) {
         word_reader *one;
-        FL_TRY(take_word_reader(store, request, &one, error));
+        FL_TRY(take_word_reader(store, by, &one, error));
         code   = fl_words_slice(one->words, &query, SLICE_WORDS, allowed, allowed_count, search->k,
                                 search->word_hits, &search->word_count);
-        status = fl_request_over(request, error);
+        status = fl_asker_over(by, error);
         if (status == FLETCH_OK && code != SQLITE_ROW && code != SQLITE_DONE) {
             status = fail_sql(store, one->db, error);
         }
@@ -948,37 +946,36 @@ static int search_words(fl_store *store, fl_search *search, const int64_t *allow
     return status;
 }
 
-int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *request,
-                    fletch_error *error) {
+int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_error *error) {
     static const int64_t nothing = 0;
     fl_buf               keys    = {0};
     const int64_t       *allowed = NULL;
     int                  status  = FLETCH_OK;
     search->count = search->word_count = 0;
     if (search->filter != NULL) {
-        status  = list_allowed(store, search->filter, request, &keys, error);
+        status  = list_allowed(store, search->filter, by, &keys, error);
         allowed = keys.data != NULL ? (const int64_t *)(const void *)keys.data : &nothing;
     }
     size_t count = keys.size / sizeof *allowed;
     if (status == FLETCH_OK) {
         search->count = fl_vectors_search(store->vectors, search->row, search->k, allowed, count,
-                                          is_over, request, search->hits);
+                                          is_over, &by, search->hits);
         status        = search->count == SIZE_MAX
                             ? fl_fail_nomem(error, store->columns * sizeof *search->row, "a search")
-                            : fl_request_over(request, error);
+                            : fl_asker_over(by, error);
     }
     if (status == FLETCH_OK && search->words != NULL) {
-        status = search_words(store, search, allowed, count, request, error);
+        status = search_words(store, search, allowed, count, by, error);
     }
     fl_buf_free(&keys);
     return status;
 }
 
-int fl_store_mark(fl_store *store, const char *words, int64_t key, const fl_http_request *request,
-                  size_t *marks, size_t *count, fletch_error *error) {
+int fl_store_mark(fl_store *store, const char *words, int64_t key, fl_asker by, size_t *marks,
+                  size_t *count, fletch_error *error) {
     word_reader *one;
     *count = 0;
-    FL_TRY(take_word_reader(store, request, &one, error));
+    FL_TRY(take_word_reader(store, by, &one, error));
     int code   = fl_words_mark(one->words, words, key, marks, count);
     int status = code == SQLITE_DONE ? FLETCH_OK : fail_sql(store, one->db, error);
     pthread_mutex_unlock(one->lock);

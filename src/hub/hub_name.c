@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "model/hub_cache.h"
+#include "hub/hub_cache.h"
 
 enum { PART_MAX = 96 }; /* the hub's own limit on a name */
 

@@ -8,8 +8,8 @@
  *         time does not grow with their product, whatever strangers put into either.
  * Memory  The struct; strings stay where the filter was read. Threads: any number may ask.
  * Proof   tests/unit/test_server_filter.c, tests/server/test_store.py. */
-#ifndef FL_SERVER_FILTER_H
-#define FL_SERVER_FILTER_H
+#ifndef FL_STORE_FILTER_H
+#define FL_STORE_FILTER_H
 
 #include "base/json_in.h"
 

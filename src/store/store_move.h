@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_move.h - the texts of a store into another one, with vectors of another model. */
-#ifndef FL_SERVER_STORE_MOVE_H
-#define FL_SERVER_STORE_MOVE_H
+#ifndef FL_STORE_STORE_MOVE_H
+#define FL_STORE_STORE_MOVE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -22,8 +22,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/number.h"
-#include "model/hub_cache.h"
-#include "model/model.h"
+#include "hub/hub_cache.h"
+#include "hub/model_files.h"
 
 enum { MANIFEST_BYTES_MAX = 1 << 20, PARTS_MAX = 3, DIGEST_DIGITS = 64 };
 

@@ -11,15 +11,15 @@
  *   CACHE/.locks/models--org--name/<etag>.lock    flock while a blob is written
  *
  * A ref is written last, after every file of its snapshot: it never points at half a model. */
-#ifndef FL_MODEL_HUB_CACHE_H
-#define FL_MODEL_HUB_CACHE_H
+#ifndef FL_HUB_HUB_CACHE_H
+#define FL_HUB_HUB_CACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 
 enum {
     FL_HUB_ID_MAX     = 256,

@@ -10,7 +10,7 @@
  *         refuses, becomes "moved" at the end, which goes when a server opens the store: from then on it has items
  *         of its own, and nothing is moved into it.
  * Memory  a batch of texts and vectors. Threads: none of its own. Proof tests/server/test_store_move.py. */
-#include "server/store_move.h"
+#include "store/store_move.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -20,8 +20,8 @@
 #include "base/cosine.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "server/sqlite_rows.h"
-#include "server/store.h"
+#include "store/sqlite_rows.h"
+#include "store/store.h"
 
 enum { BATCH = 256, BATCH_BYTES = 4 << 20, BUSY_MS = 5000 };
 

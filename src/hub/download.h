@@ -10,8 +10,8 @@
  *
  * Calls return 0 when the server answered for good, whatever the answer: look at reply->status.
  * They fail with ENETWORK (nobody answered), ECANCELLED, ENOSPC, EIO, ENOMEM. */
-#ifndef FL_MODEL_DOWNLOAD_H
-#define FL_MODEL_DOWNLOAD_H
+#ifndef FL_HUB_DOWNLOAD_H
+#define FL_HUB_DOWNLOAD_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,13 +11,14 @@
  *         spaces between words have few of these.
  * Memory  fl_words and what SQLite has. Threads: one at a time for each connection.
  * Proof   tests/server/test_search.py. */
-#ifndef FL_SERVER_WORD_INDEX_H
-#define FL_SERVER_WORD_INDEX_H
+#ifndef FL_STORE_WORD_INDEX_H
+#define FL_STORE_WORD_INDEX_H
 
 #include <sqlite3.h>
 
-#include "server/server.h"
-#include "server/vectors.h"
+#include "base/buf.h"
+#include "store/asker.h"
+#include "store/vectors.h"
 
 enum {
     FL_WORDS_MAX = 64, /* of a query; what follows them is not looked for */
@@ -41,13 +42,13 @@ void fl_words_close(fl_words *words); /* NULL is a no-op */
 
 /* One search. */
 typedef struct fl_words_query {
-    const char            *expression; /* of fl_words_expression */
-    const fl_http_request *request;    /* which may end it */
-    int64_t                last;       /* the last key that was looked at; begin below all */
-    bool                   counted;
-    int                    phrases;
-    double                 average; /* words of an item */
-    double                 idf[FL_WORDS_MAX];
+    const char *expression; /* of fl_words_expression */
+    fl_asker    by;         /* which may end it */
+    int64_t     last;       /* the last key that was looked at; begin below all */
+    bool        counted;
+    int         phrases;
+    double      average; /* words of an item */
+    double      idf[FL_WORDS_MAX];
 } fl_words_query;
 
 /* `text` as FTS5 wants it, appended to *out: its first FL_WORDS_MAX words, any of them; how many. */

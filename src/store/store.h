@@ -15,15 +15,19 @@
  * Memory  vectors.h. Threads: all calls from any thread. One process at a time has the file
  *         (PATH.lock, PATH without links).
  * Proof   tests/server/test_store.py. */
-#ifndef FL_SERVER_STORE_H
-#define FL_SERVER_STORE_H
+#ifndef FL_STORE_STORE_H
+#define FL_STORE_STORE_H
 
-#include "server/filter.h"
-#include "server/server.h"
-#include "server/vectors.h"
+#include "base/buf.h"
+#include "store/asker.h"
+#include "store/filter.h"
+#include "store/vectors.h"
 
 /* Half of it for the texts, in SQLite's pages; vectors take at most as much again, since the pages hold them too. */
 #define FL_STORE_MEMORY (UINT64_C(256) << 20)
+
+/* Threads that look for words at the same time. */
+enum { FL_STORE_READERS = 4 };
 
 /* By which a file is told from others of SQLite (PRAGMA application_id): "fltc". */
 enum { FL_STORE_APPLICATION = 0x666c7463 };
@@ -53,8 +57,7 @@ typedef struct fl_stored_item {
  * all (drop NULL).
  * The caller's memory until done, which is called exactly once, on the store's thread. */
 typedef struct fl_write {
-    const fl_http_request
-                   *request; /* for which it is done: once that is over, nothing is written */
+    fl_asker        by; /* for whom it is done: once that is over, nothing is written */
     fl_stored_item *items;
     size_t          item_count;
     const char     *drop;
@@ -86,7 +89,7 @@ size_t fl_store_columns(const fl_store *store);
 bool   fl_store_lasts(const fl_store *store);     /* in a file */
 bool   fl_store_has_words(const fl_store *store); /* searches by words are possible */
 
-/* What follows fails with FLETCH_ECANCELLED or FLETCH_EDEADLINE once `request`, for which it is done, need not be
+/* What follows fails with FLETCH_ECANCELLED or FLETCH_EDEADLINE once `by`, for whom it is done, need not be
  * answered, also while it waits for others. */
 
 /* One item by key, or by id when that is not NULL: a whole one, or with `chunk` from 0 up that chunk of a document.
@@ -94,12 +97,11 @@ bool   fl_store_has_words(const fl_store *store); /* searches by words are possi
 enum { FL_STORE_WHOLE = -1 };
 typedef int (*fl_found_fn)(void *user, const fl_stored_item *item, fletch_error *error);
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk, int64_t key,
-                  const fl_http_request *request, fl_found_fn found, void *user,
-                  fletch_error *error);
+                  fl_asker by, fl_found_fn found, void *user, fletch_error *error);
 
 /* Up to `count` items from the one at `offset`, in the order in which they came, into hits[].key; *found of them. */
-int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_request *request,
-                  fl_hit *hits, size_t *found, fletch_error *error);
+int fl_store_list(fl_store *store, size_t offset, size_t count, fl_asker by, fl_hit *hits,
+                  size_t *found, fletch_error *error);
 
 /* What it is likely to take to read so many items, after a search for them, by so many words too, by a filter. */
 typedef struct fl_effort {
@@ -118,11 +120,10 @@ typedef struct fl_search {
     fl_hit          *hits, *word_hits; /* [k] */
     size_t           count, word_count;
 } fl_search;
-int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *request,
-                    fletch_error *error);
+int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_error *error);
 
 /* Where the words stand in an item: see fl_words_mark. */
-int fl_store_mark(fl_store *store, const char *words, int64_t key, const fl_http_request *request,
-                  size_t *marks, size_t *count, fletch_error *error);
+int fl_store_mark(fl_store *store, const char *words, int64_t key, fl_asker by, size_t *marks,
+                  size_t *count, fletch_error *error);
 
 #endif

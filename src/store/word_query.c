@@ -3,7 +3,7 @@
  *
  * Role    and In/Out: word_index.h. Apart from that file since it needs no SQLite.
  * Memory  the caller's buffer. Threads: any. Proof: tests/server/test_search.py, tests/fuzz/fuzz_bodies.c. */
-#include "server/word_index.h"
+#include "store/word_index.h"
 
 static bool is_letter(char c) {
     return (unsigned char)c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||

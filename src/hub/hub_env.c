@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/number.h"
-#include "model/hub_cache.h"
+#include "hub/hub_cache.h"
 
 enum { TIMEOUT_DEFAULT_S = 10, TIMEOUT_MAX_S = 3600, TOKEN_FILE_MAX = 4096 };
 

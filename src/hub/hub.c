@@ -9,7 +9,7 @@
  *         then, and when allowed, the hub.
  * Memory  none kept. Threads: no state but the environment and the file system.
  * Proof   tests/unit/test_hub.c, tests/golden/test_hub.py. */
-#include "model/hub.h"
+#include "hub/hub.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "model/hub_cache.h"
-#include "model/model.h"
+#include "hub/hub_cache.h"
+#include "hub/model_files.h"
 
 /* What a name led to. */
 typedef struct place {

@@ -4,7 +4,7 @@
  * Role    and Method: filter.h.
  * Memory  none. Threads: any.
  * Proof   tests/unit/test_server_filter.c. */
-#include "server/filter.h"
+#include "store/filter.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * Proof   tests/unit/test_server_vectors.c: the same bits as dot.c. */
 #include <immintrin.h>
 
-#include "server/vectors.h"
+#include "store/vectors.h"
 
 float fl_dot_avx2(const float *a, const float *b, size_t size) {
     __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),

@@ -8,7 +8,7 @@
  *         the table's own name puts them together, and hides the virtual one from what is asked. Without a SELECT
  *         the one table or view is taken that has both columns.
  * Memory  SQLite's. Threads: none. Proof tests/cli/test_cli_verify_files.py, with a file that sqlite-vec wrote. */
-#include "server/sqlite_rows.h"
+#include "store/sqlite_rows.h"
 
 #include <ctype.h>
 #include <sqlite3.h>
@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "server/store.h"
+#include "store/store.h"
 
 enum { VIRTUAL_MAX = 64 * 1024, COLUMN_MAX = 256, BUSY_MS = 5000 };
 

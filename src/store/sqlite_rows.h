@@ -3,8 +3,8 @@
  *
  * The server's store, tables with a column of each, tables of sqlite-vec (whose extension is not needed), or what a
  * SELECT gives. */
-#ifndef FL_SERVER_SQLITE_ROWS_H
-#define FL_SERVER_SQLITE_ROWS_H
+#ifndef FL_STORE_SQLITE_ROWS_H
+#define FL_STORE_SQLITE_ROWS_H
 
 #include <stdbool.h>
 #include <stddef.h>

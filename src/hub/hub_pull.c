@@ -23,10 +23,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "model/download.h"
-#include "model/hub_cache.h"
-#include "model/model.h"
-#include "model/safetensors.h"
+#include "hub/download.h"
+#include "hub/hub_cache.h"
+#include "hub/model_files.h"
 
 enum { WEIGHTS_UNSAID_MAX = 1 << 30 }; /* bytes of weights whose size nobody has said */
 

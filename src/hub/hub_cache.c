@@ -9,7 +9,7 @@
  * Memory  paths live on the stack; walks own their list of names.
  * Threads the file system is the only shared state.
  * Proof   tests/unit/test_hub.c, tests/golden/test_hub.py. */
-#include "model/hub_cache.h"
+#include "hub/hub_cache.h"
 
 #include <dirent.h>
 #include <errno.h>

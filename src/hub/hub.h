@@ -4,8 +4,8 @@
  * Reads and writes the very cache layout of huggingface_hub, so that Python programs and fletch
  * share files both ways. HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE (and their
  * documented older names) are honoured; the options below win where set. */
-#ifndef FL_MODEL_HUB_H
-#define FL_MODEL_HUB_H
+#ifndef FL_HUB_HUB_H
+#define FL_HUB_HUB_H
 
 #include <stdbool.h>
 

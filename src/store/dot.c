@@ -5,7 +5,7 @@
  * Method  32 sums side by side and no fused multiply-add: every processor rounds alike, so an answer of
  *         the search does not depend on the machine that gave it.
  * Memory  none. Threads: any. Proof: tests/unit/test_server_vectors.c. */
-#include "server/vectors.h"
+#include "store/vectors.h"
 
 float fl_dot_ref(const float *a, const float *b, size_t size) {
     float lane[FL_DOT_LANES] = {0};

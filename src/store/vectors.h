@@ -9,8 +9,8 @@
  *         and the speed of memory is the speed of the search.
  * Threads One writer (reserve, put, drop); any number of searches at the same time.
  * Proof   tests/unit/test_server_vectors.c, bench/store.c. */
-#ifndef FL_SERVER_VECTORS_H
-#define FL_SERVER_VECTORS_H
+#ifndef FL_STORE_VECTORS_H
+#define FL_STORE_VECTORS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

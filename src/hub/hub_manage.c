@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "model/hub_cache.h"
+#include "hub/hub_cache.h"
 
 /* ---- list ---- */
 
