@@ -154,10 +154,6 @@
       FL_ANY, "Copy on a separate stream while another one computes.")                             \
     X(CUDA_GRAPHS, "cuda.graphs", "--cuda-graphs", BOOL, "true", FL_ANY,                           \
       "Launch each batch as one captured graph.")                                                  \
-    X(CUDA_TUNE, "cuda.tune", "--cuda-tune", BOOL, "true", FL_ANY,                                 \
-      "Time the matrix product algorithms when a model opens, and use the fastest.")               \
-    X(CUDA_SMALL_BATCHES, "cuda.small_batches", "--cuda-small-batches", BOOL, "true", FL_ANY,      \
-      "For batches of up to 64 tokens: no copies, and dedicated kernels.")                         \
     X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY,            \
       "Allocate device memory from the driver's pool, shared by all models of the process.")       \
     X(CUDA_TIMEOUT_SECONDS, "cuda.timeout_seconds", "--cuda-timeout-seconds", INT, "60",           \
