@@ -107,7 +107,7 @@ def test_bad_chunks_are_named(server, wrong, status, words):
 
 
 def test_bad_documents_are_named_in_the_dialects_words(server):
-    for inputs, words in (([], "at least one"), ([[]], "at least one"), ([["a", ""]], "may be empty"), (["a"], "inputs[0]: invalid type"),
+    for inputs, words in (([], "non-empty"), ([[]], "non-empty"), ([["a", ""]], "non-empty chunks"), (["a"], "inputs[0]: invalid type"),
                           ([["a", 3]], "inputs[0][1]: invalid type"), ([["a", "  ", "b"]], "span 1 of document 0")):
         reply = post(server, "/v1/contextualizedembeddings", {"inputs": inputs, "model": "mean"})
         assert reply.status == 400 and words in reply.json()["detail"], reply

@@ -117,8 +117,8 @@ def test_large_metadata_costs_no_more_than_its_size(kept):
     ("/add", {"texts": ["a", "b"], "metadata": [{}]}, "metadata"), ("/add", {"text": "a", "metadata": ["x"]}, "metadata"),
     ("/add", {"text": "a", "prompt_name": "nobody"}, "no prompt"),
     ("/search", {}, "give text or vector"), ("/search", {"text": ""}, "empty"), ("/search", {"text": "a", "k": 0}, "k:"),
-    ("/search", {"text": "a", "k": 1001}, "k:"), ("/search", {"vector": [1]}, "384 numbers"),
-    ("/search", {"vector": [0] * 384}, "no direction"), ("/search", {"vector": [1] * 385}, "384 numbers"),
+    ("/search", {"text": "a", "k": 1001}, "k:"), ("/search", {"vector": [1]}, "384 dimensions"),
+    ("/search", {"vector": [0] * 384}, "no direction"), ("/search", {"vector": [1] * 385}, "384 dimensions"),
     ("/search", {"vector": ["1"] * 384}, "list of numbers"), ("/search", {"vector": "x"}, "list of numbers"),
     ("/search", {"text": "a", "filter": {str(i): 1 for i in range(65)}}, "at most 64"),
     ("/search", {"text": "a", "filter": []}, "filter"), ("/search", {"text": "a", "filter": {"a": [1]}}, "filter")])

@@ -18,6 +18,11 @@ DIALECT = (
 # Literals that say one of these in another sense: a part of each is enough.
 ALLOWED = ("when there is no traceparent", "there is no such turn")
 SENTENCE_MAX = 42  # words; a longer one is two, or a list
+# How many longer ones a page has still; the list may only shrink.
+LONG = {"ARCHITECTURE.md": 2, "HACKING.md": 4, "SECURITY.md": 2, "docs/chunks.md": 2,
+        "docs/cuda.md": 16, "docs/job.md": 4, "docs/memory.md": 9, "docs/models.md": 4,
+        "docs/performance.md": 4, "docs/precision.md": 7, "docs/presets.md": 1,
+        "docs/providers.md": 2, "docs/scale.md": 2, "docs/tokenizers.md": 5, "docs/tracing.md": 1}
 LITERAL = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])+\'|\\\n|\s+|.', re.S)
 PATH = re.compile(r"(?<![\w/.{-])((?:src|include|docs|tests|tools|bench|deploy|python|examples|cmake|completions|lab)/[\w./-]+\w)")
 
@@ -78,12 +83,11 @@ def sentences(text: str):
 
 
 def test_sentences_are_read_once():
-    allowed = house.exceptions("sentences")
     long = {}
     for page in PAGES:
         if page.name != "CHANGELOG.md":
             found = [(line, words) for line, words in sentences(house.text(page)) if words > SENTENCE_MAX]
-            if len(found) > allowed.get(house.name(page), 0):
+            if len(found) != LONG.get(house.name(page), 0):
                 long[house.name(page)] = found
     assert not long, f"page: (line, words) of sentences with more than {SENTENCE_MAX} words; make them two, or a list: {long}"
 
@@ -92,6 +96,6 @@ def test_paths_that_pages_name_exist():
     wrong = []
     for page in PAGES:
         for path in PATH.findall(house.text(page)) if page.name != "CHANGELOG.md" else ():
-            if not (house.ROOT / path.rstrip(".")).exists() and not list(house.ROOT.glob(path.rstrip(".") + ".*")):
+            if "NAME" not in path and not (house.ROOT / path.rstrip(".")).exists() and not list(house.ROOT.glob(path.rstrip(".") + ".*")):
                 wrong.append(f"{house.name(page)}: {path}")
     assert not wrong, "\n" + "\n".join(wrong)
