@@ -23,8 +23,9 @@ def takes_types(config: dict) -> bool:
 
 def export(folder: str, target: pathlib.Path) -> None:
     import torch
-    from transformers import AutoModel
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    from transformers import AutoConfig, AutoModel, T5EncoderModel
+    kind = T5EncoderModel if AutoConfig.from_pretrained(folder).model_type == "t5" else AutoModel
+    model = kind.from_pretrained(folder, attn_implementation="eager").eval()
     names = ["input_ids", "attention_mask"] + (["token_type_ids"] if takes_types(model.config.to_dict()) else [])
 
     class Plain(torch.nn.Module):
