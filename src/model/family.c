@@ -695,6 +695,7 @@ static int choose(const fl_family **out, fl_json_reader *config, const fl_safete
     char        known[480] = "";
     const char *model_type = fl_json_string(config, "model_type", "");
     const char *code       = remote_code(config);
+    bool        other      = false; /* the model_type is known with other code than this */
     if (config->status != 0)
         return config->status;
     if (model_type[0] == '\0' && code == NULL)
@@ -704,14 +705,16 @@ static int choose(const fl_family **out, fl_json_reader *config, const fl_safete
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", families[i]->name);
-        if (!is_of(families[i], model_type, code) || !has_marks(families[i], config, code, weights))
+        const bool named = is_of(families[i], model_type, code);
+        other            = other || (named && families[i]->only_remote);
+        if (!named || !has_marks(families[i], config, code, weights))
             continue;
         *out = families[i];
         if (code != NULL && !knows_code(*out, code))
             fl_family_refuse(config, "auto_map (remote code)", code);
         return config->status;
     }
-    if (model_type[0] == '\0')
+    if (model_type[0] == '\0' || (other && code != NULL))
         fl_family_refuse(config, "auto_map (remote code)", code);
     return config->status != 0
                ? config->status
