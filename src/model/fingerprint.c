@@ -16,7 +16,8 @@
 #include "base/file_state.h"
 #include "base/json.h"
 #include "base/sha256.h"
-#include "model/hub_cache.h"
+#include "hub/hub_cache.h"
+#include "hub/model_files.h"
 #include "model/model_private.h"
 #include "model/safetensors.h"
 

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "hub/model_files.h"
 #include "model/model_private.h"
 
 int fl_model_keep(fl_model *model, const char **out, const char *purpose, fletch_error *error,

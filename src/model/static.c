@@ -20,7 +20,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/hub_cache.h"
+#include "hub/hub_cache.h"
 #include "model/model_private.h"
 
 enum { WIDTH_MAX = 65536, ROWS_VALUES_MAX = 1 << 24, NIBBLES_MAX = 1 << 30 };

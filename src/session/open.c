@@ -21,7 +21,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 #include "requests/block_owner.h"
 #include "requests/maintenance.h"
 #include "requests/open_model.h"

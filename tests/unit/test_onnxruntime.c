@@ -174,13 +174,16 @@ static const struct {
     {"WebGPU device error(3): vkAllocateMemory failed with VK_ERROR_OUT_OF_DEVICE_MEMORY\n - While "
      "calling [Device].CreateBuffer([BufferDescriptor]).\n    at CheckVkOOMThenSuccessImpl "
      "(/build/dawn/VulkanError.cpp:119)\n",
-     "vkAllocateMemory failed with VK_ERROR_OUT_OF_DEVICE_MEMORY - While calling "
+     "out of memory: vkAllocateMemory failed with VK_ERROR_OUT_OF_DEVICE_MEMORY - While calling "
      "[Device].CreateBuffer([BufferDescriptor])",
      "Take another"},
     {"Non-zero status code returned while running MemcpyToHost node. Name:'Memcpy_token_7' Status "
      "Message: /src/buffer_manager.cc:553 n::B::Download(B, void*, size_t) const::<lambda(S, V)> s "
      "== S::Success was false. [Device] is lost\n    at F (/build/f.cpp:1)\n",
      "[Device] is lost", "Take another"},
+    {"WebGPU device error(2): no such binding", "no such binding", "Take another"},
+    {"WebGPU device error(3): MTLDevice gives nothing", "out of memory: MTLDevice gives nothing",
+     "Take another"},
     {"a.cc:7 f it failed.\n", "it failed", "Take another"},
     {"/a.cc:7 void f(int (*)(char)) const it failed.\n", "it failed", "Take another"},
     {"[ONNXRuntimeError] : 11 : EP_FAIL : wrapped: [ONNXRuntimeError] : 1 : FAIL : within",

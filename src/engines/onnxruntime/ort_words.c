@@ -62,6 +62,17 @@ static const char *past_place(const char *at) {
     return at;
 }
 
+/* Past the number of a fault of WebGPU, "3): ": memory, by whatever name the system has for it. */
+static const char *past_kind(const char *at, char out[FL_ORT_WORDS], size_t *used) {
+    static const char memory[] = "out of memory: ";
+    if (strncmp(at, "3)", 2) == 0) {
+        memcpy(out, memory, sizeof memory);
+        *used = sizeof memory - 1;
+    }
+    const char *end = strstr(at, "): ");
+    return end == NULL ? at : end + strlen("): ");
+}
+
 void fl_ort_words(const char *message, char out[FL_ORT_WORDS]) {
     static const char loader[] = " with error: ", claim[] = " was false. ";
     static const char node[] = "Status Message: ", device[] = "device error(";
@@ -70,9 +81,7 @@ void fl_ort_words(const char *message, char out[FL_ORT_WORDS]) {
     if (why != NULL) /* which node met it is for the log */
         at = past_place(why + sizeof node - 1);
     why = strstr(at, device);
-    why = why == NULL ? NULL : strstr(why, "): ");
-    if (why != NULL)
-        at = why + strlen("): ");
+    at  = why == NULL ? at : past_kind(why + sizeof device - 1, out, &used);
     why = strstr(at, loader);
     if (why != NULL) /* which of its own files does not load, says less than what that one lacks */
         at = why + sizeof loader - 1;
