@@ -86,7 +86,7 @@ static void open_library(void) {
     const curl_version_info_data *about =
         missing[0] == '\0' ? fl_curl.version_info(CURLVERSION_NOW) : NULL;
     if (about != NULL && about->version_num < OLDEST) {
-        snprintf(missing, sizeof missing, "it is version %s, and 7.85 is the oldest that will do",
+        snprintf(missing, sizeof missing, "it is version %s; 7.85 or newer is required",
                  about->version);
     }
 }

@@ -63,11 +63,10 @@ static const struct {
 
 void fl_family_refuse(fl_json_reader *config, const char *key, const char *value) {
     if (config->status == 0)
-        config->status =
-            fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                    "%s: %s \"%.60s\" is not supported; it changes the vectors, so the model "
-                    "is refused rather than approximated.",
-                    config->source, key, value);
+        config->status = fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                                 "%s: %s \"%.60s\" is not supported; it changes the vectors, so "
+                                 "the model is rejected rather than approximated.",
+                                 config->source, key, value);
 }
 
 static void damage(fl_json_reader *config, const char *key, double value, const char *why) {

@@ -56,7 +56,7 @@ ONLY = [
     ("plain-bert", "position_embedding_type", "relative_key", "relative_key"),
     ("plain-bert", "quantization_config", {"load_in_8bit": True}, "bitsandbytes"),
     ("plain-bert", "quantization_config", {"quant_method": "auto-round"}, "base_model"),
-    ("plain-bert", "quantization_config", {"quant_type": "int8_weight_only"}, "no method"),
+    ("plain-bert", "quantization_config", {"quant_type": "int8_weight_only"}, "no known method"),
     ("family-qwen3", "quantization_config", {"quant_method": "torchao"}, "torchao"),
     ("plain-bert", "pruned_heads", {"0": [1]}, "not empty"),
     ("plain-bert", "auto_map", {"AutoModel": "a/b--c.D"}, "a/b--c.D"),
@@ -272,7 +272,7 @@ def test_the_quantizer_of_pplx_embed_is_of_its_family_alone(tmp_path):
     modules = json.loads((path / "modules.json").read_text())
     modules.append({"idx": len(modules), "name": "9", "path": "", "type": "st_quantize.FlexibleQuantizer"})
     (path / "modules.json").write_text(json.dumps(modules))
-    assert "is code outside sentence-transformers" in refusal(path)
+    assert "is custom code" in refusal(path)
 
 
 def test_queries_that_grow_end_where_they_would(tmp_path):
@@ -295,7 +295,7 @@ def test_a_projection_of_tokens_is_pooled_with_them(tmp_path):
         return done.stderr
     for pooling in ("max", "mean,cls"):
         assert "network projects is not supported" in refused("--pooling", pooling)
-    assert "projects its tokens" in refused("--output-kind", "tokens")
+    assert "projects only the pooled tokens" in refused("--output-kind", "tokens")
     path = changed("family-voyage", tmp_path)
     (path / "modules.json").unlink()
     whole = golden.embed(path, TEXTS, "--normalize", "true", "--max-length", "200", work=tmp_path)

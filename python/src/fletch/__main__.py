@@ -10,7 +10,7 @@ def main() -> None:
     beside = os.path.join(sysconfig.get_path("scripts"), "fletch")
     program = beside if os.access(beside, os.X_OK) else shutil.which("fletch")
     if program is None:
-        sys.exit("fletch: the program is not installed beside this package; pip install --force-reinstall fletch")
+        sys.exit("fletch: the program is missing from this package; pip install --force-reinstall fletch")
     os.execv(program, ["fletch", *sys.argv[1:]])
 
 
