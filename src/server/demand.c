@@ -644,9 +644,8 @@ static void *keep(void *arg) {
 
 /* Where no limit is set the machine's memory is one, of which others need some. */
 static uint64_t machine_limit(const fl_server *server) {
-    uint64_t limit = fl_server_number(server, "memory.limit", 0);
-    long     pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return limit > 0 || pages < 0 ? limit : (uint64_t)pages / 5 * 4 * (uint64_t)size;
+    const uint64_t limit = fl_server_number(server, "memory.limit", 0);
+    return limit > 0 ? limit : fl_os_memory() / 5 * 4;
 }
 
 int fl_demand_open(fl_server *server, fletch_error *error) {

@@ -218,6 +218,15 @@ def _after_fork() -> None:
     _shared.clear()
 
 
+def _waiter(channel: _fletch.Channel) -> Callable[[], object]:
+    """A call that waits until a request of the channel has ended, or for a moment."""
+    if sys.platform == "win32":  # no poll, and nothing that Ctrl-C ends
+        return lambda: select.select([channel.fileno()], [], [], 0.1)
+    poll = select.poll()
+    poll.register(channel.fileno(), select.POLLIN)
+    return poll.poll
+
+
 def _close_all() -> None:
     for model in list(_open_models):
         model.close()
@@ -391,8 +400,7 @@ class Model(Heads):
 
     def _iterate(self, texts: Iterator[str], window: int, arguments: dict[str, Any]) -> Iterator[Rows]:
         channel = _fletch.make_channel()
-        poll = select.poll()
-        poll.register(channel.fileno(), select.POLLIN)
+        wait = _waiter(channel)
         flying: list[tuple[_fletch.Job, _Call]] = []
         done: dict[int, Exception | None] = {}
         first, given, process = 0, 0, os.getpid()
@@ -408,7 +416,7 @@ class Model(Heads):
                 if len(flying) == 2 or (flying and not chunk):
                     job, call = flying[0]
                     while given not in done:
-                        poll.poll()
+                        wait()
                         done.update(channel.take_done())
                     del flying[0]
                     error = done.pop(given)
@@ -457,6 +465,7 @@ class Model(Heads):
         future = loop.create_future()
         limit = 0 if deadline is None else min(max(1, math.ceil(deadline * 1000)), 2**32 - 1)
         job = self._usable().submit(_loop.channel_of(loop), future, _LANES[lane], limit, *call.arguments)
+        _loop.await_done(loop, future)
         try:
             await future
         except asyncio.CancelledError:
@@ -524,12 +533,11 @@ class Model(Heads):
     def _wait_spans(self, flat: FlatSpans, arguments: dict[str, Any], info: bool) -> Any:
         call, rest = self._span_call(flat, **arguments, info=info)
         channel = _fletch.make_channel()
-        poll = select.poll()
-        poll.register(channel.fileno(), select.POLLIN)
+        wait = _waiter(channel)
         job = self._usable().submit(channel, None, 0, 0, *rest)
         try:
             while not (done := channel.take_done()):
-                poll.poll()
+                wait()
         except BaseException:
             job.cancel()
             raise
@@ -548,6 +556,7 @@ class Model(Heads):
         sent = loop.run_in_executor(None, self._usable().submit, _loop.channel_of(loop), future, 0, 0, *rest)
         try:
             await asyncio.shield(sent)
+            _loop.await_done(loop, future)
             await future
         except asyncio.CancelledError:
             sent.add_done_callback(lambda sent: sent.cancelled() or sent.exception() or sent.result().cancel())
@@ -763,5 +772,6 @@ def shared(model: str | os.PathLike[str] | None = None, **config: Any) -> Model:
 
 
 _shared_lock = threading.Lock()
-os.register_at_fork(after_in_child=_after_fork)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_close_all)

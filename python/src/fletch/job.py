@@ -27,6 +27,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.fs as pafs  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+if sys.platform == "win32":
+    raise ImportError("fletch.job writes files that others may hold open, which Windows refuses: use `fletch run` there, "
+                      "or a job on Linux or macOS")
+
 from . import _fletch, errors
 from ._chunk_rows import Cut, Document, embed_column
 from ._columns import REFUSABLE
