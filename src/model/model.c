@@ -134,7 +134,8 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
         status = read_end(model, *family, &reader, options);
     if (status == 0 && *family != NULL)
         model->own->own_pooling = (*family)->own_pooling;
-    if (model->base != NULL) /* peft's: only an engine that reads weights through fl_tensor_to_f32 adds them */
+    if (model->base !=
+        NULL) /* peft's: only an engine that reads weights through fl_tensor_to_f32 adds them */
         model->encoder.desc.adapters = true;
     fl_json_free(reader.object);
     return status;

@@ -7,9 +7,12 @@
  *         more than the checkpoint holds must not be read past its end.
  * Proof   tests/unit/test_engine.c, tests/cuda/test_cuda_engine.c. */
 #include "base/error.h"
+
 #include "model/encoder.h"
+#include <assert.h>
 
 bool fl_encoder_shape(const fl_encoder_desc *d, const fl_layer_desc *l, int slot, fl_shape *out) {
+    assert(slot >= 0);
 #define FL_GLOBAL_CASE(name, words, rows, columns, when)                                           \
     case FL_SLOT_##name:                                                                           \
         *out = (fl_shape){(rows), (columns), words};                                               \

@@ -5,11 +5,14 @@
  * Memory  heap; it doubles, and stays for the next text. Threads: one at a time.
  * Proof   tests/golden/test_lists.py. */
 #include "base/mem.h"
+
 #include "model/encoder.h"
+#include <assert.h>
 
 enum { TERMS_FIRST = 256 };
 
 bool fl_terms_add(fl_terms *terms, int32_t id, float value) {
+    assert(id >= 0);
     if (terms->count == terms->capacity) {
         uint32_t capacity = terms->capacity == 0 ? TERMS_FIRST : terms->capacity * 2;
         int32_t *ids      = fl_realloc_array(terms->ids, capacity, sizeof *ids);

@@ -19,7 +19,9 @@
  * Proof   tests/unit/test_prediction.c measures forked engines over many shapes: at most 10 % off.
  *         An array that is added to fl_cpu_scratch and not here fails there. */
 #include "base/mem.h"
+
 #include "engines/cpu/cpu_engine.h"
+#include <assert.h>
 
 /* Pages of the arena that were counted, in rising order. */
 typedef struct tally {
@@ -139,6 +141,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
 }
 
 uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    assert(longest <= tokens);
     fl_cpu_guess guess[FL_CPU_GUESSES];
     uint64_t     most = 0;
     if (texts == 0 || tokens == 0) {

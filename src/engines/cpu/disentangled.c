@@ -15,6 +15,8 @@
  * Proof    tests/golden/test_families.py; tests/unit/test_engine.c, test_engine_bytes.c. */
 #include "engines/cpu/crew.h"
 
+#include <assert.h>
+
 enum { QUERIES = 24, KEYS = 96 };
 
 /* A range of columns, whole panels. */
@@ -24,6 +26,7 @@ typedef struct range {
 
 /* Those of distances `low` … `high` */
 static range columns_of(const fl_engine *e, ptrdiff_t low, ptrdiff_t high) {
+    assert(low <= high);
     const int32_t *column = e->column + e->max_length - 1;
     const size_t   first  = (size_t)column[low] / FL_CPU_LANES * FL_CPU_LANES;
     return (range){first, fl_cpu_pad((size_t)column[high] + 1) - first};
