@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 #include "requests/chunks.h"
 #include "requests/open_model.h"
 #include "requests/submit.h"

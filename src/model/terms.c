@@ -4,10 +4,10 @@
  * Role    What an engine finds of a text's vocabulary, one id after the other, for the runtime to weigh.
  * Memory  heap; it doubles, and stays for the next text. Threads: one at a time.
  * Proof   tests/golden/test_lists.py. */
-#include "base/mem.h"
-
-#include "model/encoder.h"
 #include <assert.h>
+
+#include "base/mem.h"
+#include "model/encoder.h"
 
 enum { TERMS_FIRST = 256 };
 

@@ -312,10 +312,11 @@ int fl_encode_item(fl_encode_call *c, size_t index, int32_t *ids, size_t room, f
     assert(tokens <= room && (paired || pair.segment == tokens));
     if (pair.truncated && r->refuse_long)
         return fl_fail(c->error, FLETCH_ETOOLONG, index,
-                       "text %zu has more than %u tokens and truncation is off; "
+                       "text %zu has more than %u %s and truncation is off; "
                        "shorten it, or allow "
                        "truncation (truncate=right)",
-                       index, r->encode.max_length);
+                       index, pair.characters > 0 ? pair.characters : r->encode.max_length,
+                       pair.characters > 0 ? "characters" : "tokens");
     const bool nothing = tokens == 0 && !given && room > 0 && r->answer.may_be_empty;
     if (nothing) { /* one token that is left out: the mean of none is zero */
         ids[0] = 0;

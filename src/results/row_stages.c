@@ -121,6 +121,12 @@ static void whole(const fl_stage *stage, const float *in, float *out) {
         out[i] = rintf(127.0f * (float)fl_math_tanh((double)in[i]));
 }
 
+static void gate(const fl_stage *stage, const float *in, float *out) {
+    for (uint32_t i = 0; i < stage->in; i++)
+        out[i] = stage->residual[i] *
+                 (float)fl_math_tanh((double)(stage->weight[i] * in[i] + stage->bias[i]));
+}
+
 static int8_t to_int8(float x) {
     float clamped = x > 1.0f ? 1.0f : x < -1.0f ? -1.0f : x;
     return (int8_t)lrintf(clamped * 127.0f);
@@ -220,6 +226,8 @@ bool fl_row_stages(const fl_model *model, const fl_plan *plan, const float *pool
             dense(stage, now, next);
         else if (stage->kind == FL_STAGE_WHOLE)
             whole(stage, now, next);
+        else if (stage->kind == FL_STAGE_GATE)
+            gate(stage, now, next);
         else if (stage->kind == FL_STAGE_LAYER_NORM)
             layer_norm(stage, now, next);
         else

@@ -29,7 +29,7 @@
 #include "server/openapi.h"
 #include "server/search.h"
 #include "server/server_internal.h"
-#include "server/word_index.h"
+#include "store/word_index.h"
 
 enum {
     K_DEFAULT          = 10,
@@ -304,8 +304,8 @@ bool fl_search_read(fl_http_request *request, int64_t key, fl_read_text *out) {
     fletch_error error = {0};
     reading      read  = {.request = request, .out = out};
     *out               = (fl_read_text){0};
-    int status = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, key, request,
-                               keep_text, &read, &error);
+    int status         = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, key,
+                                       fl_seed_asker(request), keep_text, &read, &error);
     if (read.full) {
         return fl_seed_no_memory(request);
     }
@@ -458,7 +458,7 @@ static bool find_hits(fl_http_request *request, size_t depth) {
     if (search.hits == NULL || (words && search.word_hits == NULL)) {
         return fl_seed_no_memory(request);
     }
-    if (fl_store_search(request->server->store, &search, request, &error) < 0) {
+    if (fl_store_search(request->server->store, &search, fl_seed_asker(request), &error) < 0) {
         fl_reply_fail(request, &error);
         return false;
     }
@@ -543,8 +543,9 @@ static bool group_hits(fl_http_request *request) {
     fletch_error    error = {0};
     work->group_count = work->row_count = 0;
     for (size_t i = 0; i < work->hit_count; i++) {
-        int status = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE,
-                                   work->hits[i].key, request, find_group, &g, &error);
+        int status =
+            fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, work->hits[i].key,
+                          fl_seed_asker(request), find_group, &g, &error);
         if (g.full) {
             return fl_seed_no_memory(request);
         }
@@ -750,11 +751,11 @@ static bool put_row(writing *w, size_t index) {
     w->mark_count            = 0;
     if (w->marked &&
         w->work->words != NULL) { /* not while the item is read: it may be the same lock */
-        status = fl_store_mark(store, w->work->words, w->row->key, request, w->marks,
+        status = fl_store_mark(store, w->work->words, w->row->key, fl_seed_asker(request), w->marks,
                                &w->mark_count, &error);
     }
     if (status == FLETCH_OK) {
-        status = fl_store_read(store, NULL, 0, FL_STORE_WHOLE, w->row->key, request,
+        status = fl_store_read(store, NULL, 0, FL_STORE_WHOLE, w->row->key, fl_seed_asker(request),
                                w->work->grouped ? put_chunk : put_item, w, &error);
     }
     if (status < 0 && status != FLETCH_ENOTFOUND) {

@@ -107,6 +107,20 @@ static void report_pooling(reporter *t, const fletch_model *m) {
                m->model->lookup.by_default ? "; so are texts of no side" : "");
 }
 
+/* Where code of the Hub cuts the texts of a pair. */
+static void report_characters(reporter *t, const fl_model *model) {
+    uint32_t query = 0, document = 0;
+    for (uint32_t i = 0; i < model->chat_count; i++) {
+        if (model->chat[i].kind == FL_CHAT_QUERY)
+            query = model->chat[i].most;
+        else if (model->chat[i].kind == FL_CHAT_DOCUMENT)
+            document = model->chat[i].most;
+    }
+    if (query > 0 && document > 0)
+        report(t, "characters", model->activation_source.origin,
+               "%" PRIu32 " of a query, %" PRIu32 " of a document", query, document);
+}
+
 static void report_encoder(reporter *t, const fletch_model *m) {
     const fl_encoder_desc *desc   = &m->model->encoder.desc;
     const char            *config = m->model->gguf ? "metadata" : "config.json";
@@ -130,6 +144,7 @@ static void report_encoder(reporter *t, const fletch_model *m) {
     report(t, "max_length",
            origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin), "%" PRIu32,
            m->max_length);
+    report_characters(t, m->model);
     report(t, "positions", config, "%" PRIu32, m->length_limit);
     report(t, "similarity", "folder", "%s", m->model->similarity ? m->model->similarity : "cosine");
     report(t, "weights", m->model->files.format, "%s, %.1f MB", m->model->weights_dtype,

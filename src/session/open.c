@@ -22,7 +22,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 #include "requests/block_owner.h"
 #include "requests/maintenance.h"
 #include "requests/open_model.h"
@@ -125,6 +125,7 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
                                     .class_name   = model->tokenizer_class,
                                     .class_forced = model->tokenizer_forced,
                                     .as_saved     = model->tokenizer_as_saved,
+                                    .llama_saved  = model->llama_as_saved,
                                     .lowercase    = model->lowercase,
                                     .log          = fl_config_log(m->config)};
     if (model->tokenizer_is_vocab)
