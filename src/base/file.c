@@ -56,8 +56,7 @@ int fl_regular_open(const char *path, uint64_t *size, fletch_error *error) {
     if (fstat(fd, &status) != 0) {
         result = fl_fail_errno(error, errno, "cannot read", path);
     } else if (!S_ISREG(status.st_mode)) {
-        result = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                         "%s is %s, not a file; give the name of a regular file", path,
+        result = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "not a regular file: %s is %s", path,
                          S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
     } else if (size != NULL) {
         *size = (uint64_t)status.st_size;
@@ -129,8 +128,7 @@ bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out) {
 
 static int fail_too_large(const char *path, size_t size_max, fletch_error *error) {
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "%s is larger than %zu bytes, the most that is read of such a file", path,
-                   size_max);
+                   "%s is larger than %zu bytes, the limit for such a file", path, size_max);
 }
 
 /* Read to the end; works for pipes, whose size is not known before. */
@@ -151,8 +149,8 @@ static int read_to_end(int fd, const char *path, size_t size_max, fl_buf *out,
             continue;
         }
         if (count < 0 && errno == EISDIR) {
-            return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                           "%s is a folder, not a file; give the name of a file", path);
+            return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "not a file: %s is a folder",
+                           path);
         }
         if (count < 0) {
             return fl_fail_errno(error, errno, "cannot read", path);
@@ -223,7 +221,7 @@ int fl_file_find(char *path, size_t capacity, const char *folder, const char *na
     int reason = errno;
     if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode) &&
         (reason == ENOENT || reason == ENOTDIR || reason == ELOOP)) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is a link that leads to no file",
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is a dangling symbolic link",
                        path);
     }
     if (reason == ENOENT || reason == ENOTDIR) {
@@ -360,8 +358,7 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
     size_t capacity = strlen(path) + TEMPORARY_MORE;
     *file           = (fl_atomic_file){.fd = -1};
     if (path[folder] == '\0') {
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "\"%s\" names no file to write; give a file name", path);
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "\"%s\" is not a file name", path);
     }
     file->path      = fl_strdup(path);
     file->temporary = fl_alloc(capacity);
@@ -487,7 +484,7 @@ void fl_parent_sync(const char *path) {
 
 int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
     if (file->fd < 0) {
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open to be finished");
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open");
     }
     int reason = 0;
     if (file->care != FL_ATOMIC_CHECKED && fsync(file->fd) != 0 && errno != EINVAL) {

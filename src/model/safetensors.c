@@ -152,7 +152,7 @@ static int add_part(fl_safetensors *file, uint64_t number, fletch_error *error) 
         if (added != 0)
             return added < 0 ? fl_fail_nomem(error, sizeof *part->table.tensors, "tensors")
                              : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                                       "%s: tensor %.80s is in another part too.", part->path,
+                                       "%s: tensor %.80s is in another part as well.", part->path,
                                        part->table.names[i]);
     }
     return 0;

@@ -329,11 +329,10 @@ static int refuse_unused(const resolver *r) {
         const char *name = fl_safetensors_name(file, i);
         if (strcmp(name, "output.weight") != 0 && strncmp(name, "dense_", strlen("dense_")) != 0 &&
             !is_used(&r->model->encoder, fl_safetensors_find(file, name)))
-            return fl_fail(
-                r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                "%s: tensor %.80s is not known; it may change the vectors, so the model is "
-                "refused rather than approximated.",
-                r->model->own->base, name);
+            return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                           "%s: tensor %.80s is unknown; it may change the vectors, so the model "
+                           "is rejected rather than approximated.",
+                           r->model->own->base, name);
     }
     return 0;
 }

@@ -296,7 +296,7 @@ int fl_encode_item(fl_encode_call *c, size_t index, int32_t *ids, size_t room, f
     const bool        paired = r->pairs && is_pair(r, index);
     if (model->chat_count > 0 && !paired)
         return fl_fail(c->error, FLETCH_EINVAL, index,
-                       "text %zu stands alone, and this model scores pairs", index);
+                       "text %zu has no second text, and this model scores pairs", index);
     FL_TRY(encode_any(c, index, paired && !given, ids, room, &pair));
     size_t tokens = pair.count;
     assert(tokens <= room && (paired || pair.segment == tokens));
@@ -314,8 +314,8 @@ int fl_encode_item(fl_encode_call *c, size_t index, int32_t *ids, size_t room, f
     }
     if (tokens == 0) /* no special tokens in this model: there is nothing to pool */
         return fl_fail(c->error, FLETCH_EINVAL, index,
-                       "text %zu has no tokens, and %s; leave such texts out", index,
-                       given ? "an empty list of ids has no vector"
+                       "text %zu has no tokens, and %s; omit such texts", index,
+                       given ? "an empty list of ids cannot be embedded"
                              : "this model's tokenizer adds none");
     const size_t unread =
         model->ends ? behind_end(model, ids, tokens) : padded(&r->answer, ids, tokens);

@@ -73,7 +73,7 @@ void fl_requests_free(fletch_model *model) {
 
 int fl_request_late(fletch_error *error) {
     return fl_fail(error, FLETCH_EDEADLINE, FLETCH_NOWHERE,
-                   "the deadline passed before every text was embedded");
+                   "the deadline passed before all texts were embedded");
 }
 
 int fl_request_unwanted(void *request) {
@@ -85,7 +85,7 @@ int fl_request_unwanted(void *request) {
 int fl_request_given_up(const fl_request *r, fletch_error *error) {
     return fl_clock_ns() >= r->deadline_ns ? fl_request_late(error)
                                            : fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
-                                                     "the request was given up by its caller");
+                                                     "the request was cancelled by its caller");
 }
 
 bool fl_request_wants_tokens(const fl_request *request) {

@@ -22,10 +22,10 @@ static int range_at(const fletch_texts *texts, size_t index, int64_t *begin, int
     if (*begin >= 0 && *end >= *begin && *end <= offset_at(texts, texts->count) &&
         *end < SIZE_LIMIT)
         return FLETCH_OK;
-    return fl_fail(error, FLETCH_EINVAL, index,
-                   "text %zu: its offsets %lld and %lld are negative, run backwards or go beyond "
-                   "the last one",
-                   index, (long long)*begin, (long long)*end);
+    return fl_fail(
+        error, FLETCH_EINVAL, index,
+        "text %zu: its offsets %lld and %lld are negative, decreasing or beyond the last one",
+        index, (long long)*begin, (long long)*end);
 }
 
 int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,

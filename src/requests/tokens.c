@@ -152,7 +152,7 @@ int fl_check_text(const char *text, size_t size, fletch_error *error) {
                        valid);
     if (size > UINT32_MAX)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the text has %zu bytes; offsets hold at most %u", size, UINT32_MAX);
+                       "the text has %zu bytes; offsets are limited to %u", size, UINT32_MAX);
     return FLETCH_OK;
 }
 

@@ -218,7 +218,7 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
     if (class == CLASSES) {
         return NULL;
     }
-    fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_TAKES, 1);
+    fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_REQUESTS, 1);
     void *buffer = take_kept(pool, class, capacity);
     if (buffer) {
         fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_HITS, 1);
@@ -283,14 +283,14 @@ int fl_bufpool_reserve(fl_bufpool *pool, size_t bytes, uint32_t count, fletch_er
         if (now.buffers >= o->max_buffers || capacity > o->max_bytes ||
             now.bytes > o->max_bytes - capacity) {
             fl_log_write(o->log, FL_LOG_DEBUG,
-                         "buffer pool: %u of %u buffers of %zu bytes made ahead; pool.max_buffers "
-                         "and pool.max_bytes leave no room for more",
+                         "buffer pool: %u of %u buffers of %zu bytes preallocated; "
+                         "pool.max_buffers and pool.max_bytes allow no more",
                          i, count, bytes);
             return FLETCH_OK;
         }
         void *buffer = allocate(pool, capacity);
         if (buffer == NULL) {
-            return fl_fail_nomem(error, capacity, "a buffer made ahead (io.input_buffers)");
+            return fl_fail_nomem(error, capacity, "a preallocated buffer (io.input_buffers)");
         }
         pthread_mutex_lock(&pool->lock);
         pool->state.used_buffers++;

@@ -353,9 +353,9 @@ static int describe_chain(const fl_config *config, const bool usable[PROVIDERS],
                      chain[i].provider->name);
     }
     return fn(user, "provider.chain", found ? value : "none",
-              found > 1   ? "the provider that is opened, and the one that takes over if it fails"
+              found > 1   ? "the selected provider, and its fallback"
               : found > 0 ? "no fallback is configured"
-                          : "why, stands above");
+                          : "the reason is above");
 }
 
 /* What runs the provider cpu besides our own engine, and other providers:

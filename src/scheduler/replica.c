@@ -43,13 +43,13 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
     own.threads                 = replica->cores ? replica->threads : options->threads;
     if (!replica->ops->rounds_weights && fl_engine_rounds(own.weights))
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "model.weights %s: only the cpu engine keeps weights so; use auto or float "
-                       "with the provider %s",
+                       "model.weights %s: only the cpu engine supports it; use auto or float with "
+                       "the provider %s",
                        own.weights, own.provider);
     if (!replica->ops->portable && own.portable)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "provider.numerics portable: only the cpu engine has the same bits on every "
-                       "machine, and not %s; use native",
+                       "provider.numerics portable: only the cpu engine gives the same bits on "
+                       "every machine, not %s; use native",
                        replica->ops->name);
     int status = replica->ops->open(&replica->engine, scheduler->encoder, &own, error);
     if (status < 0) {
@@ -146,8 +146,8 @@ static void warn_missing(const fl_config *config, const char *provider, uint32_t
     for (unsigned i = 0; device_item(config, provider, i, &ours, item); i++)
         if (item[0] && strcmp(item, "all") != 0 && strtoul(item, NULL, 10) >= devices)
             fl_log_write(fl_config_log(config), FL_LOG_WARNING,
-                         "provider.devices names device %s, but provider %s has %u", item, provider,
-                         devices);
+                         "provider.devices names device %s, but provider %s has only %u", item,
+                         provider, devices);
 }
 
 static uint32_t groups_of(const fl_replicas *set, const char *provider) {
@@ -410,7 +410,7 @@ static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
     replica->device   = strcmp(provider, replica->home) == 0 ? replica->home_device : 0;
     fl_scheduler_unlock(scheduler);
     if (elsewhere)
-        fl_log_write(options->log, FL_LOG_WARNING, "replica %u goes on with provider %s",
+        fl_log_write(options->log, FL_LOG_WARNING, "replica %u continues with provider %s",
                      replica->number, provider);
     return open_engine(replica, options, error);
 }
@@ -469,7 +469,7 @@ FL_LOCKED static void look_home(fl_replica *replica) {
     if (!back || replica->broken)
         return;
     char why[64];
-    snprintf(why, sizeof why, "provider %s may be back", replica->home);
+    snprintf(why, sizeof why, "provider %s may be available again", replica->home);
     fl_replica_broke(replica, why);
     replica->failures = 0; /* who comes meanwhile waits */
     replica->retry_ns = 0;

@@ -162,7 +162,7 @@ static void put_ratio(fl_json_w *w, const char *name, double part, double whole)
 }
 
 static void put_ratios(fl_json_w *w, const fletch_stats *s) {
-    const double takes = (double)s->counter[FLETCH_COUNT_POOL_TAKES];
+    const double takes = (double)s->counter[FLETCH_COUNT_POOL_REQUESTS];
     /* An allocation that serves no take (io.preallocated) can make this negative: then it is 0. */
     const double reused = takes - (double)s->counter[FLETCH_COUNT_POOL_ALLOCATIONS];
     const double inputs = (double)s->counter[FLETCH_COUNT_ZERO_COPY_INPUTS] +
@@ -248,7 +248,7 @@ static void put_told(fl_json_w *w, const char *name, bool told, uint64_t value) 
 }
 
 static void put_device(fl_json_w *w, const fletch_device_stats *d) {
-    const bool seen = d->memory_total > 0, pool = d->pool_takes > 0;
+    const bool seen = d->memory_total > 0, pool = d->pool_requests > 0;
     fl_json_w_object(w, NULL);
     fl_json_w_u64(w, "device", d->device);
     fl_json_w_bool(w, "ready", d->ready);
@@ -263,14 +263,14 @@ static void put_device(fl_json_w *w, const fletch_device_stats *d) {
     fl_json_w_u64(w, "zero_copy_outputs", d->zero_copy_outputs);
     fl_json_w_u64(w, "staged_outputs", d->staged_outputs);
     fl_json_w_u64(w, "bound_runs", d->bound_runs);
-    fl_json_w_u64(w, "plain_runs", d->plain_runs);
+    fl_json_w_u64(w, "unbound_runs", d->unbound_runs);
     put_told(w, "utilisation", d->utilisation >= 0, (uint64_t)d->utilisation);
     put_told(w, "memory_used", seen, d->memory_used);
     put_told(w, "memory_total", seen, d->memory_total);
     put_told(w, "pool_used", pool, d->pool_used);
     put_told(w, "pool_peak", pool, d->pool_peak);
     put_told(w, "pool_held", pool, d->pool_held);
-    put_told(w, "pool_takes", pool, d->pool_takes);
+    put_told(w, "pool_requests", pool, d->pool_requests);
     put_told(w, "pool_hits", pool, d->pool_hits);
     put_string(w, "failure", d->failure, sizeof d->failure);
     fl_json_w_end(w);

@@ -101,7 +101,7 @@ FL_LOCKED static bool gives_way(fl_scheduler *scheduler, uint64_t now, uint64_t 
     const bool     others = fl_interactive_running() > scheduler->interactive;
     bool           begins;
     bool           waits = fl_queue_yields(&scheduler->queue, others, now, due, &begins);
-    fl_stats_add(&scheduler->stats, FLETCH_COUNT_BULK_HOLDS, begins);
+    fl_stats_add(&scheduler->stats, FLETCH_COUNT_BULK_DEFERRALS, begins);
     if (last > scheduler->queue.last_interactive_ns && last <= now)
         scheduler->queue.last_interactive_ns = last;
     return waits;
@@ -208,11 +208,11 @@ static bool consecutive(const fl_worker *worker, uint32_t lo, uint32_t hi) {
 static void log_path(fl_scheduler *scheduler, fl_path path) {
     static const char *const texts[] = {
         [FL_PATH_IDS_IN_PLACE]  = "zero-copy input: the engine reads ids where they were tokenised",
-        [FL_PATH_IDS_COPIED]    = "copied input: ids are copied on their way to the engine",
+        [FL_PATH_IDS_COPIED]    = "copied input: ids are copied before they reach the engine",
         [FL_PATH_ROWS_IN_PLACE] = "zero-copy output: the engine writes into the caller's matrix",
-        [FL_PATH_ROWS_STAGED]   = "copied output: rows pass a buffer on their way out",
-        [FL_PATH_BY_CALLER]     = "direct path: the caller's own thread carried its batch",
-        [FL_PATH_BY_WORKER]     = "slot path: a thread of the scheduler carried a batch"};
+        [FL_PATH_ROWS_STAGED]   = "copied output: rows go through a buffer",
+        [FL_PATH_BY_CALLER]     = "direct path: the caller's own thread ran its batch",
+        [FL_PATH_BY_WORKER]     = "slot path: a scheduler thread ran a batch"};
     unsigned bit = 1U << path;
     if (atomic_load_explicit(&scheduler->logged, memory_order_relaxed) & bit)
         return;
@@ -380,8 +380,7 @@ static int finish_row(fl_worker *worker, const fl_item *item, uint32_t n, fletch
                                       .line   = worker->line};
     if (worker->placed[n] == FLETCH_EUNSUPPORTED)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider %s does not give the vectors of single tokens; use provider.order "
-                       "cpu",
+                       "provider %s does not return token vectors; use provider.order cpu",
                        worker->replica->provider);
     return owner->finish(item->block, item->k, &computed, error);
 }
@@ -399,7 +398,7 @@ static void finish_rows(fl_worker *worker, uint32_t lo, uint32_t hi, fl_request 
 static void count_ways(fl_worker *worker, uint32_t lo, const fl_batch *batch) {
     static const fletch_counter counters[FL_WAYS] = {
         FLETCH_COUNT_ZERO_COPY_INPUTS, FLETCH_COUNT_COPIED_INPUTS, FLETCH_COUNT_ZERO_COPY_OUTPUTS,
-        FLETCH_COUNT_STAGED_OUTPUTS,   FLETCH_COUNT_BOUND_RUNS,    FLETCH_COUNT_PLAIN_RUNS};
+        FLETCH_COUNT_STAGED_OUTPUTS,   FLETCH_COUNT_BOUND_RUNS,    FLETCH_COUNT_UNBOUND_RUNS};
     fl_scheduler *scheduler     = worker->replica->set->scheduler;
     bool          gathered      = batch->ids == worker->ids;
     uint64_t      ways[FL_WAYS] = {0};
@@ -565,8 +564,8 @@ FL_LOCKED static void break_replica(fl_worker *worker, fl_request **over) {
     assert(!worker->batch_failed && worker->finished < worker->count && worker->error.code < 0);
     fl_stats_add(&scheduler->stats, FLETCH_COUNT_REPLICA_FAILURES, 1);
     fl_log_write(fl_config_log(scheduler->config), FL_LOG_ERROR,
-                 "provider %s, device %u: the engine failed (%s); it is opened again",
-                 replica->provider, replica->device, worker->error.message);
+                 "provider %s, device %u: the engine failed (%s); reopening it", replica->provider,
+                 replica->device, worker->error.message);
     fl_replica_broke(replica, worker->error.message);
     if (replica->breaks++ > 0) /* since its last good batch: opening it did not mend it */
         replica->retry_ns = fl_clock_ns() + fl_replica_backoff(replica->breaks - 1);

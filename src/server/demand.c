@@ -150,7 +150,7 @@ static void refuse(fl_http_request *request, const fl_served *served, const flet
         fl_reply_header(request, "retry-after", "%d", RETRY_SECONDS);
     }
     if (code == FL_HTTP_INTERNAL) {
-        fl_reply_error(request, code, "model '%s' cannot be opened: %s; the server's log says more",
+        fl_reply_error(request, code, "model '%s' cannot be opened: %s; see the server's log",
                        served->name, fletch_status_text(error->code));
     } else {
         fl_reply_error(request, code, "%s", error->message);
@@ -262,8 +262,7 @@ bool fl_demand_arrive(fl_request_full *full, bool over) {
     if (crowded && !atomic_load(&full->shared.cancelled)) {
         fl_reply_header(&full->shared, "retry-after", "%d", LOOK_SECONDS);
         fl_reply_error(&full->shared, FL_HTTP_UNAVAILABLE,
-                       "there is no room for model '%s' beside those that are at work",
-                       served->name);
+                       "no memory for model '%s' beside the models in use", served->name);
         return true;
     }
     return false;
@@ -337,7 +336,7 @@ static void add(void *user, const char *name, const char *id, bool listed) {
         if (!demand->told) {
             demand->told = true;
             fl_server_log_line(demand->server->log, FL_LEVEL_WARNING,
-                               "model %s is not offered: a server offers at most %d", name,
+                               "model %s is not offered: the limit is %d models", name,
                                FL_RECORDS_MAX);
         }
         return;
@@ -423,8 +422,8 @@ static int open_it(fl_demand *demand, const fl_offer *offer, const char *id, boo
     if (out->other) {
         fl_served_close(offer->served);
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "model '%s' has other vectors than before (vector id %.12s, and now %.12s); "
-                       "POST /models/load with \"force\": true serves them all the same",
+                       "model '%s' now has different vectors (vector id %.12s, before %.12s); POST "
+                       "/models/load with \"force\": true serves it anyway",
                        offer->served->name, offer->vector_id, out->vector_id);
     }
     uint64_t after = fl_os_resident("");
@@ -474,8 +473,7 @@ static void open_offer(fl_demand *demand, fl_offer *offer) {
 }
 
 static void close_offer(fl_demand *demand, fl_offer *offer, fl_close_reason why) {
-    static const char *const words[] = {"no request has used it lately",
-                                        "another one needs its room", "asked to"};
+    static const char *const words[] = {"idle", "evicted for another model", "asked to"};
     set_state(offer, FL_MODEL_CLOSING);
     pthread_mutex_unlock(&demand->lock);
     fl_server_log_line(demand->server->log, FL_LEVEL_INFO, "model %s: closed, %s",
@@ -601,7 +599,7 @@ static step think(const fl_demand *demand) {
 static void refuse_room(fl_demand *demand, fl_offer *offer) {
     fletch_error error;
     (void)fl_fail(&error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                  "there is no room for model '%s': it takes about %" PRIu64
+                  "no memory for model '%s': it needs about %" PRIu64
                   " MB, and the limit is %" PRIu64 " MB for all (memory.limit)",
                   offer->served->name, offer->bytes / 1000000, demand->limit / 1000000);
     fail(demand, offer, &error, FL_HTTP_UNAVAILABLE);
@@ -646,9 +644,8 @@ static void *keep(void *arg) {
 
 /* Where no limit is set the machine's memory is one, of which others need some. */
 static uint64_t machine_limit(const fl_server *server) {
-    uint64_t limit = fl_server_number(server, "memory.limit", 0);
-    long     pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return limit > 0 || pages < 0 ? limit : (uint64_t)pages / 5 * 4 * (uint64_t)size;
+    const uint64_t limit = fl_server_number(server, "memory.limit", 0);
+    return limit > 0 ? limit : fl_os_memory() / 5 * 4;
 }
 
 int fl_demand_open(fl_server *server, fletch_error *error) {

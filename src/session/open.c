@@ -203,7 +203,7 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     const fl_head_words *head  = fl_result_head(model);
     if (asked > 0 && head->gives)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "model.dimensions is %lld (%s), but the model gives %s; leave it out",
+                       "model.dimensions is %lld (%s), but the model gives %s; remove it",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS),
                        head->gives);
     if (asked > model->dimensions)
@@ -477,11 +477,11 @@ static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_
     FL_TRY(resolve_prompt(m, error));
     FL_TRY(resolve_output(m, error));
     if (m->model->weigher_refused)
-        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "there are no sparse vectors: %s",
+        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "no sparse vectors: %s",
                      m->model->weigher_refused);
     if (m->model->colbert_refused)
-        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING,
-                     "there are no vectors for late interaction: %s", m->model->colbert_refused);
+        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "no late-interaction vectors: %s",
+                     m->model->colbert_refused);
     describe_engines(m);
     return open_engines(m, error);
 }
@@ -606,7 +606,7 @@ static int begin_reopening(fletch_model *m, fletch_error *error) {
     fl_model_lock(m);
     if (m->closing || m->reopening)
         status = fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "the model is being %s",
-                         m->closing ? "closed" : "reopened; wait for that to end");
+                         m->closing ? "closed" : "reopened; wait until that is done");
     else
         m->reopening = true, m->live_count++;
     fl_model_unlock(m);

@@ -218,7 +218,7 @@ static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
     }
     if (e->threads < threads) {
         fl_log_write(log, FL_LOG_WARNING,
-                     "memory is short: the cpu engine has scratch for %u threads, not for %u; free "
+                     "low on memory: the cpu engine has scratch for %u threads instead of %u; free "
                      "memory, or set cpu.intra_op_threads to %u",
                      e->threads, threads, e->threads);
     }
@@ -265,17 +265,16 @@ static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *
                        precision, NARROW_LONGEST);
     }
     if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && e->desc.layers == 0) {
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider.precision %s: %s has no layers whose products could be computed "
-                       "in it; use fp32",
-                       precision, e->desc.architecture);
-    }
-    if (format != FL_CPU_FP32 && e->experts16 > 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "provider.precision %s: where numbers are rounded, tokens go to other experts "
-            "and some vectors of %s are far off; use fp32",
+            "provider.precision %s: %s has no layers that could be computed in it; use fp32",
             precision, e->desc.architecture);
+    }
+    if (format != FL_CPU_FP32 && e->experts16 > 0) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: rounding sends tokens to other experts, and some "
+                       "vectors of %s are far off; use fp32",
+                       precision, e->desc.architecture);
     }
     return FLETCH_OK;
 }
@@ -286,11 +285,11 @@ static void choose_fast(fl_engine *e) {
     const char  *found = "gain by it";
     fletch_error ignored;
     if (!e->kernels->narrow[FL_CPU_INT16].pays) {
-        found = "gain by nothing narrower";
+        found = "gain nothing from lower precision";
     } else if (e->desc.layers == 0) {
-        found = "have no products to gain by in this model";
+        found = "have nothing to gain in this model";
     } else if (check_format(e, FL_CPU_INT16, &ignored) != FLETCH_OK) {
-        found = "come near enough to this model's vectors in fp32 alone";
+        found = "are close enough to this model's vectors only in fp32";
     } else {
         e->format = FL_CPU_INT16;
     }
@@ -342,20 +341,19 @@ static int choose_weights(fl_engine *e, const char *precision, const char *weigh
     if (e->desc.layers == 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s: %s has no layers whose weights could be kept so; use auto", weights,
-            e->desc.architecture);
+            "model.weights %s: %s has no layers whose weights could be stored that way; use auto",
+            weights, e->desc.architecture);
     }
     if (e->experts16 > 0) {
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s: where weights are rounded, tokens go to other experts and "
-            "some vectors of %s are far off; use auto",
-            weights, e->desc.architecture);
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "model.weights %s: rounding the weights sends tokens to other experts, and "
+                       "some vectors of %s are far off; use auto",
+                       weights, e->desc.architecture);
     }
     if (e->format != FL_CPU_FP32 && !fl_engine_chooses(precision)) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "model.weights %s is for fp32 products, and provider.precision is %s, which "
-                       "has weights of its own; leave one of the two at auto",
+                       "has its own weights; leave one of the two at auto",
                        weights, precision);
     }
     if (e->format != FL_CPU_FP32) {

@@ -30,7 +30,7 @@ int fl_cpu_check_word_map(const fl_encoder *encoder, fletch_error *error) {
         uint64_t row = fl_cpu_word_row(map, (int32_t)id);
         if (row >= encoder->desc.word_rows) {
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "the word map sends id %u to row %lld, and the word table has %u", id,
+                           "the word map sends id %u to row %lld, but the word table has %u", id,
                            (long long)row, encoder->desc.word_rows);
         }
     }
