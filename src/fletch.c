@@ -12,18 +12,19 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "model/hub.h"
+#include "hub/hub.h"
+#include "requests/chunks.h"
+#include "requests/open_model.h"
+#include "requests/submit.h"
+#include "requests/tokens.h"
+#include "requests/wait.h"
 #include "results/row_stages.h"
-#include "runtime/canary.h"
-#include "runtime/chunks.h"
-#include "runtime/describe.h"
-#include "runtime/devices.h"
-#include "runtime/embed.h"
-#include "runtime/gguf_write.h"
-#include "runtime/open.h"
-#include "runtime/runtime.h"
-#include "runtime/submit.h"
-#include "runtime/tokens.h"
+#include "session/canary.h"
+#include "session/describe.h"
+#include "session/devices.h"
+#include "session/gguf_write.h"
+#include "session/open.h"
+#include "session/vector_id.h"
 
 const char *fletch_version(void) {
     return FLETCH_VERSION;
@@ -92,10 +93,9 @@ static int copy_options(void *own, size_t own_size, const void *theirs, fletch_e
         return refuse(error, "the options have no size; initialise them with the …_INIT macro");
     for (size_t i = own_size; i < size; i++)
         if (((const unsigned char *)theirs)[i] != 0)
-            return fl_fail(
-                error, FLETCH_EUNSUPPORTED, i,
-                "the options set a field that fletch %s does not know; use a newer library",
-                FLETCH_VERSION);
+            return fl_fail(error, FLETCH_EUNSUPPORTED, i,
+                           "the options set a field unknown to fletch %s; use a newer library",
+                           FLETCH_VERSION);
     memcpy(own, theirs, size < own_size ? size : own_size);
     memcpy(own, &own_size, sizeof own_size);
     return FLETCH_OK;
@@ -121,7 +121,7 @@ static int open_model(fletch_model **model, const char *name, const fletch_confi
     if (!model)
         return refuse(error, "fletch_open: model is NULL");
     fl_error_clear(error);
-    return fl_runtime_open(model, name, config, depth, error);
+    return fl_session_open(model, name, config, depth, error);
 }
 
 int fletch_open(fletch_model **model, const char *folder_or_id, const fletch_config *config,
@@ -135,7 +135,7 @@ int fletch_open_tokenizer(fletch_model **model, const char *folder_or_id,
 }
 
 void fletch_close(fletch_model *model) {
-    fl_runtime_close(model);
+    fl_session_close(model);
 }
 
 size_t fletch_dimensions(const fletch_model *model) {
@@ -180,11 +180,11 @@ static int check_kind(const fletch_request *request, fletch_error *error) {
     if ((unsigned)request->kind > FLETCH_KIND_SEVERAL)
         return refuse(error, "the kind is %d; use FLETCH_KIND_…", (int)request->kind);
     if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids || request->are_ids))
-        return refuse(error, "a query or second texts are for scores of texts");
+        return refuse(error, "a query or second texts need FLETCH_KIND_SCORES and texts");
     if (request->query && request->second)
-        return refuse(error, "second texts are without a query");
+        return refuse(error, "second texts exclude a query");
     if (request->second && request->second->count != request->texts.count)
-        return refuse(error, "%zu texts, but %zu second texts: a pair has one of each",
+        return refuse(error, "%zu texts, but %zu second texts: the numbers must match",
                       request->texts.count, request->second->count);
     return request->second ? check_texts(request->second, error) : FLETCH_OK;
 }
@@ -193,7 +193,7 @@ static int check_kind(const fletch_request *request, fletch_error *error) {
 static int count_rows(const fletch_request *request, size_t *rows, fletch_error *error) {
     *rows = request->texts.count;
     if ((request->spans != NULL) != (request->kind == FLETCH_KIND_SPANS))
-        return refuse(error, "spans are for the kind FLETCH_KIND_SPANS, which needs them");
+        return refuse(error, "spans need FLETCH_KIND_SPANS, and the reverse");
     if (request->kind != FLETCH_KIND_SPANS)
         return FLETCH_OK;
     if (!request->span_counts || request->ids || request->are_ids || request->options->status)
@@ -220,7 +220,7 @@ static int check_output(const fletch_request *request, size_t index, fletch_erro
                       index, (int)one.kind);
     for (size_t k = 0; k < index && one.kind != FLETCH_KIND_DENSE; k++)
         if (one.kind == output_at(request, k)->kind)
-            return refuse(error, "outputs %zu and %zu are the same; ask for it once", k, index);
+            return refuse(error, "outputs %zu and %zu are the same", k, index);
     return one.kind == FLETCH_KIND_DENSE ? check_matrix(&one.out, request->texts.count, error)
                                          : FLETCH_OK;
 }
@@ -229,7 +229,7 @@ static int check_output(const fletch_request *request, size_t index, fletch_erro
 static int check_outputs(const fletch_request *request, fletch_error *error) {
     const size_t count = request->output_count, size = count > 0 ? request->outputs->size : 0;
     if (count == 0)
-        return refuse(error, "no output is asked for; name at least one");
+        return refuse(error, "no output requested; name at least one");
     if (size < sizeof *request->outputs || size > struct_bytes_max)
         return refuse(error, "the outputs have no size; initialise each with FLETCH_OUTPUT_INIT");
     for (size_t i = 0; i < count; i++) {
@@ -238,8 +238,8 @@ static int check_outputs(const fletch_request *request, fletch_error *error) {
         output_at(request, i)->lists = NULL;
     }
     if (request->options->dimensions != 0)
-        return refuse(error, "each of several outputs has its own dimensions (out.cols); leave "
-                             "options.dimensions 0");
+        return refuse(error,
+                      "outputs have their own dimensions (out.cols); leave options.dimensions 0");
     for (size_t i = 0; i < count; i++)
         FL_TRY(check_output(request, i, error));
     return FLETCH_OK;
@@ -249,7 +249,7 @@ static int check_outputs(const fletch_request *request, fletch_error *error) {
 static int check_out(const fletch_request *request, fletch_error *error) {
     size_t rows;
     if ((request->outputs != NULL) != (request->kind == FLETCH_KIND_SEVERAL))
-        return refuse(error, "outputs are for the kind FLETCH_KIND_SEVERAL, which needs them");
+        return refuse(error, "outputs need FLETCH_KIND_SEVERAL, and the reverse");
     switch (request->kind) {
     case FLETCH_KIND_TOKENS:
     case FLETCH_KIND_SPARSE:
@@ -289,7 +289,7 @@ static int wait_for(fletch_model *model, const fletch_request *request, fletch_l
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     fl_error_clear(error);
     FL_TRY(check_request(model, &own, &options, error));
-    return fl_runtime_wait(model, &own, lists, error);
+    return fl_requests_wait(model, &own, lists, error);
 }
 
 int fletch_embed(fletch_model *model, const fletch_texts *texts,
@@ -311,7 +311,7 @@ static int embed_lists(fletch_model *model, fletch_kind kind, const fletch_texts
                        fletch_error *error) {
     fletch_request request = FLETCH_REQUEST_INIT;
     if (!lists)
-        return refuse(error, "the place for the lists is NULL");
+        return refuse(error, "lists is NULL");
     *lists = NULL;
     if (!model || !texts)
         return refuse(error, "the model or texts are NULL");
@@ -411,11 +411,11 @@ int fletch_submit(fletch_model *model, const fletch_request *request, fletch_don
     fl_error_clear(error);
     FL_TRY(copy_options(&own, sizeof own, request, error));
     FL_TRY(check_request(model, &own, &options, error));
-    return fl_runtime_submit(model, &own, done, user, ticket, error);
+    return fl_requests_submit(model, &own, done, user, ticket, error);
 }
 
 int fletch_cancel(fletch_model *model, fletch_ticket ticket) {
-    return model ? fl_runtime_cancel(model, ticket) : FLETCH_EINVAL;
+    return model ? fl_requests_cancel(model, ticket) : FLETCH_EINVAL;
 }
 
 int fletch_model_reopen(fletch_model *model, const fletch_config *config, fletch_error *error) {
@@ -423,40 +423,39 @@ int fletch_model_reopen(fletch_model *model, const fletch_config *config, fletch
         return refuse(error,
                       "fletch_model_reopen: the model is NULL or only its tokenizer was opened");
     fl_error_clear(error);
-    return fl_runtime_reopen(model, config, error);
+    return fl_session_reopen(model, config, error);
 }
 
 int fletch_warm(fletch_model *model, fletch_error *error) {
     if (!model || !model->has_engine)
         return refuse(error, "fletch_warm: the model is NULL or only its tokenizer was opened");
     fl_error_clear(error);
-    return fl_runtime_warm(model, error);
+    return fl_session_warm(model, error);
 }
 
 static int profile_of(fletch_model *model, fletch_error *error) {
     fl_error_clear(error);
-    if (model == NULL || model->trace == NULL)
-        return refuse(
-            error,
-            "there is no trace: set profile.file, and profile.start = false to begin with none");
+    if (model == NULL || model->scheduler.trace == NULL)
+        return refuse(error,
+                      "no trace: set profile.file, and profile.start = false to start it later");
     return FLETCH_OK;
 }
 
 int fletch_profile_start(fletch_model *model, fletch_error *error) {
     FL_TRY(profile_of(model, error));
-    return fl_trace_start(model->trace, error);
+    return fl_trace_start(model->scheduler.trace, error);
 }
 
 int fletch_profile_stop(fletch_model *model, fletch_error *error) {
     FL_TRY(profile_of(model, error));
-    return fl_trace_stop(model->trace, error);
+    return fl_trace_stop(model->scheduler.trace, error);
 }
 
 int fletch_stats_get(fletch_model *model, fletch_stats *stats, fletch_error *error) {
     fletch_stats own = {0};
     if (!model || !stats || !has_size(&stats->size))
         return refuse(error, "fletch_stats_get: model or stats is NULL, or stats->size is not set");
-    fl_runtime_stats(model, &own);
+    fl_session_stats(model, &own);
     give_struct(stats, &own, sizeof own);
     return FLETCH_OK;
 }
@@ -466,7 +465,7 @@ int64_t fletch_stats_json(fletch_model *model, char *text, size_t capacity, flet
     fletch_device_stats *devices = NULL;
     size_t               count   = 0;
     FL_TRY(fletch_stats_get(model, &stats, error));
-    FL_TRY(fl_runtime_devices(model, &devices, &count, error));
+    FL_TRY(fl_session_devices(model, &devices, &count, error));
     int64_t length = fl_stats_write_json(&stats, devices, count, text, capacity);
     fl_free(devices);
     return length < 0 ? fl_fail_nomem(error, capacity, "the statistics") : length;
@@ -478,7 +477,7 @@ int fletch_device_stats_get(fletch_model *model, size_t index, fletch_device_sta
         return refuse(error,
                       "fletch_device_stats_get: model or stats is NULL, or stats->size is not set");
     fletch_device_stats own;
-    if (!fl_runtime_device(model, index, &own))
+    if (!fl_session_device(model, index, &own))
         return fl_fail(error, FLETCH_ENOTFOUND, index, "the model has no replica %zu", index);
     give_struct(stats, &own, sizeof own);
     return FLETCH_OK;
@@ -498,7 +497,7 @@ int fletch_tokenize(fletch_model *model, const char *text, size_t size,
     if (own.pair_truncate < 0 || own.pair_truncate > FLETCH_PAIR_ONLY_SECOND)
         return refuse(error, "fletch_tokenize: pair_truncate %d is not one of 0 to 2",
                       own.pair_truncate);
-    return fl_runtime_tokenize(model, text ? text : "", size, &own, tokens, error);
+    return fl_requests_tokenize(model, text ? text : "", size, &own, tokens, error);
 }
 
 void fletch_tokens_free(fletch_tokens *tokens) {
@@ -516,7 +515,7 @@ int fletch_chunk(fletch_model *model, const char *text, size_t size,
     FL_TRY(copy_options(&own, sizeof own, options, error));
     if ((int)own.by < FLETCH_CHUNK_BY_SENTENCES || (int)own.by > FLETCH_CHUNK_BY_MARKDOWN)
         return refuse(error, "by is %d; use FLETCH_CHUNK_BY_…", (int)own.by);
-    return fl_runtime_chunk(model, text ? text : "", size, &own, chunks, error);
+    return fl_requests_chunk(model, text ? text : "", size, &own, chunks, error);
 }
 
 void fletch_chunks_free(fletch_chunks *chunks) {
@@ -532,7 +531,7 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
     if (!model || (!ids && count > 0) || (!text && capacity > 0))
         return refuse(error, "fletch_decode: model, ids or text is NULL");
     fl_error_clear(error);
-    return fl_runtime_decode(model, ids, count, skip_special_tokens != 0, text, capacity, error);
+    return fl_requests_decode(model, ids, count, skip_special_tokens != 0, text, capacity, error);
 }
 
 int fletch_model_info_get(fletch_model *model, fletch_model_info *info, fletch_error *error) {
@@ -540,7 +539,7 @@ int fletch_model_info_get(fletch_model *model, fletch_model_info *info, fletch_e
     if (!model || !info || !has_size(&info->size))
         return refuse(error,
                       "fletch_model_info_get: model or info is NULL, or info->size is not set");
-    fl_runtime_info(model, &own);
+    fl_session_info(model, &own);
     give_struct(info, &own, sizeof own);
     return FLETCH_OK;
 }
@@ -558,13 +557,13 @@ const char *fletch_model_file_at(const fletch_model *model, size_t index) {
 }
 
 int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user) {
-    return model && fn ? fl_runtime_describe(model, fn, user) : 0;
+    return model && fn ? fl_session_describe(model, fn, user) : 0;
 }
 
 int fletch_model_fingerprint(fletch_model *model, char out[65], fletch_error *error) {
     fl_error_clear(error);
     if (!out)
-        return refuse(error, "the place for the fingerprint is NULL");
+        return refuse(error, "the buffer for the fingerprint is NULL");
     out[0] = '\0';
     return model ? fl_vector_fingerprint(model, out, error) : refuse(error, "the model is NULL");
 }
@@ -590,7 +589,7 @@ int fletch_vector_id(fletch_model *model, const fletch_embed_options *options, f
     fletch_embed_options own = FLETCH_EMBED_OPTIONS_INIT;
     fl_error_clear(error);
     if (!out)
-        return refuse(error, "the place for the vector id is NULL");
+        return refuse(error, "the buffer for the vector id is NULL");
     out[0] = '\0';
     FL_TRY(check_described(model, error));
     FL_TRY(copy_options(&own, sizeof own, options, error));
@@ -621,7 +620,7 @@ int fletch_gguf_write(const fletch_config *config, const char *folder_or_id, con
     fl_error_clear(error);
     if (!path)
         return refuse(error, "fletch_gguf_write: path is NULL");
-    return fl_runtime_gguf_write(folder_or_id, config, path, type ? type : "Q8_0", progress, user,
+    return fl_session_gguf_write(folder_or_id, config, path, type ? type : "Q8_0", progress, user,
                                  error);
 }
 

@@ -126,7 +126,7 @@ static PyObject *Job_cancel(PyObject *self, PyObject *none) {
 PyObject *Handle_submit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     enum { OWN = 4 };
     if (count < OWN + FP_WORK_ARGS || Py_TYPE(args[0]) != fp_channel_type) {
-        PyErr_SetString(PyExc_TypeError, "submit is called by Model alone");
+        PyErr_SetString(PyExc_TypeError, "submit is internal: use Model");
         return NULL;
     }
     if (((Channel *)args[0])->channel->generation != fp_generation) {

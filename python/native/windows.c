@@ -204,7 +204,7 @@ static PyObject *embed_windows(fp_work *w, PyObject *progress) {
         return fp_raise_fletch(&error);
     }
     if (stop && rows < w->request.texts.count) {
-        return fp_raise(FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model was closed meanwhile");
+        return fp_raise(FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model was closed in the meantime");
     }
     Py_RETURN_NONE;
 }

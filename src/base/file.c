@@ -56,8 +56,7 @@ int fl_regular_open(const char *path, uint64_t *size, fletch_error *error) {
     if (fstat(fd, &status) != 0) {
         result = fl_fail_errno(error, errno, "cannot read", path);
     } else if (!S_ISREG(status.st_mode)) {
-        result = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                         "%s is %s, not a file; give the name of a regular file", path,
+        result = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "not a regular file: %s is %s", path,
                          S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
     } else if (size != NULL) {
         *size = (uint64_t)status.st_size;
@@ -111,11 +110,10 @@ void fl_map_release(const fl_map *map, const void *from, size_t size) {
     fl_pages_release(map->data + first, (last < map->size ? last : map->size) - first);
 }
 
-bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out) {
-    int64_t at   = (const unsigned char *)from - map->data;
-    size_t  done = 0;
+bool fl_fd_copy(int fd, uint64_t at, size_t size, void *out) {
+    size_t done = 0;
     while (done < size) {
-        ssize_t count = pread(map->fd, (char *)out + done, size - done, at + (int64_t)done);
+        ssize_t count = pread(fd, (char *)out + done, size - done, (off_t)(at + done));
         if (count == 0 || (count < 0 && errno != EINTR)) {
             return false;
         }
@@ -124,10 +122,13 @@ bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out) {
     return true;
 }
 
+bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out) {
+    return fl_fd_copy(map->fd, (uint64_t)((const unsigned char *)from - map->data), size, out);
+}
+
 static int fail_too_large(const char *path, size_t size_max, fletch_error *error) {
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "%s is larger than %zu bytes, the most that is read of such a file", path,
-                   size_max);
+                   "%s is larger than %zu bytes, the limit for such a file", path, size_max);
 }
 
 /* Read to the end; works for pipes, whose size is not known before. */
@@ -148,8 +149,8 @@ static int read_to_end(int fd, const char *path, size_t size_max, fl_buf *out,
             continue;
         }
         if (count < 0 && errno == EISDIR) {
-            return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                           "%s is a folder, not a file; give the name of a file", path);
+            return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "not a file: %s is a folder",
+                           path);
         }
         if (count < 0) {
             return fl_fail_errno(error, errno, "cannot read", path);
@@ -220,7 +221,7 @@ int fl_file_find(char *path, size_t capacity, const char *folder, const char *na
     int reason = errno;
     if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode) &&
         (reason == ENOENT || reason == ENOTDIR || reason == ELOOP)) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is a link that leads to no file",
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is a dangling symbolic link",
                        path);
     }
     if (reason == ENOENT || reason == ENOTDIR) {
@@ -357,8 +358,7 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
     size_t capacity = strlen(path) + TEMPORARY_MORE;
     *file           = (fl_atomic_file){.fd = -1};
     if (path[folder] == '\0') {
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "\"%s\" names no file to write; give a file name", path);
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "\"%s\" is not a file name", path);
     }
     file->path      = fl_strdup(path);
     file->temporary = fl_alloc(capacity);
@@ -484,7 +484,7 @@ void fl_parent_sync(const char *path) {
 
 int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
     if (file->fd < 0) {
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open to be finished");
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open");
     }
     int reason = 0;
     if (file->care != FL_ATOMIC_CHECKED && fsync(file->fd) != 0 && errno != EINVAL) {

@@ -128,7 +128,7 @@ static bool take_duplicate(builder *b, fl_json *earlier, fl_json *later) {
     if ((b->flags & FL_JSON_UNIQUE_KEYS) != 0) {
         size_t where = later->back - 1; /* its quote */
         b->status =
-            fl_fail(b->error, FLETCH_EMODEL, where, "%s: byte %zu: key \"%.100s\" is there twice",
+            fl_fail(b->error, FLETCH_EMODEL, where, "%s: byte %zu: duplicate key \"%.100s\"",
                     b->source, where, b->block.data + later->back);
         return false;
     }
@@ -359,9 +359,9 @@ int fl_json_take(fl_json **out, fl_buf *text, size_t size_max, int flags, const 
                  fletch_error *error) {
     *out = NULL;
     if (text->size > size_max || text->size > INT_MAX) {
-        int status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                             "%s: %zu bytes of JSON; at most %zu are accepted here", source,
-                             text->size, size_max < INT_MAX ? size_max : (size_t)INT_MAX);
+        int status =
+            fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: %zu bytes of JSON; the limit is %zu",
+                    source, text->size, size_max < INT_MAX ? size_max : (size_t)INT_MAX);
         fl_buf_free(text);
         return status;
     }

@@ -259,7 +259,7 @@ static int take_order(gathering *g, const char *name, fl_packed_matrix *p) {
     for (uint64_t k = 0; k < p->columns; k++) {
         uint64_t group = group_at(p, k);
         if (group >= p->groups)
-            return wrong(g, name, "names a group that is not there");
+            return wrong(g, name, "names a missing group");
         plain = plain && group == k / p->run;
     }
     if (plain)
@@ -516,7 +516,7 @@ int fl_packed_gather(fl_model *model, fl_json_reader *config) {
     bool           old =
         fl_json_bool(&how, "load_in_8bit", false) || fl_json_bool(&how, "load_in_4bit", false);
     const char *name =
-        fl_json_string(&how, "quant_method", old ? "bitsandbytes" : "no method it names");
+        fl_json_string(&how, "quant_method", old ? "bitsandbytes" : "no known method");
     size_t i = 0, count = sizeof methods / sizeof *methods;
     while (i < count && strcmp(methods[i].name, name) != 0)
         i++;

@@ -30,17 +30,16 @@ static int no_scores(fl_answer *answer, const fletch_request *asked, fletch_erro
 static int only_sparse(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
     (void)answer, (void)asked;
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "this model gives sparse vectors (SPLADE) and no others: use "
-                   "fletch_embed_sparse (fletch embed --output-kind sparse, /embed_sparse)");
+                   "this model gives only sparse vectors (SPLADE): use fletch_embed_sparse (fletch "
+                   "embed --output-kind sparse, /embed_sparse)");
 }
 
 static int only_late(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
     (void)answer, (void)asked;
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "this model works by late interaction (ColBERT): it gives a vector a "
-                   "token and scores of queries with documents, nothing else; use "
-                   "fletch_embed_tokens (fletch embed --output-kind tokens, /embed_all) "
-                   "or fletch_rerank (fletch rerank, /rerank)");
+                   "this is a late-interaction model (ColBERT): it gives a vector per token and "
+                   "scores of queries with documents; use fletch_embed_tokens (fletch embed "
+                   "--output-kind tokens, /embed_all) or fletch_rerank (fletch rerank, /rerank)");
 }
 
 static const fl_result_ops refuse_scores  = {.resolve = no_scores};
@@ -90,4 +89,15 @@ fletch_kind fl_result_native(const fl_model *model) {
                                               [FL_HEAD_SPARSE]    = FLETCH_KIND_SPARSE,
                                               [FL_HEAD_LATE]      = FLETCH_KIND_TOKENS};
     return native[model->head];
+}
+
+const fl_head_words *fl_result_head(const fl_model *model) {
+    static const fl_head_words words[HEADS] = {
+        [FL_HEAD_EMBEDDING] = {.name = "embedding"},
+        [FL_HEAD_SCORES]    = {.name = "scores", .gives = "scores, one for each of its labels"},
+        [FL_HEAD_SPARSE]    = {.name    = "sparse",
+                               .gives   = "sparse vectors over its vocabulary",
+                               .pooling = "splade"},
+        [FL_HEAD_LATE]      = {.name = "late", .gives = "a vector a token", .pooling = "none"}};
+    return &words[model->head];
 }

@@ -620,7 +620,7 @@ static bool refuse_chunks(fl_conn *conn, int status) {
         fl_reply_error(request, fl_http_code_of(status), "%s",
                        status == 413   ? "a chunk is larger than any number"
                        : status == 431 ? "trailers larger than 16 KiB"
-                                       : "the body's chunks are malformed");
+                                       : "malformed chunked body");
     }
     return refuse(conn);
 }
@@ -737,11 +737,12 @@ static void too_slow(fl_conn *conn) {
     fl_request_full *full = conn->request;
     fl_metrics_rejected(full->shared.server->metrics, FL_REJECTED_SLOW);
     if (!full->begun) {
-        full->head.fault = "the request came too slowly";
+        full->head.fault = "the request arrived too slowly";
         begin(conn, -408);
     } else {
         if (!full->judged) {
-            fl_reply_error(&full->shared, FL_HTTP_REQUEST_TIMEOUT, "the request came too slowly");
+            fl_reply_error(&full->shared, FL_HTTP_REQUEST_TIMEOUT,
+                           "the request arrived too slowly");
         }
         (void)refuse(conn);
     }

@@ -150,7 +150,7 @@ static void refuse(fl_http_request *request, const fl_served *served, const flet
         fl_reply_header(request, "retry-after", "%d", RETRY_SECONDS);
     }
     if (code == FL_HTTP_INTERNAL) {
-        fl_reply_error(request, code, "model '%s' cannot be opened: %s; the server's log says more",
+        fl_reply_error(request, code, "model '%s' cannot be opened: %s; see the server's log",
                        served->name, fletch_status_text(error->code));
     } else {
         fl_reply_error(request, code, "%s", error->message);
@@ -262,8 +262,7 @@ bool fl_demand_arrive(fl_request_full *full, bool over) {
     if (crowded && !atomic_load(&full->shared.cancelled)) {
         fl_reply_header(&full->shared, "retry-after", "%d", LOOK_SECONDS);
         fl_reply_error(&full->shared, FL_HTTP_UNAVAILABLE,
-                       "there is no room for model '%s' beside those that are at work",
-                       served->name);
+                       "no memory for model '%s' beside the models in use", served->name);
         return true;
     }
     return false;
@@ -337,7 +336,7 @@ static void add(void *user, const char *name, const char *id, bool listed) {
         if (!demand->told) {
             demand->told = true;
             fl_server_log_line(demand->server->log, FL_LEVEL_WARNING,
-                               "model %s is not offered: a server offers at most %d", name,
+                               "model %s is not offered: the limit is %d models", name,
                                FL_RECORDS_MAX);
         }
         return;
@@ -349,11 +348,11 @@ static void add(void *user, const char *name, const char *id, bool listed) {
     fl_models_add(demand->server, served);
 }
 
-/* Once a second at most, however many unknown names come. */
-static void look(fl_demand *demand) {
+/* What was seen within `age_ns` is not looked at again. */
+static void look(fl_demand *demand, uint64_t age_ns) {
     pthread_mutex_lock(&demand->look_lock);
     uint64_t now = fl_clock_ns();
-    if (demand->looked_ns == 0 || now - demand->looked_ns > LOOK_SECONDS * second) {
+    if (demand->looked_ns == 0 || now - demand->looked_ns > age_ns) {
         fl_offers_scan(demand->server->config, demand->list, add, demand);
         demand->looked_ns = fl_clock_ns();
     }
@@ -361,8 +360,17 @@ static void look(fl_demand *demand) {
 }
 
 static void look_again(fl_http_request *request) {
-    look(request->server->demand);
+    look(request->server->demand, LOOK_SECONDS * second); /* however many unknown names come */
     request->route->handler(request);
+}
+
+fl_served *fl_demand_find(fl_server *server, const char *name, size_t size) {
+    fl_served *served = fl_server_model(server, name, size);
+    if (served != NULL || server->demand == NULL) {
+        return served;
+    }
+    look(server->demand, 0);
+    return fl_server_model(server, name, size);
 }
 
 bool fl_request_look(fl_http_request *request) {
@@ -414,8 +422,8 @@ static int open_it(fl_demand *demand, const fl_offer *offer, const char *id, boo
     if (out->other) {
         fl_served_close(offer->served);
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "model '%s' has other vectors than before (vector id %.12s, and now %.12s); "
-                       "POST /models/load with \"force\": true serves them all the same",
+                       "model '%s' now has different vectors (vector id %.12s, before %.12s); POST "
+                       "/models/load with \"force\": true serves it anyway",
                        offer->served->name, offer->vector_id, out->vector_id);
     }
     uint64_t after = fl_os_resident("");
@@ -465,8 +473,7 @@ static void open_offer(fl_demand *demand, fl_offer *offer) {
 }
 
 static void close_offer(fl_demand *demand, fl_offer *offer, fl_close_reason why) {
-    static const char *const words[] = {"no request has used it lately",
-                                        "another one needs its room", "asked to"};
+    static const char *const words[] = {"idle", "evicted for another model", "asked to"};
     set_state(offer, FL_MODEL_CLOSING);
     pthread_mutex_unlock(&demand->lock);
     fl_server_log_line(demand->server->log, FL_LEVEL_INFO, "model %s: closed, %s",
@@ -592,7 +599,7 @@ static step think(const fl_demand *demand) {
 static void refuse_room(fl_demand *demand, fl_offer *offer) {
     fletch_error error;
     (void)fl_fail(&error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                  "there is no room for model '%s': it takes about %" PRIu64
+                  "no memory for model '%s': it needs about %" PRIu64
                   " MB, and the limit is %" PRIu64 " MB for all (memory.limit)",
                   offer->served->name, offer->bytes / 1000000, demand->limit / 1000000);
     fail(demand, offer, &error, FL_HTTP_UNAVAILABLE);
@@ -658,7 +665,6 @@ int fl_demand_open(fl_server *server, fletch_error *error) {
     if (demand == NULL) {
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for models on demand");
     }
-    server->demand  = demand;
     demand->server  = server;
     demand->list    = list;
     demand->keep_ns = keep_ns;
@@ -667,6 +673,7 @@ int fl_demand_open(fl_server *server, fletch_error *error) {
     pthread_mutex_init(&demand->lock, NULL);
     pthread_mutex_init(&demand->look_lock, NULL);
     fl_cond_init(&demand->news);
+    server->demand = demand; /* only now: who finds it may lock it */
     demand->config = fl_server_config_copy(server, error);
     return demand->config == NULL ? error->code
                                   : fletch_config_set(demand->config, "profile.file", "", error);
@@ -679,7 +686,7 @@ int fl_demand_start(fl_server *server, fletch_error *error) {
     }
     const fl_served *first = fl_server_model_at(server, 0);
     read_limit(demand, first != NULL ? first->model : NULL);
-    look(demand);
+    look(demand, 0);
     demand->base    = fl_os_resident("");
     int status      = fl_thread_start(&demand->thread, "models", keep, demand, error);
     demand->running = status == FLETCH_OK;

@@ -129,8 +129,7 @@ static size_t ink_end(const char *text, size_t begin, size_t end) {
 /* The next unit that fits a chunk, by its estimate; end == begin: there is none. */
 static int read_unit(fl_chunker *c, fl_chunk_span *unit, fletch_error *error) {
     if (++c->read % STOP_EVERY == 0 && fl_stopped(c->scratch->runes.stop)) {
-        return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
-                       "the text was given up while it was cut into chunks");
+        return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "chunking the text was cancelled");
     }
     for (;;) {
         while (c->depth > 0 && c->level[c->depth - 1].at == c->level[c->depth - 1].end) {

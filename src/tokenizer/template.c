@@ -291,7 +291,7 @@ int fl_tokenizer_pair(const fl_tokenizer *tokenizer, const fl_pair_side *a, cons
     if (tokenizer->pair_class != NULL) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "the post_processor's template for pairs is not what %s makes; transformers "
-                       "4 and 5 give other tokens here, so there is no right answer. Save the "
+                       "4 and 5 give different tokens here, so neither is right. Save the "
                        "tokenizer again, or set tokenizer_class to PreTrainedTokenizerFast",
                        tokenizer->pair_class);
     }

@@ -253,8 +253,7 @@ static int read_lines(fl_tokenizer *tokenizer, const char *text, size_t size, co
     lines += size > 0 && text[size - 1] != '\n';
     if (size > INT32_MAX || lines == 0) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: a vocabulary of %zu bytes; expected is one token per line", source,
-                       size);
+                       "%s: a vocabulary of %zu bytes; expected one token per line", source, size);
     }
     size_t valid = fl_utf8_valid_prefix(text, size);
     if (valid != size || memchr(text, '\0', size) != NULL) {

@@ -106,7 +106,8 @@ static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_js
         }
         if (memchr(piece.data, '\0', piece.size) != NULL) {
             if (piece.size > 1) {
-                return fail_piece(model, *count, "has a NUL among others, which is not supported");
+                return fail_piece(model, *count,
+                                  "contains a NUL among other characters, which is not supported");
             }
             u->nul = (int32_t)*count;
         }
@@ -191,10 +192,9 @@ static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *mod
     }
     size_t most = fl_json_later(list, &in) ? fl_count_byte(&in, '[') - 1 : 0; /* less its own */
     if (most == 0 || most > PIECES_MAX) {
-        return fl_fail(
-            model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-            "%s: model.vocab has %zu pieces; expected is a list of 1 to %d [piece, score]",
-            model->source, most, PIECES_MAX);
+        return fl_fail(model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: model.vocab has %zu pieces; expected a list of 1 to %d [piece, score]",
+                       model->source, most, PIECES_MAX);
     }
     if (!has_unk) {
         return fl_refuse(model, "model", "Unigram without unk_id", "Unigram with unk_id");

@@ -17,6 +17,7 @@ import pytest
 import serving
 from dialects import good, post
 from serving import until
+from test_batches import Batches
 
 FOLDERS = serving.ROOT / "tests/golden/folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
@@ -105,6 +106,18 @@ def test_names_that_open_nothing(start, models):
     until(lambda: embed(server, "late").status == 200, server.log)
 
 
+def test_a_batch_names_a_model_that_came_a_moment_ago(start, models, tmp_path):
+    running = Batches(start("--models", models, "--server-batches", tmp_path / "kept"))
+    seen = running.ask("POST", "/v1/embeddings", b'{"model": "fresh", "input": "a"}')  # has just looked at the folder
+    assert seen.status == 404, seen
+    shutil.copytree(FOLDERS / NAMES[0], models / "fresh")
+    body = {"model": "fresh", "input": TEXTS[0]}
+    batch = running.begin([json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": body})])
+    (row,) = running.outputs(running.wait(batch)).values()
+    (item,) = row[1]["response"]["body"]["data"]
+    assert numpy.abs(numpy.array(item["embedding"]) - expected(NAMES[0])[0]).max() <= 1e-5
+
+
 def test_keep_alive(start, models):
     server = start("--models", models, "--server-keep-alive", "-1")
     good(embed(server, "mpnet"))
@@ -134,7 +147,7 @@ def test_load_unload_and_pinned(start, models):
     for _ in range(2):
         assert good(post(server, "/models/unload", {"model": "other"})) == {"model": "other", "state": "closed"}
     assert states(server)["other"] == "closed"
-    assert server.metrics()['fletch_model_closes_total{reason="asked"}'] == 1
+    assert server.metrics()['fletch_model_closes_total{reason="requested"}'] == 1
 
 
 def test_a_name_keeps_its_vectors(start, models):
@@ -189,7 +202,7 @@ def test_closed_and_opened_under_clients(start, models):
         for one in clients:
             one.result()
     assert server.metrics()["fletch_model_open_failures_total"] == 0
-    assert server.metrics()['fletch_model_closes_total{reason="asked"}'] > 0
+    assert server.metrics()['fletch_model_closes_total{reason="requested"}'] > 0
     assert server.end() == 0, server.log()
 
 
@@ -215,7 +228,7 @@ def test_room_is_made_by_closing_the_oldest(start):
     for name, other in (("a", "b"), ("b", "a"), ("a", "b")):
         good(say(server, name))
         assert states(server) == {name: "loaded", other: "closed"}, server.log()
-    assert server.metrics()['fletch_model_closes_total{reason="room"}'] == 2
+    assert server.metrics()['fletch_model_closes_total{reason="memory"}'] == 2
     tight = start("--models", f"a={serving.MODEL}", "--memory-limit", "64MiB")
     reply = embed(tight, "a")
     assert reply.status == 503 and int(reply.headers["retry-after"]) > 0 and "memory.limit" in reply.json()["error"]

@@ -4,7 +4,7 @@
  * and forward allocates nothing.
  *
  * The row that a text gets alone on one thread is the measure. Sizes are chosen so that texts are
- * cut into all tile heights, blocks hold one or many texts, and several row steps and MLP chunks
+ * cut into all tile heights, blocks hold one or many texts, and several row steps and MLP tiles
  * occur. */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -266,15 +266,15 @@ static void check_split(const char *precision) {
     uint32_t   width = fl_encoder_width(&t.encoder);
     float     *one = malloc(width * sizeof *one), *many = malloc(width * sizeof *many);
     fl_engine *alone = toy_open_as(&t, precision, 1, "auto", 1, LONGEST, &error);
-    fl_engine *crew  = toy_open_as(&t, precision, 3, "auto", 1, LONGEST, &error);
+    fl_engine *split = toy_open_as(&t, precision, 3, "auto", 1, LONGEST, &error);
     for (uint32_t i = 0; i < TEXTS; i++) {
         forward(alone, &i, 1, one, width);
-        forward(crew, &i, 1, many, width);
+        forward(split, &i, 1, many, width);
         cr_assert_eq(memcmp(one, many, width * sizeof *one), 0, "%s, text of %u tokens", precision,
                      texts.length[i]);
     }
     fl_engine_find("cpu")->close(alone);
-    fl_engine_find("cpu")->close(crew);
+    fl_engine_find("cpu")->close(split);
     free(one), free(many);
     toy_free(&t);
 }

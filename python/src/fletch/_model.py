@@ -132,8 +132,9 @@ class _Call:
         rows = self.rows
         if self.warn and self.truncated is not None and 1 in self.truncated:
             count, first = self.truncated.count(1), self.truncated.find(1)
-            warnings.warn(f"{count} of {len(self.truncated)} texts were cut to the model's length, the first at index "
-                          f"{first}; truncate='right' keeps quiet, 'error' refuses", TruncationWarning, depth)
+            warnings.warn(f"{count} of {len(self.truncated)} texts were truncated to the model's length, the first at index "
+                          f"{first}; truncate='right' silences this warning, 'error' makes it an error",
+                          TruncationWarning, depth)
         if out is not None:
             rows = out
         elif self.single:
@@ -260,7 +261,7 @@ class Model(Heads):
                 options.append((key, _option(value)))
         name = None if model is None else os.fspath(model)
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"a model is named by a str, not {type(name).__name__}")
+            raise TypeError(f"the model must be a str, not {type(name).__name__}")
         self._options = tuple(options)
         if name is not None:
             path = _hub.resolve(name, self._options, token)
@@ -292,7 +293,7 @@ class Model(Heads):
             if not self._handle.usable:
                 if self._facts["provider"] != "cpu":
                     raise ForkError(f"{self.id} runs on {self._facts['provider']}, which does not survive a fork: "
-                                    "start workers with multiprocessing's method 'spawn', or open the model in each")
+                                    "use multiprocessing's start method 'spawn', or open the model in each worker")
                 if self._closed:
                     raise Error("the model is closed")
                 self._open(self._path)
@@ -394,7 +395,7 @@ class Model(Heads):
         while the window before them is computed."""
         window = positive(window, "window")
         if isinstance(texts, (str, bytes)):
-            raise TypeError("embed_iter takes an iterable of str; embed takes one text")
+            raise TypeError("embed_iter takes an iterable of str; use embed for one text")
         return self._iterate(iter(texts), window, arguments)
 
     def _iterate(self, texts: Iterator[str], window: int, arguments: dict[str, Any]) -> Iterator[Rows]:
@@ -434,7 +435,7 @@ class Model(Heads):
                  "max_length": None, "truncate": None}
         unknown = set(arguments) - set(given)
         if unknown:
-            raise TypeError(f"embed_iter has no argument {sorted(unknown)[0]!r}")
+            raise TypeError(f"embed_iter() got an unexpected argument {sorted(unknown)[0]!r}")
         try:
             return _Call(self, texts, **(given | arguments), out=None, info=False, on_error="raise")
         except (TextError, TypeError) as error:

@@ -59,12 +59,13 @@ static const fl_encoder_caps caps = {
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
-/* How many rows go through a product at a time: x, y and the chunk of the middle share L2 with the
+/* How many rows go through a product at a time: x, y and the tile of the MLP share L2 with the
  * panels that pass through it. */
 static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
-    size_t l2   = l2_bytes ? l2_bytes : L2_FALLBACK;
-    size_t rows = l2 / 5 * 4 / (sizeof(float) * ((e->pre ? 3 : 2) * e->hidden16 + FL_CPU_CHUNK));
-    rows        = rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows;
+    size_t l2 = l2_bytes ? l2_bytes : L2_FALLBACK;
+    size_t rows =
+        l2 / 5 * 4 / (sizeof(float) * ((e->pre_norm ? 3 : 2) * e->hidden16 + FL_CPU_MLP_TILE));
+    rows = rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows;
     return rows / FL_CPU_TILE * FL_CPU_TILE;
 }
 
@@ -101,7 +102,7 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->word_map    = encoder->global[FL_SLOT_WORD_MAP];
     e->word_scale  = encoder->global[FL_SLOT_WORD_SCALE];
     e->gated       = d->mlp == FL_MLP_GLU;
-    e->pre         = d->norm_place == FL_NORM_PRE;
+    e->pre_norm    = d->norm_place == FL_NORM_PRE;
     e->threads     = options->threads ? options->threads : 1;
     e->max_length  = longest < d->positions ? longest : d->positions;
     e->batch_texts = options->batch_texts ? options->batch_texts : 1;
@@ -109,16 +110,16 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->embed16     = fl_cpu_pad(d->embedding);
     e->wide16      = e->embed16 > e->hidden16 ? e->embed16 : e->hidden16;
     e->group       = d->layers > 0 ? d->heads / d->kv_heads : 1;
-    e->kv_most     = convolves(d) ? d->heads : d->kv_heads;
+    e->kv_max      = convolves(d) ? d->heads : d->kv_heads;
     e->q_run       = e->group < Q_RUN_MAX ? e->group : Q_RUN_MAX;
     e->head16      = fl_cpu_pad(d->head_dim);
     e->mlp16       = fl_cpu_pad(d->intermediate);
     e->inner       = d->heads * e->head16;
-    e->q_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
-    e->k_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
+    e->q_joint     = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
+    e->k_joint     = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
     e->relative16  = fl_cpu_pad(fl_relative_rows(d));
     e->experts16   = fl_cpu_pad(most_experts(d));
-    e->chunks      = (e->mlp16 + FL_CPU_CHUNK - 1) / FL_CPU_CHUNK;
+    e->mlp_tiles   = (e->mlp16 + FL_CPU_MLP_TILE - 1) / FL_CPU_MLP_TILE;
     e->rows_max    = rows_for(e, l2_bytes);
     e->expert_rows = e->experts16 > 0 ? EXPERT_ROWS < e->rows_max ? EXPERT_ROWS : e->rows_max : 0;
     e->block_size  = 2 * e->rows_max;
@@ -151,7 +152,7 @@ static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, char *base, si
     s->x_narrow       = fl_cpu_place_rows(e, base, used, e->block_max, e->hidden16);
     s->context_narrow = fl_cpu_place_rows(e, base, used, e->rows_max,
                                           e->inner > e->hidden16 ? e->inner : e->hidden16);
-    s->middle_narrow  = fl_cpu_place_rows(e, base, used, e->rows_max, FL_CPU_CHUNK);
+    s->mlp_narrow     = fl_cpu_place_rows(e, base, used, e->rows_max, FL_CPU_MLP_TILE);
 }
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
@@ -161,21 +162,21 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
     for (unsigned i = 0; i < e->threads; i++) {
         fl_cpu_scratch *s = &e->scratch[i];
         s->x              = fl_cpu_place(base, &used, e->block_max * e->hidden16, real);
-        s->z       = fl_cpu_place(base, &used, e->pre ? e->block_max * e->hidden16 : 0, real);
-        s->context = fl_cpu_place(base, &used, e->block_max * e->inner, real);
-        s->wide    = fl_cpu_place(base, &used, e->block_max * (e->q_wide + e->k_wide), real);
-        s->head    = fl_cpu_place(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
-        s->y       = fl_cpu_place(base, &used, e->rows_max * e->wide16, real);
-        s->pair    = fl_cpu_place(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
-        s->middle  = fl_cpu_place(base, &used, e->rows_max * FL_CPU_CHUNK, real);
+        s->z        = fl_cpu_place(base, &used, e->pre_norm ? e->block_max * e->hidden16 : 0, real);
+        s->context  = fl_cpu_place(base, &used, e->block_max * e->inner, real);
+        s->joint_qk = fl_cpu_place(base, &used, e->block_max * (e->q_joint + e->k_joint), real);
+        s->head     = fl_cpu_place(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
+        s->y        = fl_cpu_place(base, &used, e->rows_max * e->wide16, real);
+        s->pair = fl_cpu_place(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
+        s->mlp  = fl_cpu_place(base, &used, e->rows_max * FL_CPU_MLP_TILE, real);
         s->attention = fl_cpu_place(
             base, &used, fl_cpu_attention_scratch(e->q_run, longest, longest, e->head16), real);
         s->relative = fl_cpu_place(base, &used, fl_cpu_disentangled_scratch(e, e->block_max), real);
-        s->expert.chance =
+        s->expert.gates =
             fl_cpu_place(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
         s->expert.in  = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
         s->expert.out = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
-        s->most       = fl_cpu_place(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
+        s->max_logits = fl_cpu_place(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
         if (e->format != FL_CPU_FP32) {
             lay_out_narrow(e, s, base, &used);
         }
@@ -217,7 +218,7 @@ static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
     }
     if (e->threads < threads) {
         fl_log_write(log, FL_LOG_WARNING,
-                     "memory is short: the cpu engine has scratch for %u threads, not for %u; free "
+                     "low on memory: the cpu engine has scratch for %u threads instead of %u; free "
                      "memory, or set cpu.intra_op_threads to %u",
                      e->threads, threads, e->threads);
     }
@@ -264,17 +265,16 @@ static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *
                        precision, NARROW_LONGEST);
     }
     if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && e->desc.layers == 0) {
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider.precision %s: %s has no layers whose products could be computed "
-                       "in it; use fp32",
-                       precision, e->desc.architecture);
-    }
-    if (format != FL_CPU_FP32 && e->experts16 > 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "provider.precision %s: where numbers are rounded, tokens go to other experts "
-            "and some vectors of %s are far off; use fp32",
+            "provider.precision %s: %s has no layers that could be computed in it; use fp32",
             precision, e->desc.architecture);
+    }
+    if (format != FL_CPU_FP32 && e->experts16 > 0) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: rounding sends tokens to other experts, and some "
+                       "vectors of %s are far off; use fp32",
+                       precision, e->desc.architecture);
     }
     return FLETCH_OK;
 }
@@ -285,11 +285,11 @@ static void choose_fast(fl_engine *e) {
     const char  *found = "gain by it";
     fletch_error ignored;
     if (!e->kernels->narrow[FL_CPU_INT16].pays) {
-        found = "gain by nothing narrower";
+        found = "gain nothing from lower precision";
     } else if (e->desc.layers == 0) {
-        found = "have no products to gain by in this model";
+        found = "have nothing to gain in this model";
     } else if (check_format(e, FL_CPU_INT16, &ignored) != FLETCH_OK) {
-        found = "come near enough to this model's vectors in fp32 alone";
+        found = "are close enough to this model's vectors only in fp32";
     } else {
         e->format = FL_CPU_INT16;
     }
@@ -341,20 +341,19 @@ static int choose_weights(fl_engine *e, const char *precision, const char *weigh
     if (e->desc.layers == 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s: %s has no layers whose weights could be kept so; use auto", weights,
-            e->desc.architecture);
+            "model.weights %s: %s has no layers whose weights could be stored that way; use auto",
+            weights, e->desc.architecture);
     }
     if (e->experts16 > 0) {
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s: where weights are rounded, tokens go to other experts and "
-            "some vectors of %s are far off; use auto",
-            weights, e->desc.architecture);
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "model.weights %s: rounding the weights sends tokens to other experts, and "
+                       "some vectors of %s are far off; use auto",
+                       weights, e->desc.architecture);
     }
     if (e->format != FL_CPU_FP32 && !fl_engine_chooses(precision)) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "model.weights %s is for fp32 products, and provider.precision is %s, which "
-                       "has weights of its own; leave one of the two at auto",
+                       "has its own weights; leave one of the two at auto",
                        weights, precision);
     }
     if (e->format != FL_CPU_FP32) {

@@ -21,7 +21,7 @@ enum {
 
 /* How much longer all threads together take than each for itself with as much: barriers and shared
  * rows. */
-static const double crew_cost = 1.08;
+static const double split_cost = 1.08;
 
 /* A run is only shared where it ends so much sooner: these times are estimates. */
 static const double worth = 0.98;
@@ -65,15 +65,15 @@ static size_t fair_share(const fl_engine *engine, size_t tokens) {
     return engine->threads > 1 && share >= BLOCK_MIN && share <= engine->block_size ? share : 0;
 }
 
-/* How long the next block should be when `left` tokens are left and `crews` work at a time; `share` is
+/* How long the next block should be when `left` tokens are left and `groups` work at a time; `share` is
  * what fair_share said, or 0 for blocks that shrink. */
-static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews, size_t share) {
+static size_t goal_for(const fl_engine *engine, size_t left, unsigned groups, size_t share) {
     size_t goal = engine->block_size;
     if (share > 0) {
         return share;
     }
-    if (crews > 1) {
-        size_t part = left / (2 * (size_t)crews);
+    if (groups > 1) {
+        size_t part = left / (2 * (size_t)groups);
         goal        = part < goal ? part : goal;
         return goal < BLOCK_MIN ? BLOCK_MIN : goal;
     }
@@ -89,9 +89,9 @@ static double seen_keys(const fl_engine *engine, double n) {
         if (d->layer[i].convolves) {
             continue; /* a few of them, whatever the length */
         }
-        const fl_cpu_sight *sight  = engine->layers[i].sight;
-        double              before = (double)sight->before, after = (double)sight->after;
-        double              reach = n / 2.0; /* at most so many to one side, on average */
+        const fl_cpu_window *window = engine->layers[i].window;
+        double               before = (double)window->before, after = (double)window->after;
+        double               reach = n / 2.0; /* at most so many to one side, on average */
         sum += (before < reach ? before : reach) + (after < reach ? after : reach);
     }
     return sum / d->layers;
@@ -123,13 +123,13 @@ static double cost_of_text(const fl_engine *engine, double n) {
     return n + n * seen_keys(engine, n) * cost * inner / linear;
 }
 
-/* Cut plan->order into blocks; `crews` is how many work at a time. */
+/* Cut plan->order into blocks; `groups` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
-                       unsigned crews, size_t share) {
+                       unsigned groups, size_t share) {
     size_t left       = batch->tokens - engine->prompt.saved;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
-        size_t       goal   = goal_for(engine, left, crews, share);
+        size_t       goal   = goal_for(engine, left, groups, share);
         uint32_t     length = length_of(engine, batch, plan->order[first]);
         fl_cpu_block block  = {first, first + 1, length, cost_of_text(engine, length)};
         while (block.last < batch->texts) {
@@ -161,7 +161,7 @@ static double end_of(const fl_cpu_block *blocks, uint32_t count, together run, d
     memset(load, 0, threads * sizeof *load);
     for (uint32_t b = 0; b < count; b++) {
         if (b - run.first < run.count) { /* also false in front of it */
-            shared += blocks[b].cost * crew_cost / threads;
+            shared += blocks[b].cost * split_cost / threads;
             continue;
         }
         unsigned idle = 0;
@@ -234,7 +234,7 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
     size_t       share   = fair_share(engine, batch->tokens - engine->prompt.saved);
     sort_by_length(engine, batch, plan);
     cut_blocks(engine, batch, plan, threads, share);
-    if (share > 0 && lag(plan->blocks, plan->block_count, plan->load, threads) > crew_cost) {
+    if (share > 0 && lag(plan->blocks, plan->block_count, plan->load, threads) > split_cost) {
         cut_blocks(engine, batch, plan, threads, 0);
     }
     uint32_t longer = longer_ones(engine, plan), others = plan->block_count - longer;
@@ -280,24 +280,24 @@ static uint32_t length_at(const slope *lengths, uint32_t text) {
     return length > 1.0 ? (uint32_t)(length + 0.5) : 1;
 }
 
-/* Rows of a block that a thread takes through a product at a time, alone or as one of a crew. One that is a
+/* Rows of a block that a thread takes through a product at a time, alone or as one of a split group. One that is a
  * little too long for one step takes two short ones, and less room than a shorter one. */
-static uint32_t rows_of(const fl_engine *engine, uint32_t tokens, unsigned members) {
-    bool   apart = fl_cpu_by_rows(engine, tokens, members);
-    size_t own   = apart ? (tokens + members - 1) / members : tokens;
-    size_t step  = fl_cpu_rows_step(engine, own);
+static uint32_t rows_of(const fl_engine *engine, uint32_t tokens, unsigned ranks) {
+    bool   by_rows = fl_cpu_by_rows(engine, tokens, ranks);
+    size_t own     = by_rows ? (tokens + ranks - 1) / ranks : tokens;
+    size_t step    = fl_cpu_rows_step(engine, own);
     return (uint32_t)(step < own ? step : own);
 }
 
 /* cut_blocks and lag for texts of such lengths; `blocks` [EVEN] are the first ones' costs. */
 static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t tokens,
-                          uint32_t longest, unsigned crews, size_t share, fl_cpu_block *blocks) {
+                          uint32_t longest, unsigned groups, size_t share, fl_cpu_block *blocks) {
     guess    out                 = {0};
     slope    lengths             = slope_of(texts, tokens, longest);
     double   load[GUESS_THREADS] = {0.0}, total = 0.0, most = 0.0;
     uint32_t left = tokens;
     for (uint32_t text = 0; text < texts && left > 0;) {
-        size_t   goal  = goal_for(engine, left, crews, share);
+        size_t   goal  = goal_for(engine, left, groups, share);
         uint32_t block = 0, next = length_at(&lengths, text);
         double   time = 0.0;
         do {
@@ -307,7 +307,7 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
             next = length_at(&lengths, ++text);
         } while (text < texts && block + next <= goal && block < left);
         bool     longer = block > engine->block_max;
-        uint32_t rows   = rows_of(engine, block, crews > 1 && !longer ? 1 : engine->threads);
+        uint32_t rows   = rows_of(engine, block, groups > 1 && !longer ? 1 : engine->threads);
         out.rows        = rows > out.rows ? rows : out.rows;
         left -= block;
         if (longer) {
@@ -319,7 +319,7 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
         }
         out.blocks++;
         unsigned idle = 0;
-        for (unsigned i = 1; i < crews; i++) {
+        for (unsigned i = 1; i < groups; i++) {
             idle = load[i] < load[idle] ? i : idle;
         }
         load[idle] += time;
@@ -327,8 +327,8 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
         most        = load[idle] > most ? load[idle] : most;
         out.largest = block > out.largest ? block : out.largest;
     }
-    out.lag = total > 0.0 ? most * crews / total : 1.0;
-    if (lengths.step > 0.0 && crews == 1) { /* a gap that few texts leave goes to a later block */
+    out.lag = total > 0.0 ? most * groups / total : 1.0;
+    if (lengths.step > 0.0 && groups == 1) { /* a gap that few texts leave goes to a later block */
         uint32_t gap = longest * out.blocks / texts, most_tokens = (uint32_t)engine->block_size;
         most_tokens = most_tokens > out.largest ? most_tokens : out.largest;
         most_tokens = most_tokens < tokens ? most_tokens : tokens;
@@ -349,24 +349,24 @@ static fl_cpu_guess dealt(const fl_engine *engine, guess found, uint32_t shared,
 
 unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
                            uint32_t longest, fl_cpu_guess out[FL_CPU_GUESSES]) {
-    unsigned crews     = engine->threads < GUESS_THREADS ? engine->threads : GUESS_THREADS;
+    unsigned groups    = engine->threads < GUESS_THREADS ? engine->threads : GUESS_THREADS;
     uint32_t most      = engine->max_length < tokens ? (uint32_t)engine->max_length : tokens;
     longest            = longest < most ? longest : most;
     longest            = longest > tokens / texts ? longest : tokens / texts;
     size_t       share = fair_share(engine, tokens);
     fl_cpu_block blocks[EVEN];
     double       load[GUESS_THREADS];
-    guess        found = guess_blocks(engine, texts, tokens, longest, crews, share, blocks);
-    if (share > 0 && found.lag > crew_cost) {
-        found = guess_blocks(engine, texts, tokens, longest, crews, 0, blocks);
+    guess        found = guess_blocks(engine, texts, tokens, longest, groups, share, blocks);
+    if (share > 0 && found.lag > split_cost) {
+        found = guess_blocks(engine, texts, tokens, longest, groups, 0, blocks);
     }
-    together run   = {0, found.lag * worth > crew_cost ? found.blocks : 0};
+    together run   = {0, found.lag * worth > split_cost ? found.blocks : 0};
     bool     close = false;
     if (found.blocks < EVEN) {
-        run   = choose_run(blocks, found.blocks, load, crews);
-        close = crews > 1 && texts > 1 && longest * texts > tokens &&
-                end_of(blocks, found.blocks, (together){0, 0}, load, crews) <
-                    end_of(blocks, found.blocks, (together){0, found.blocks}, load, crews) * like;
+        run   = choose_run(blocks, found.blocks, load, groups);
+        close = groups > 1 && texts > 1 && longest * texts > tokens &&
+                end_of(blocks, found.blocks, (together){0, 0}, load, groups) <
+                    end_of(blocks, found.blocks, (together){0, found.blocks}, load, groups) * like;
     }
     if (close && share > found.largest) { /* blocks of a fair share each may come out even */
         found.largest = (uint32_t)share;

@@ -57,7 +57,7 @@ static int has_nothing(const fl_cpu *cpu) {
 /* Best first. A set that this target does not build stays in the list with kernels NULL, so that
  * asking for it by name says so. */
 static const fl_cpu_isa table[] = {
-    {"amx", "avx512 with vnni, amx_tile, amx_int8 and amx_bf16, and Linux' leave", has_amx,
+    {"amx", "avx512 with vnni, amx_tile, amx_int8 and amx_bf16, permitted by the kernel", has_amx,
      FL_ON_X86(&fl_cpu_kernels_amx)},
     {"avx512bf16", "avx512f, bw, dq, vl, vnni and bf16", has_avx512bf16,
      FL_ON_X86(&fl_cpu_kernels_avx512bf16)},
@@ -108,7 +108,7 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (any && table[i].kernels != NULL && table[i].usable(cpu)) {
             *out = table[i].kernels;
-            say(why, why_size, "the best that this machine has", &table[i], cpu);
+            say(why, why_size, "the best on this machine", &table[i], cpu);
             return FLETCH_OK;
         }
         if (any || strcmp(isa, table[i].name) != 0) {
@@ -124,11 +124,11 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
                            table[i].needs);
         }
         *out = table[i].kernels;
-        say(why, why_size, "asked for by cpu.isa", &table[i], cpu);
+        say(why, why_size, "set by cpu.isa", &table[i], cpu);
         return FLETCH_OK;
     }
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "cpu.isa: there is no \"%s\"; there are auto, amx, avx512bf16, "
-                   "avx512vnni, avx512, avxvnni, avx2, neonmm, neondot, neon and ref",
+                   "cpu.isa: unknown \"%s\"; use auto, amx, avx512bf16, avx512vnni, avx512, "
+                   "avxvnni, avx2, neonmm, neondot, neon or ref",
                    any ? "auto" : isa);
 }

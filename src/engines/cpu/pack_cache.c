@@ -6,11 +6,8 @@
  *          block that pack.c fills. The hash is that of the model's path and the options that the block depends on:
  *          other options have another file, another program and a changed model replace theirs.
  * Key      SHA-256 over the program's version, kernels, precision, descriptor, where each tensor lies in which
- *          file, and of each file size, number, both times and some pages of its content. The time of the last
- *          change is the one that nobody can set back: a file written in place has another key, even with its size
- *          and time of writing as before. To read all of it would cost what the cache is to save. On disks without
- *          such a time the pages tell other weights apart. Files changed a moment ago are not kept: their next
- *          change might get the same time. Tensors that lie in no file are hashed whole.
+ *          file, and the state of each file (base/file_state.h): to read all of it would cost what the cache is to
+ *          save. Tensors that lie in no file are hashed whole.
  * Trust    What others may write is not read. All of the block is compared with its checksum when opening, by all
  *          threads, at the speed of memory: a bit that fell over on a disk would be a wrong vector without a sign.
  *          So nothing waits for the disk to have the file: what a power cut tore is found to be damaged.
@@ -27,6 +24,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/file_state.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/os.h"
@@ -34,16 +32,13 @@
 #include "engines/cpu/cpu_engine.h"
 
 enum {
-    PAYS    = 256 << 20, /* bytes from which `auto` keeps them: less is packed in a blink */
-    HEAD    = 4096,      /* the weights begin at a page */
-    SLICE   = 1 << 20,   /* that a thread sums up at a time */
-    SAMPLES = 64,        /* pages of a file that go into the key */
-    SAMPLE  = 4096,
-    DIGEST  = 32
+    PAYS   = 256 << 20, /* bytes from which `auto` keeps them: less is packed in a blink */
+    HEAD   = 4096,      /* the weights begin at a page */
+    SLICE  = 1 << 20,   /* that a thread sums up at a time */
+    DIGEST = 32
 };
-#define MAGIC "flpack\r\n"                     /* of 8 bytes: without its NUL */
-static const int64_t settled_ns  = 2000000000; /* the coarsest clock of a disk */
-static const char    no_memory[] = "memory is short", damaged[] = "it is damaged";
+#define MAGIC "flpack\r\n" /* of 8 bytes: without its NUL */
+static const char no_memory[] = "memory is short", damaged[] = "it is damaged";
 
 typedef struct pack_head {
     char          magic[8];
@@ -96,6 +91,8 @@ static void put_tensor(pack_cache *c, fl_buf *key, const fl_tensor *w) {
     c->adapted = c->adapted || w->adapter != NULL;
     put_u64(key, w->dtype);
     put_u64(key, w->turned);
+    put_u64(key, w->run);
+    put_u64(key, w->step);
     put_u64(key, w->bytes);
     if (w->packed != NULL) {
         put_u64(key, w->packed_row);
@@ -127,8 +124,8 @@ static void put_descriptor(fl_buf *key, const fl_engine *e) {
 static void put_options(pack_cache *c, fl_buf *key) {
     const fl_engine *e       = c->engine;
     const uint64_t   sizes[] = {
-          FL_CPU_LANES,  FL_CPU_CHUNK, (uint64_t)e->format, e->weights_kept,
-          e->max_length, e->rows_max,  e->weights_bytes,    (uint64_t)e->narrow.group};
+          FL_CPU_LANES,  FL_CPU_MLP_TILE, (uint64_t)e->format, e->weights_kept,
+          e->max_length, e->rows_max,     e->weights_bytes,    (uint64_t)e->narrow.group};
     put_text(key, FLETCH_VERSION);
     put_text(key, e->kernels->isa);
     put_text(key, e->kernels->name);
@@ -142,44 +139,17 @@ static void put_options(pack_cache *c, fl_buf *key) {
     }
 }
 
-/* The checksum of some pages of a file, from its first to its last; false: they cannot be read. */
-static bool sample(const fl_map *file, uint64_t *out) {
-    unsigned char page[SAMPLE];
-    size_t size = file->size < sizeof page ? file->size : sizeof page, last = file->size - size;
-    *out = 0;
-    for (size_t i = 0; i < SAMPLES; i++) {
-        size_t at = last / (SAMPLES - 1) * i;
-        at        = i == SAMPLES - 1 ? last : at;
-        if (!fl_map_copy(file, file->data + at, size, page)) {
-            return false;
-        }
-        *out = fl_hash_fold(*out ^ fl_checksum(page, size), 0x9E3779B97F4A7C15U);
-    }
-    return true;
-}
-
 /* NULL, or why the weights' files cannot be told from others; they go into the key. */
 static const char *put_files(pack_cache *c, fl_buf *key) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     for (size_t i = 0; i < c->count; i++) {
-        fl_os_file file;
-        uint64_t   sum;
-        if (!fl_os_look(c->files[i]->fd, &file)) {
-            return "this system does not tell when a file changed";
+        fl_os_file    file;
+        fl_file_state state;
+        const char   *why = fl_file_state_read(c->files[i]->fd, &state);
+        if (why != NULL) {
+            return why;
         }
-        if (!sample(c->files[i], &sum)) {
-            return "the weights' files cannot be read";
-        }
-        if (file.changed_ns > (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - settled_ns) {
-            return "the weights' files changed a moment ago; the next opening will do";
-        }
-        put_u64(key, file.size);
-        put_u64(key, file.node);
-        put_u64(key, (uint64_t)file.written_ns);
-        put_u64(key, (uint64_t)file.changed_ns);
-        put_u64(key, sum);
-        c->readers &= file.readers;
+        fl_buf_append(key, &state, sizeof state);
+        c->readers &= fl_os_look(c->files[i]->fd, &file) ? file.readers : 0;
     }
     return NULL;
 }
@@ -191,7 +161,7 @@ static const char *make_key(pack_cache *c, unsigned char out[DIGEST]) {
     c->readers = ~0U;
     put_options(c, &key);
     const char *why =
-        c->adapted ? "weights that an adapter changes are not kept" : put_files(c, &key);
+        c->adapted ? "weights changed by an adapter are not stored" : put_files(c, &key);
     if (key.failed) {
         why = no_memory;
     } else if (why == NULL) {
@@ -245,7 +215,7 @@ static const char *find(pack_cache *c, const fl_engine_options *options) {
         return "nothing of this model is packed";
     }
     if (strcmp(asked, "auto") == 0 && e->weights_bytes < PAYS) {
-        return "auto: these weights are packed faster than a file is read";
+        return "auto: packing these weights is faster than reading a file";
     }
     if (options->folder == NULL || !find_folder(c, asked) || !find_file(c, options->folder)) {
         return "no folder: set HOME, or model.pack_cache to a shorter name";
@@ -309,7 +279,7 @@ static const char *check(const pack_cache *c, const fl_map *map, int *level) {
     uint64_t         sum;
     *level = FL_LOG_WARNING;
     if (!fl_os_look(map->fd, &file) || !file.guarded) {
-        return "others than its reader may write it";
+        return "users other than its reader may write to it";
     }
     if (map->size < HEAD) {
         return damaged;
@@ -321,7 +291,7 @@ static const char *check(const pack_cache *c, const fl_map *map, int *level) {
     if (head.version != want->version || head.byte_order != want->byte_order ||
         memcmp(head.key, want->key, sizeof head.key) != 0) {
         *level = FL_LOG_INFO;
-        return "it is of other weights or of another fletch";
+        return "it belongs to other weights or another version of fletch";
     }
     if (head.bytes != want->bytes || map->size - HEAD != want->bytes) {
         return damaged;
@@ -400,11 +370,11 @@ static void keep(pack_cache *c) {
     if (store(c, &error) < 0) {
         (void)snprintf(e->pack_note, sizeof e->pack_note, "%s", error.message);
         fl_log_write(c->log, FL_LOG_WARNING,
-                     "packed weights are not kept for the next opening: %s. Mend it, or leave "
+                     "packed weights are not stored for the next opening: %s. Fix it, or leave "
                      "model.pack_cache empty",
                      error.message);
     } else if (load(c)) {
-        fl_log_write(c->log, FL_LOG_INFO, "packed weights are kept in %s", c->path);
+        fl_log_write(c->log, FL_LOG_INFO, "packed weights are stored in %s", c->path);
         fl_big_free(e->weights, e->weights_bytes);
         e->weights = NULL;
     }

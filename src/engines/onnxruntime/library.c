@@ -41,6 +41,12 @@ static struct {
     bool            stuck; /* a plug-in does not come back, and holds ONNX Runtime's lock */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* What a device said first since somebody asked. A lock of its own: whoever registers a plug-in may hear. */
+static struct {
+    pthread_mutex_t lock;
+    char            words[FL_ORT_WORDS];
+} heard = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static const char base_door[] = "OrtGetApiBase", factories[] = "CreateEpFactories";
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
@@ -93,10 +99,25 @@ static int check_version(fl_ort *ort, const char *text, const fl_log *log, fletc
     return FLETCH_OK;
 }
 
-/* The library is silent on its own: sessions have loggers that lead to the caller's. */
-static void drop_message(void *param, OrtLoggingLevel severity, const char *category,
-                         const char *logid, const char *where, const char *message) {
-    (void)param, (void)severity, (void)category, (void)logid, (void)where, (void)message;
+/* The library is silent on its own: sessions have loggers that lead to the caller's. What a device says
+ * comes here alone, though: that WebGPU has no memory left is in no status, which tell of the
+ * buffers that are missing then. */
+static void hear(void *param, OrtLoggingLevel severity, const char *category, const char *logid,
+                 const char *where, const char *message) {
+    (void)param, (void)severity, (void)category, (void)logid, (void)where;
+    if (strstr(message, "device error(") == NULL)
+        return;
+    pthread_mutex_lock(&heard.lock);
+    if (heard.words[0] == '\0') /* the first is the cause of the others */
+        fl_ort_words(message, heard.words);
+    pthread_mutex_unlock(&heard.lock);
+}
+
+void fl_ort_heard(char out[FL_ORT_WORDS]) {
+    pthread_mutex_lock(&heard.lock);
+    memcpy(out, heard.words, sizeof heard.words);
+    heard.words[0] = '\0';
+    pthread_mutex_unlock(&heard.lock);
 }
 
 #define COPY_SLOT(index, type, name, parameters)                                                   \
@@ -111,7 +132,7 @@ static void copy_editor_slots(fl_ort_editor_api *target, void *const *table) {
 
 static int make_environment(fl_ort *ort, fletch_error *error) {
     OrtStatus *status =
-        ort->api.CreateEnvWithCustomLogger(drop_message, NULL, ORT_LOG_ERROR, "fletch", &ort->env);
+        ort->api.CreateEnvWithCustomLogger(hear, NULL, ORT_LOG_ERROR, "fletch", &ort->env);
     if (status == NULL)
         status = ort->api.DisableTelemetryEvents(ort->env);
     if (status == NULL)
@@ -128,14 +149,14 @@ static int open_tables(fl_ort *ort, const OrtApiBase *base, const fl_log *log,
     const void *table = base->GetApi(FL_ORT_API_OLDEST);
     if (table == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%.300s: OrtGetApiBase()->GetApi(%d) gives nothing; the library is damaged",
+                       "%.300s: OrtGetApiBase()->GetApi(%d) returns NULL; the library is damaged",
                        ort->path, FL_ORT_API_OLDEST);
     copy_slots(&ort->api, table);
     const void *editor = ort->api.GetModelEditorApi();
     if (editor == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%.300s: GetModelEditorApi gives nothing: a minimal build of ONNX Runtime; "
-                       "take a full one (make onnxruntime)",
+                       "%.300s: GetModelEditorApi returns NULL: a minimal build of ONNX Runtime; "
+                       "use a full one (make onnxruntime)",
                        ort->path);
     copy_editor_slots(&ort->editor, editor);
     return make_environment(ort, error);
@@ -229,8 +250,8 @@ int fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log,
     pthread_mutex_lock(&process.lock);
     if (process.stuck)
         status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                         "ONNX Runtime still registers the plug-in that was opened before; start "
-                         "the program again without onnxruntime.provider_library");
+                         "ONNX Runtime still registers the plug-in that was opened before; restart "
+                         "the program without onnxruntime.provider_library");
     else if (process.ort == NULL)
         status = open_first(&process.ort, library, log, error);
     *out = process.ort;
@@ -279,7 +300,9 @@ static int run_bounded(const char *path, OrtStatus **refused, fletch_error *erro
         return fl_fail_nomem(error, sizeof *r, "a plug-in's registration");
     r->ort = process.ort;
     snprintf(r->name, sizeof r->name, "fletch%u", process.plugin_count);
-    snprintf(r->path, sizeof r->path, "%s", path);
+    /* A relative path would be looked for beside ONNX Runtime; what is nowhere, the loader may know by its name. */
+    if (realpath(path, r->path) == NULL)
+        snprintf(r->path, sizeof r->path, "%s", path);
     pthread_mutex_init(&r->lock, NULL);
     fl_cond_init(&r->changed);
     int status = fl_thread_start(&thread, "fl-plugin", run_registration, r, error);
@@ -301,7 +324,7 @@ static int run_bounded(const char *path, OrtStatus **refused, fletch_error *erro
         free_registration(r);
     return over ? FLETCH_OK
                 : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                          "onnxruntime.provider_library: %.250s has not registered itself in %d "
+                          "onnxruntime.provider_library: %.250s did not register within %d "
                           "seconds; it hangs, or waits for a device",
                           path, REGISTERING_SECONDS);
 }
@@ -339,8 +362,9 @@ int fl_ort_plugin_open(const fl_ort_plugin **out, const char *path, fletch_error
     while (i < process.plugin_count && strcmp(process.plugins[i].path, path) != 0)
         i++;
     if (i == PLUGINS_MAX)
-        status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                         "onnxruntime.provider_library: a process opens %d at most", PLUGINS_MAX);
+        status =
+            fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                    "onnxruntime.provider_library: a process can open at most %d", PLUGINS_MAX);
     else if (i == process.plugin_count)
         status = register_plugin(&process.plugins[i], path, error);
     if (status == FLETCH_OK && i == process.plugin_count)
