@@ -13,6 +13,7 @@
  * Proof   tests/unit/test_base_file.c. */
 #include "base/file.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -103,6 +104,7 @@ void fl_map_close(fl_map *map) {
 /* Linux caches files in pieces of up to 2 MiB, aligned to their size, and from 6.18 on maps the whole piece
  * for one byte of it: what lies around a tensor is there again when its neighbour is read. */
 void fl_map_release(const fl_map *map, const void *from, size_t size) {
+    assert(from || size == 0);
     enum { PIECE = 2 << 20 };
     size_t first = (size_t)((const unsigned char *)from - map->data);
     size_t last  = (first + size + PIECE - 1) & ~(size_t)(PIECE - 1);
@@ -297,6 +299,7 @@ void fl_close(int fd) {
 }
 
 int fl_write_all(int fd, const void *data, size_t size) {
+    assert(data || size == 0);
     enum { STEP = 1 << 30 }; /* Linux writes at most 2 GiB at a time */
     const char *bytes = data;
     while (size > 0) {
@@ -402,6 +405,7 @@ static int open_temporary(const char *folder, const char *name, char path[PATH_M
 }
 
 bool fl_atomic_leftover(const char *path, char *out, size_t capacity) {
+    assert(capacity > 0);
     const size_t folder = folder_length(path);
     char         name[PATH_MAX], whole[PATH_MAX];
     const int    size = snprintf(name, sizeof name, ".%.*s.fletch-", TEMPORARY_NAME, path + folder);
@@ -459,6 +463,7 @@ size_t fl_atomic_sweep(const char *folder, bool everywhere) {
 }
 
 int fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error) {
+    assert(file->fd >= 0 && (data || size == 0));
     if (fl_write_all(file->fd, data, size) != 0) {
         return fl_fail_errno(error, errno, "cannot write", file->path);
     }
@@ -539,6 +544,7 @@ int fl_atomic_put(const char *path, const void *data, size_t size, fl_atomic_car
 /* ---- Paths ----------------------------------------------------------------------------------- */
 
 int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletch_error *error) {
+    assert(capacity > 0 && a && b);
     size_t      length = strlen(a);
     const char *middle = length == 0 || a[length - 1] == '/' ? "" : "/";
     int         needed = snprintf(out, capacity, "%s%s%s", a, middle, b);
@@ -573,11 +579,13 @@ bool fl_path_cache(const char *name, char *out, size_t capacity) {
 }
 
 bool fl_path_ends_with(const char *path, const char *end) {
+    assert(path && end);
     size_t size = strlen(path), tail = strlen(end);
     return size >= tail && strcmp(path + size - tail, end) == 0;
 }
 
 bool fl_path_is_safe(const char *relative) {
+    assert(relative);
     if (relative[0] == '\0' || relative[0] == '/') {
         return false;
     }

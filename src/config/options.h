@@ -109,7 +109,7 @@
     X(CPU_PARALLEL_EXECUTION, "cpu.parallel_execution", "--cpu-parallel-execution", BOOL, "false", \
       FL_ANY, "ONNX Runtime: run independent operators in parallel.")                              \
     X(CPU_ISA, "cpu.isa", "--cpu-isa", ENUM, "auto",                                               \
-      FL_ONE_OF("auto|ref|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|neondot"),            \
+      FL_ONE_OF("auto|ref|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|neondot|neonmm"),     \
       "Instruction set of the CPU kernels; auto: the best of this processor.")                     \
     X(ONNXRUNTIME_LIBRARY, "onnxruntime.library", "--onnxruntime-library", STRING, "", FL_ANY,     \
       "File of the ONNX Runtime library; none: searched in the usual places.")                     \

@@ -12,6 +12,7 @@
  * Proof   tests/golden/test_gguf_file.py, tests/fuzz/fuzz_gguf.c. */
 #include "model/gguf.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -138,6 +139,7 @@ static void read_value(cursor *c, fl_gguf *file) {
 }
 
 const fl_gguf_value *fl_gguf_find(const fl_gguf *file, const char *key) {
+    assert(key);
     for (size_t i = 0; i < file->count; i++)
         if (fl_span_is(file->values[i].key, key))
             return &file->values[i];

@@ -3,7 +3,7 @@
  *
  * Role    fletch_chunk: what the options mean for this model, and the offsets in code points.
  * Memory  A fletch_chunks is one allocation: the struct, then its arrays behind it.
- * Threads Each call takes a tokenize task (for its tokenizer scratch), so callers do not wait for each other.
+ * Threads Each call takes a task (tokenize_task.h), so callers do not wait for each other.
  * Proof   tests/unit/test_chunks.c, tests/cli/test_cli_chunk.py. */
 #include "requests/chunks.h"
 

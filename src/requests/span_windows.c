@@ -10,6 +10,7 @@
  * Threads The caller's. Proof: tests/golden/test_spans.py. */
 #include "requests/span_windows.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -33,6 +34,7 @@ typedef struct document {
 
 /* The first token of the text that begins at byte `at` or behind it. */
 static size_t token_from(const document *d, size_t at) {
+    assert(d->head <= d->tail && d->tail <= d->tokens->count);
     size_t low = d->head, high = d->tail;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -144,6 +146,7 @@ static int overlap_of(const fl_request *r, uint32_t *overlap, fletch_error *erro
 }
 
 int fl_spans_cut(fl_request *r, const fletch_request *asked, fletch_error *error) {
+    assert(asked->spans && asked->span_counts && !r->answer.spans);
     const size_t documents = r->texts.count;
     uint32_t     overlap   = 0;
     size_t       done      = 0;

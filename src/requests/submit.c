@@ -63,6 +63,7 @@ FL_LOCKED static int begin(fl_request *request, fletch_error *error) {
  * spare the time, as the engine went lately. With others about, a worker runs: texts that this
  * thread has yet to bring would share no batch with what it runs. */
 FL_LOCKED static bool caller_may_run(const fl_request *request, uint32_t inline_us) {
+    assert(!request->over);
     const fletch_model *model = request->model;
     bool   alone = model->live == request && !request->after && !model->scheduler.failed_batches;
     double needs = model->scheduler.adapt.token_ns * (double)request->ahead;
@@ -71,6 +72,7 @@ FL_LOCKED static bool caller_may_run(const fl_request *request, uint32_t inline_
 
 /* See to a request whose last block has woken nobody. (unlocks while it runs) */
 FL_LOCKED static void run_on_caller(fl_request *request, uint32_t inline_us, fl_request **over) {
+    assert(request->caller_runs);
     fletch_model *model  = request->model;
     fl_worker    *worker = NULL;
     uint64_t      due    = UINT64_MAX;
@@ -85,6 +87,7 @@ FL_LOCKED static void run_on_caller(fl_request *request, uint32_t inline_us, fl_
 
 int fl_requests_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
                        void *user, fletch_ticket *ticket, fletch_error *error) {
+    assert(done && asked->options);
     fl_model_lock(model);
     int status = admit(model, error); /* before the texts are looked at: it may be in vain */
     fl_model_unlock(model);

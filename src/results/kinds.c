@@ -5,6 +5,8 @@
  * Memory  none; static tables. Threads: no state. Proof: tests/unit/test_results.c, test_fletch.c. */
 #include "results/kinds.h"
 
+#include <assert.h>
+
 #include "base/error.h"
 
 static int only_scores(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
@@ -80,10 +82,12 @@ static const fl_result_ops *const kinds[HEADS][KINDS] = {
                            [FLETCH_KIND_SEVERAL] = &fl_result_several}};
 
 const fl_result_ops *fl_result_of(const fl_model *model, fletch_kind kind) {
+    assert((unsigned)model->head < HEADS && (unsigned)kind < KINDS);
     return kinds[model->head][kind];
 }
 
 fletch_kind fl_result_native(const fl_model *model) {
+    assert((unsigned)model->head < HEADS);
     static const fletch_kind native[HEADS] = {[FL_HEAD_EMBEDDING] = FLETCH_KIND_DENSE,
                                               [FL_HEAD_SCORES]    = FLETCH_KIND_SCORES,
                                               [FL_HEAD_SPARSE]    = FLETCH_KIND_SPARSE,
@@ -92,6 +96,7 @@ fletch_kind fl_result_native(const fl_model *model) {
 }
 
 const fl_head_words *fl_result_head(const fl_model *model) {
+    assert((unsigned)model->head < HEADS);
     static const fl_head_words words[HEADS] = {
         [FL_HEAD_EMBEDDING] = {.name = "embedding"},
         [FL_HEAD_SCORES]    = {.name = "scores", .gives = "scores, one for each of its labels"},

@@ -15,6 +15,7 @@
  * Proof   tests/unit/test_stats.c. */
 #include "scheduler/stats.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ static const uint64_t quarter_ns[QUARTERS] = {1000, 1189, 1414, 1682};
 /* ---- Histograms ------------------------------------------------------------------------------ */
 
 static uint64_t bucket_bound(size_t bucket) {
+    assert(bucket <= LAST_BUCKET);
     return quarter_ns[bucket % QUARTERS] << (bucket / QUARTERS);
 }
 
@@ -63,6 +65,7 @@ void fl_histogram_add(fl_histogram *histogram, uint64_t ns, uint64_t n) {
 }
 
 uint64_t fl_histogram_quantile(const uint64_t *bucket, uint64_t max_ns, double q) {
+    assert(q >= 0.0 && q <= 1.0);
     uint64_t count = 0;
     for (size_t i = 0; i < FLETCH_HISTOGRAM_BUCKETS; i++)
         count += bucket[i];

@@ -9,6 +9,7 @@
  * Proof   tests/unit/test_server_http1.c, tests/fuzz/fuzz_http1.c, tests/server/test_transport_smuggling.py. */
 #include "server/http1.h"
 
+#include <assert.h>
 #include <string.h>
 #include <strings.h>
 
@@ -41,6 +42,7 @@ static bool is_value(char c) {
 }
 
 static int refuse(fl_http_head *head, int status, const char *fault) {
+    assert(status >= 400 && fault);
     head->fault = fault;
     return -status;
 }
@@ -272,6 +274,7 @@ static int wait(fl_http_head *head, const char *line, size_t size) {
 }
 
 int fl_http_head_read(fl_http_head *head, char *data, size_t size) {
+    assert(data || size == 0);
     for (;;) {
         char  *line = data + head->size;
         size_t left = size - head->size;
@@ -299,6 +302,7 @@ int fl_http_head_read(fl_http_head *head, char *data, size_t size) {
 }
 
 const char *fl_http_header(const fl_http_head *head, const char *data, const char *name) {
+    assert(name);
     for (uint32_t i = 0; i < head->count; i++) {
         if (strcasecmp(data + head->field[i].name, name) == 0) {
             return data + head->field[i].value;

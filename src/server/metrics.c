@@ -12,6 +12,7 @@
  * Memory  One block: a row of counters per route. Threads: any.
  * Proof   tests/server/test_transport_operations.py, test_cuda_metrics.py; promtool check
  *         metrics. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,6 +170,7 @@ void fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns,
 }
 
 void fl_metrics_rejected(fl_metrics *metrics, fl_rejection why) {
+    assert(why < FL_REJECTION_COUNT);
     add(&metrics->rejected[why], 1);
 }
 
@@ -219,6 +221,7 @@ static void write_exemplar(const writer *w, const exemplar *last) {
 
 /* The bound of a bucket; OpenMetrics wants a point or an exponent. */
 static void put_bound(const writer *w, double bound, int digits) {
+    assert(digits >= 0);
     char text[32];
     snprintf(text, sizeof text, "%.*g", digits, bound);
     bool whole = w->open && strpbrk(text, ".e") == NULL;

@@ -16,6 +16,7 @@
  * Memory  request memory, which texts that go to a model count in; the reply passes its gate item by item.
  * Threads see above; a request is in one stage at a time.
  * Proof   tests/server/test_search.py, tests/server/test_store.py. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -336,6 +337,7 @@ fl_job *fl_search_reader(fl_http_request *request, fl_served *served, size_t col
 }
 
 void fl_search_add(fl_job *reader, fl_span text) {
+    assert(reader);
     fl_body_input *input           = &reader->ask.input;
     input->texts[input->count]     = text.data;
     input->lengths[input->count++] = text.size;

@@ -13,6 +13,7 @@
  * Proof   tests/unit/test_fletch.c, tests/stress/test_submit.c; tests/cli for the messages. */
 #include "session/open.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -367,6 +368,7 @@ enum { LEAST_SHARE = 64 };
 
 /* The rules of the queue follow the replicas that are open. */
 FL_LOCKED static void set_rules(fletch_model *m) {
+    assert(fl_replicas_first(m->scheduler.replicas));
     const fl_config  *c       = m->config;
     const fl_replica *replica = fl_replicas_first(m->scheduler.replicas);
     uint32_t          texts   = texts_of(m, replica);
@@ -615,6 +617,7 @@ static int begin_reopening(fletch_model *m, fletch_error *error) {
 
 static void end_reopening(fletch_model *m) {
     fl_model_lock(m);
+    assert(m->reopening);
     m->reopening = false;
     fl_model_left(m); /* closing waits for us too */
     pthread_cond_broadcast(&m->scheduler.left);
@@ -622,6 +625,7 @@ static void end_reopening(fletch_model *m) {
 }
 
 static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
+    assert(config);
     fl_replicas *set;
     int          status = fl_replicas_open(&set, &m->scheduler, config, true, error);
     if (status < 0) {

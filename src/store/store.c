@@ -19,6 +19,7 @@
  * Proof   tests/server/test_store.py kills the server in the middle of a load and counts. */
 #include "store/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -527,6 +528,7 @@ void fl_store_close(fl_store *store) {
 /* ---- Writing ------------------------------------------------------------------------------------- */
 
 void fl_store_write(fl_store *store, fl_write *write) {
+    assert(write);
     write->next = NULL;
     pthread_mutex_lock(&store->lock);
     *store->last = write;
@@ -536,6 +538,7 @@ void fl_store_write(fl_store *store, fl_write *write) {
 }
 
 static bool bind_text(sqlite3_stmt *s, int at, const char *text, size_t size) {
+    assert(at > 0);
     return sqlite3_bind_text64(s, at, text, size, SQLITE_STATIC, SQLITE_UTF8) == SQLITE_OK;
 }
 

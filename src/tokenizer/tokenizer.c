@@ -8,6 +8,7 @@
  * Proof    tests/unit/test_tokenizer.c, tests/golden/test_tokens.py. */
 #include "tokenizer/tokenizer.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -28,6 +29,7 @@ enum {
 
 /* The id of a character as a word. */
 static int32_t id_alone(const fl_tokenizer *tokenizer, uint32_t cp) {
+    assert(tokenizer->model);
     char     text[4];
     int32_t  ids[4];
     unsigned size  = fl_utf8_encode(cp, text);
@@ -367,6 +369,7 @@ void fl_tokenizer_close(fl_tokenizer *tokenizer) {
 /* ---- Scratch ---------------------------------------------------------------------------------- */
 
 fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
+    assert(tokenizer->model);
     fl_token_scratch *scratch = fl_alloc_zero(1, sizeof *scratch);
     if (scratch == NULL || !tokenizer->stream) {
         return scratch;
@@ -585,6 +588,7 @@ const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t
 }
 
 int32_t fl_tokenizer_named(const fl_tokenizer *tokenizer, fl_named_token which) {
+    assert((unsigned)which < FL_TOKEN_NAMED);
     return tokenizer->named[which];
 }
 

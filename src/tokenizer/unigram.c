@@ -11,6 +11,7 @@
  *          A walk begins at the node of its first character, which a table knows.
  * Memory   16 bytes a byte of the word; the trie has the scores in its nodes and the ids beside them.
  * Threads  Immutable after opening. Proof: tests/golden/test_unigram.py. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -253,6 +254,7 @@ static inline void relax(place *to, double score, uint32_t from, uint32_t slot) 
 
 /* False: stopped. */
 static bool viterbi(const unigram *u, place *best, const char *word, size_t size, fl_stop *stop) {
+    assert(size > 0);
     const fl_trie_node *nodes = u->trie.nodes;
     for (size_t i = 0; i <= size; i++) {
         best[i].slot = 0;
@@ -305,6 +307,7 @@ static bool viterbi(const unigram *u, place *best, const char *word, size_t size
 /* The tokens of the unknown run word[begin, end); as many as there were before `out`, backwards. */
 static size_t put_unknown(const unigram *u, const char *word, uint32_t begin, uint32_t end,
                           fl_word_token *tokens, size_t out) {
+    assert(begin < end);
     int32_t id    = fl_vocab_find(u->vocab, word + begin, end - begin);
     bool    bytes = id < 0 && u->byte_fallback;
     for (uint32_t i = begin; bytes && i < end; i++) {
@@ -322,6 +325,7 @@ static size_t put_unknown(const unigram *u, const char *word, uint32_t begin, ui
 
 static size_t encode_word(const void *state, void *work, const char *word, size_t size,
                           fl_word_token *tokens, fl_stop *stop) {
+    assert(size > 0 && work);
     const unigram *u    = state;
     place         *best = work;
     if (!viterbi(u, best, word, size, stop)) {

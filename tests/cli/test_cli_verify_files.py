@@ -165,7 +165,7 @@ def test_any_table(fletch):
     base.close()
     code, said = verify(fletch, "rag.db")
     assert code == 2 and "more than one" in said
-    for blob, message in ((struct.pack("<3f", 1, 2, 3), "where earlier rows have"), (bytes(127), "no float32"),
+    for blob, message in ((struct.pack("<3f", 1, 2, 3), "where earlier rows have"), (bytes(127), "not a multiple of float32"),
                           (struct.pack("<32f", *[float("nan")] * 32), "not a float32 number")):
         with sqlite3.connect(path) as base:
             base.execute("UPDATE t SET embedding = ? WHERE rowid = 5", (blob,))

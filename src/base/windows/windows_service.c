@@ -3,7 +3,9 @@
  * (`sc create`, docs/deploy.md); anywhere else it runs as it is.
  *
  * Method  The manager ends a service that does not report to it. Its stop, and the machine's shutdown, are the
- *         SIGTERM of other systems, so that requests are finished; the exit code is the service's own. */
+ *         SIGTERM of other systems, so that requests are finished; the exit code is the service's own.
+ * Who     A service has no standard streams. A program with any must not ask the manager: under wine it could be given
+ *         the part of another service that is starting. */
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
@@ -47,12 +49,17 @@ static void WINAPI service_main(DWORD argc, wchar_t **argv) {
     report(SERVICE_STOPPED);
 }
 
+static bool is_service(int argc, char **argv) {
+    return argc > 1 && strcmp(argv[1], "serve") == 0 && GetStdHandle(STD_INPUT_HANDLE) == NULL &&
+           GetStdHandle(STD_OUTPUT_HANDLE) == NULL && GetStdHandle(STD_ERROR_HANDLE) == NULL;
+}
+
 int fl_windows_run(int argc, char **argv) {
     wchar_t              nameless[] = L"";
     SERVICE_TABLE_ENTRYW table[]    = {{nameless, service_main}, {NULL, NULL}};
     service.argc                    = argc;
     service.argv                    = argv;
-    if (argc > 1 && strcmp(argv[1], "serve") == 0 && StartServiceCtrlDispatcherW(table)) {
+    if (is_service(argc, argv) && StartServiceCtrlDispatcherW(table)) {
         return service.code;
     }
     return posix_main(argc, argv);

@@ -9,6 +9,7 @@
  *          with the plan; a third one for prompts of causal models; nothing afterwards.
  * Threads  The caller of forward is member 0 of the team; one forward at a time.
  * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -128,6 +129,7 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
 }
 
 void *fl_cpu_place(char *base, size_t *used, size_t count, size_t size) {
+    assert(size > 0);
     void *place = base ? base + *used : NULL;
     *used += (count * size + 63) / 64 * 64;
     return place;
@@ -417,6 +419,7 @@ static void run(void *arg, unsigned member, unsigned size) {
 }
 
 void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
+    assert(batch->texts > 0);
     e->batch = batch;
     fl_cpu_plan_make(e, batch);
     atomic_store(&e->next_block, e->plan.shared);
@@ -431,6 +434,7 @@ void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
 
 /* Texts [first, last) of a batch. */
 static fl_batch part_of(const fl_batch *batch, uint32_t first, uint32_t last) {
+    assert(first < last && last <= batch->texts);
     fl_batch part  = *batch;
     part.cu        = batch->cu + first; /* into the same ids */
     part.texts     = last - first;
@@ -470,6 +474,8 @@ static int run_parts(fl_engine *e, const fl_batch *batch, fletch_error *error) {
 }
 
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
+    assert(batch->texts > 0 && batch->cu[0] == 0 && batch->cu[batch->texts] == batch->tokens);
+    assert(batch->rows || batch->terms);
     (void)slot; /* there is one */
     if (batch->texts == 0) {
         return FLETCH_OK;
@@ -498,6 +504,7 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
 }
 
 static uint32_t devices(const fl_engine_options *options) {
+    assert(options);
     (void)options;
     return 1;
 }

@@ -10,6 +10,7 @@
  *          comes first, when all begin at the same time anyway.
  * Bytes    None of this can change a result, only when it is ready.
  * Memory   Arrays of the engine's arena. Threads: called by the thread that calls forward. */
+#include <assert.h>
 #include <string.h>
 
 #include "engines/cpu/cpu_engine.h"
@@ -38,12 +39,14 @@ static const double narrow_attention = 0.6;
 
 /* Tokens that are to be computed. */
 static uint32_t length_of(const fl_engine *engine, const fl_batch *batch, uint32_t text) {
+    assert(text < batch->texts && batch->cu[text] < batch->cu[text + 1]);
     uint32_t shared = engine->prompt.shared ? engine->prompt.shared[text] : 0;
     return batch->cu[text + 1] - batch->cu[text] - shared;
 }
 
 static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
                            const fl_cpu_plan *plan) {
+    assert(batch->texts > 0);
     size_t    longest = engine->max_length;
     uint32_t *start   = plan->count; /* start[i]: first place of length longest - i */
     memset(start, 0, (longest + 2) * sizeof *start);
@@ -61,6 +64,7 @@ static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
 /* One block for each thread, when that is less than a usual block: then a small batch reads the weights
  * once a thread. 0: the batch is larger, or too small to be dealt out. */
 static size_t fair_share(const fl_engine *engine, size_t tokens) {
+    assert(engine->threads > 0);
     size_t share = (tokens + engine->threads - 1) / engine->threads;
     return engine->threads > 1 && share >= BLOCK_MIN && share <= engine->block_size ? share : 0;
 }
@@ -68,6 +72,7 @@ static size_t fair_share(const fl_engine *engine, size_t tokens) {
 /* How long the next block should be when `left` tokens are left and `groups` work at a time; `share` is
  * what fair_share said, or 0 for blocks that shrink. */
 static size_t goal_for(const fl_engine *engine, size_t left, unsigned groups, size_t share) {
+    assert(left > 0 && groups > 0);
     size_t goal = engine->block_size;
     if (share > 0) {
         return share;
@@ -126,6 +131,7 @@ static double cost_of_text(const fl_engine *engine, double n) {
 /* Cut plan->order into blocks; `groups` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
                        unsigned groups, size_t share) {
+    assert(batch->tokens > engine->prompt.saved);
     size_t left       = batch->tokens - engine->prompt.saved;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
@@ -157,6 +163,7 @@ typedef struct together {
 /* When all are done: first the run together, then the others, dealt to whoever is free. */
 static double end_of(const fl_cpu_block *blocks, uint32_t count, together run, double *load,
                      unsigned threads) {
+    assert(threads > 0 && run.first + run.count <= count);
     double shared = 0.0, last = 0.0;
     memset(load, 0, threads * sizeof *load);
     for (uint32_t b = 0; b < count; b++) {
@@ -178,6 +185,7 @@ static double end_of(const fl_cpu_block *blocks, uint32_t count, together run, d
  * as the next. */
 static together choose_run(const fl_cpu_block *blocks, uint32_t count, double *load,
                            unsigned threads) {
+    assert(count > 0 && threads > 0);
     together best = {0, 0}, all = {0, count};
     double   soonest = end_of(blocks, count, best, load, threads) * worth;
     if (threads == 1) {
@@ -203,6 +211,7 @@ static together choose_run(const fl_cpu_block *blocks, uint32_t count, double *l
 
 /* The slowest thread's time over the mean when all blocks are dealt. */
 static double lag(const fl_cpu_block *blocks, uint32_t count, double *load, unsigned threads) {
+    assert(count > 0);
     double total = 0.0;
     for (uint32_t b = 0; b < count; b++) {
         total += blocks[b].cost;

@@ -44,6 +44,9 @@ static int has_amx(const fl_cpu *cpu) {
 static int has_neondot(const fl_cpu *cpu) {
     return cpu->neon && cpu->neon_dotprod;
 }
+static int has_neonmm(const fl_cpu *cpu) {
+    return cpu->neon && cpu->neon_i8mm && cpu->neon_bf16;
+}
 static int has_neon(const fl_cpu *cpu) {
     return cpu->neon;
 }
@@ -63,6 +66,8 @@ static const fl_cpu_isa table[] = {
     {"avx512", "avx512f, bw, dq and vl", has_avx512, FL_ON_X86(&fl_cpu_kernels_avx512)},
     {"avxvnni", "avx2, fma, bmi2, avx_vnni", has_avxvnni, FL_ON_X86(&fl_cpu_kernels_avxvnni)},
     {"avx2", "avx2, fma, bmi2", has_avx2, FL_ON_X86(&fl_cpu_kernels_avx2)},
+    {"neonmm", "neon with matrix products (i8mm and bf16)", has_neonmm,
+     FL_ON_ARM(&fl_cpu_kernels_neonmm)},
     {"neondot", "neon with dot products", has_neondot, FL_ON_ARM(&fl_cpu_kernels_neondot)},
     {"neon", "neon", has_neon, FL_ON_ARM(&fl_cpu_kernels_neon)},
     {"ref", "nothing", has_nothing, &fl_cpu_kernels_ref},
@@ -124,6 +129,6 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
     }
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                    "cpu.isa: unknown \"%s\"; use auto, amx, avx512bf16, avx512vnni, avx512, "
-                   "avxvnni, avx2, neondot, neon or ref",
+                   "avxvnni, avx2, neonmm, neondot, neon or ref",
                    any ? "auto" : isa);
 }
