@@ -185,7 +185,7 @@ static double end_of(const fl_cpu_block *blocks, uint32_t count, together run, d
  * as the next. */
 static together choose_run(const fl_cpu_block *blocks, uint32_t count, double *load,
                            unsigned threads) {
-    assert(count > 0 && threads > 0);
+    assert(threads > 0);
     together best = {0, 0}, all = {0, count};
     double   soonest = end_of(blocks, count, best, load, threads) * worth;
     if (threads == 1) {
@@ -211,7 +211,7 @@ static together choose_run(const fl_cpu_block *blocks, uint32_t count, double *l
 
 /* The slowest thread's time over the mean when all blocks are dealt. */
 static double lag(const fl_cpu_block *blocks, uint32_t count, double *load, unsigned threads) {
-    assert(count > 0);
+    assert(threads > 0);
     double total = 0.0;
     for (uint32_t b = 0; b < count; b++) {
         total += blocks[b].cost;
