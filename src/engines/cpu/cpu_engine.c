@@ -205,7 +205,8 @@ static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
     const unsigned threads = e->threads;
     e->layers              = fl_alloc_zero(e->desc.layers + 1, sizeof *e->layers);
     e->scratch             = fl_alloc_zero(threads, sizeof *e->scratch);
-    if (e->layers == NULL || e->scratch == NULL) {
+    e->barriers            = fl_alloc_aligned(threads * sizeof *e->barriers, _Alignof(fl_barrier));
+    if (e->layers == NULL || e->scratch == NULL || e->barriers == NULL) {
         return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cpu engine");
     }
     do { /* twice as much must be there: weights and stacks are still to come */
@@ -239,6 +240,7 @@ static void close_engine(fl_engine *e) {
     fl_big_free(e->weights, e->weights_bytes);
     fl_map_close(&e->pack_cache);
     fl_big_free(e->arena, e->arena_bytes);
+    fl_free(e->barriers);
     fl_free(e->scratch);
     fl_free(e->layers);
     fl_free(e);
@@ -365,6 +367,13 @@ static int choose_weights(fl_engine *e, const char *precision, const char *weigh
     return FLETCH_OK;
 }
 
+/* The crew that the longest text is worth. */
+static unsigned long_crew(const fl_engine *e) {
+    double       cost = fl_cpu_text_cost(e, (double)e->max_length);
+    fl_cpu_block text = {0, 1, (uint32_t)e->max_length, cost};
+    return fl_cpu_crew_size(e, &text);
+}
+
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                    fletch_error *error) {
     fl_cpu cpu;
@@ -381,8 +390,10 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     e->trace  = options->trace;
     FL_TRY(fl_team_open(&e->team, e->threads, options->cores, error));
     FL_TRY(fl_cpu_prompt_open(e, error));
-    fl_barrier_init(&e->barrier, e->team);
-    return fl_cpu_weights_open(e, encoder, options, error);
+    fl_cpu_cost_open(e);
+    FL_TRY(fl_cpu_weights_open(e, encoder, options, error));
+    e->long_members = long_crew(e);
+    return FLETCH_OK;
 }
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
@@ -405,11 +416,14 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     return FLETCH_OK;
 }
 
-/* Every member: walk through the shared blocks with the others, then take blocks until none is left. */
+/* Every member: walk through its crew's blocks with the others, then take blocks until none is left. */
 static void run(void *arg, unsigned member, unsigned size) {
-    fl_engine *e = arg;
-    for (uint32_t b = 0; b < e->plan.shared; b++) {
-        fl_cpu_run_block(e, &e->plan.blocks[b], member, size);
+    fl_engine         *e    = arg;
+    const fl_cpu_plan *plan = &e->plan;
+    unsigned           crew = member / plan->members;
+    (void)size;
+    for (uint32_t b = crew; crew < plan->crews && b < plan->shared; b += plan->crews) {
+        fl_cpu_run_block(e, &plan->blocks[b], member, plan->members);
     }
     for (unsigned b = atomic_fetch_add(&e->next_block, 1); b < e->plan.block_count;
          b          = atomic_fetch_add(&e->next_block, 1)) {
@@ -423,11 +437,10 @@ void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
     atomic_store(&e->next_block, e->plan.shared);
     atomic_store(&e->bad_text, UINT32_MAX);
     atomic_store(&e->no_memory, false);
-    if (e->plan.block_count == 1 && e->plan.shared == 0) {
-        run(e, 0, 1);
-    } else {
-        fl_team_run(e->team, run, e);
+    for (unsigned crew = 0; crew < e->plan.crews; crew++) {
+        fl_barrier_init(&e->barriers[crew], e->team, e->plan.members);
     }
+    fl_team_run_some(e->team, e->plan.threads, run, e);
 }
 
 /* Texts [first, last) of a batch. */

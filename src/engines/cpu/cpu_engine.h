@@ -8,6 +8,7 @@
  *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; cpu_calibrate.c what the
  *               channels are scaled by
  *   disentangled.c  DeBERTa's attention
+ *   cpu_cost.c      what a block costs one thread, and a crew
  *   cpu_plan.c      a batch -> blocks of whole texts, and who runs them
  *   cpu_forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; cpu_layers.c
  *               what stands between
@@ -169,8 +170,17 @@ typedef struct fl_cpu_plan {
     uint32_t     *count;  /* [max_length + 2] counting sort */
     double       *load;   /* [threads] */
     uint32_t      block_count;
-    uint32_t      shared; /* so many blocks first by all threads together, the others by one each */
+    uint32_t      shared;         /* so many blocks first by crews, the others by one thread each */
+    unsigned      members, crews; /* of a crew, which has as many threads; and of them */
+    unsigned      threads;        /* that have something to do: the first ones */
 } fl_cpu_plan;
+
+/* What blocks cost: cpu_cost.c. In what a token takes of the linear layers. */
+typedef struct fl_cpu_cost {
+    double attention; /* a token's of a key that it sees */
+    double heads;     /* of a token, what lies in products that are shared by heads */
+    double barrier, arrival;
+} fl_cpu_cost;
 
 struct fl_engine {
     fl_encoder_desc       desc;
@@ -224,16 +234,18 @@ struct fl_engine {
     /* running */
     char            device[64]; /* the processor's name */
     unsigned        threads;
-    fl_trace       *trace;   /* borrowed; NULL: off */
-    bool            pinned;  /* to cores; then forward keeps to the replica's own thread */
-    fl_team        *team;    /* owned */
-    fl_barrier      barrier; /* of the whole team, for split work */
-    fl_cpu_scratch *scratch; /* owned [threads] */
-    void           *arena;   /* owned: what scratch and plan point into */
+    fl_trace       *trace;    /* borrowed; NULL: off */
+    bool            pinned;   /* to cores; then forward keeps to the replica's own thread */
+    fl_team        *team;     /* owned */
+    fl_barrier     *barriers; /* owned [threads], one a crew */
+    fl_cpu_scratch *scratch;  /* owned [threads] */
+    void           *arena;    /* owned: what scratch and plan point into */
     size_t          arena_bytes;
     size_t          page_bytes; /* of the kernel, the small ones */
     bool            huge_pages; /* big blocks are backed by them */
     fl_cpu_plan     plan;
+    fl_cpu_cost     cost;
+    unsigned        long_members; /* of the crew that runs texts longer than block_max */
     fl_cpu_prompt   prompt;
     fl_cpu_long     longer;
     /* the forward under way */
@@ -365,6 +377,13 @@ void   fl_cpu_attend_disentangled(const fl_engine *engine, const fl_cpu_layer *l
                                   float              *scratch);
 size_t fl_cpu_disentangled_scratch(const fl_engine *engine, size_t n);
 
+/* cpu_cost.c: what does not depend on a batch; a text of n tokens on one thread, a block on a crew; and the
+ * largest crew of which each member is worth having. */
+void     fl_cpu_cost_open(fl_engine *engine);
+double   fl_cpu_text_cost(const fl_engine *engine, double n);
+double   fl_cpu_crew_time(const fl_engine *engine, const fl_cpu_block *block, unsigned members);
+unsigned fl_cpu_crew_size(const fl_engine *engine, const fl_cpu_block *block);
+
 /* cpu_plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
 
@@ -377,7 +396,7 @@ typedef struct fl_cpu_guess {
     uint32_t longest; /* text */
     uint32_t blocks;
     unsigned threads; /* that work */
-    bool     split;
+    unsigned members; /* of a crew that they are; 1: each has blocks of its own */
 } fl_cpu_guess;
 unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
                            uint32_t longest, fl_cpu_guess out[FL_CPU_GUESSES]);
@@ -385,8 +404,8 @@ unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tok
 /* cpu_memory.c: the bytes of scratch that a batch writes; see engine.h. */
 uint64_t fl_cpu_memory(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest);
 
-/* cpu_forward.c: `thread` runs a block alone (members 1), or its part of it as one of a crew: then all
- * threads of the team call it with the same block. */
+/* cpu_forward.c: `thread` runs a block alone (members 1), or its part of it as one of a crew: then all of
+ * its threads, those from a multiple of `members` on, call it with the same block. */
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
                       unsigned members);
 

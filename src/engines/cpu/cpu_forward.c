@@ -2,9 +2,8 @@
 /* cpu_forward.c - a block of texts: embedding, layers, pooling.
  *
  * Role     cpu_engine.c calls fl_cpu_run_block for every block of the plan: with a crew of one thread
- *          (throughput: no barriers, activations stay in that core's L2), or with all threads
- *          together (latency: one small request; and what would leave threads idle at the end of a
- *          batch).
+ *          (throughput: no barriers, activations stay in that core's L2), or with several
+ *          (latency: one small request; and what would leave threads idle at the end of a batch).
  * Method   Tokens become rows of x, cpu_layers.c takes them through the layers, the rows of every text are
  *          pooled into its result, or copied there one by one. All of this is float32 in every precision.
  * Memory   Only what cpu_engine.c reserved; word rows are read where the file is mapped, and while memory
@@ -253,8 +252,9 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
                                     .members = members,
                                     .few     = few_rows(engine, block)};
     if (members > 1) {
-        const fl_cpu_scratch *shared = &own[0];
-        c.member                     = thread;
+        const fl_cpu_scratch *shared = &own[thread / members * members];
+        c.member                     = thread % members;
+        c.first                      = thread - c.member;
         c.at.x                       = shared->x;
         c.at.z                       = shared->z;
         c.at.context                 = shared->context;

@@ -589,7 +589,7 @@ static const fl_cpu_scratch *holder(const fl_cpu_crew *c, const middle *m, size_
                                     size_t *row) {
     size_t fit = c->engine->rows_max / m->work->rows, place = chunk - m->first;
     *row = place % fit * m->work->rows;
-    return c->members == 1 ? &c->at : &c->engine->scratch[place / fit];
+    return c->members == 1 ? &c->at : &c->engine->scratch[c->first + place / fit];
 }
 
 static operand rows_of_chunk(const fl_cpu_crew *c, const middle *m, size_t chunk) {
@@ -859,7 +859,7 @@ bool fl_cpu_by_rows(const fl_engine *e, size_t tokens, unsigned members) {
 
 /* A member of a crew as a thread alone, which keeps what it writes for rows of its own. */
 static fl_cpu_crew apart(const fl_cpu_crew *c) {
-    const fl_cpu_scratch *at  = &c->engine->scratch[c->member];
+    const fl_cpu_scratch *at  = &c->engine->scratch[c->first + c->member];
     fl_cpu_crew           own = *c;
     own.at.y                  = at->y;
     own.at.context_narrow     = at->context_narrow;

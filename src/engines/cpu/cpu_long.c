@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_long.c - texts that are longer than what every thread has room for: all threads together run them, one
- * at a time, in scratch that is taken when the first one comes.
+/* cpu_long.c - texts that are longer than what every thread has room for: a crew runs them, one at a time,
+ * in scratch that is taken when the first one comes.
  *
  * Role    cpu_engine.c reserves for each thread what texts of the usual length need (model.max_length);
  *         a call may allow longer ones, up to the model's positions, which can be 60 times as many.
@@ -15,8 +15,8 @@
 
 /* Heads that a member has at a time: none, where there are more members than heads. */
 static size_t heads_of(const fl_engine *e, unsigned member) {
-    size_t first = (size_t)e->desc.heads * member / e->threads;
-    size_t own   = (size_t)e->desc.heads * (member + 1) / e->threads - first;
+    size_t first = (size_t)e->desc.heads * member / e->long_members;
+    size_t own   = (size_t)e->desc.heads * (member + 1) / e->long_members - first;
     return own < e->q_run ? own : e->q_run;
 }
 
@@ -31,7 +31,7 @@ static size_t lay_out(const fl_engine *e, size_t length, char *base, fl_cpu_scra
     if (e->format != FL_CPU_FP32) {
         s.x_narrow = fl_cpu_place_rows(e, base, &used, length, e->hidden16);
     }
-    for (unsigned i = 0; i < e->threads; i++) {
+    for (unsigned i = 0; i < e->long_members; i++) {
         size_t heads = heads_of(e, i);
         size_t rows  = heads > 0 ? (2 + heads) * length : 0;
         size_t plain = fl_cpu_attention_scratch(heads, length, length, e->head16);

@@ -85,37 +85,46 @@ static size_t most_rows(const fl_engine *e, const fl_cpu_guess *guess, uint32_t 
     return rows < e->rows_max ? rows : e->rows_max;
 }
 
+/* Heads that member i of a crew has at a time, the most that one has; none where there are more members. */
+static size_t heads_at_a_time(const fl_engine *e, unsigned members, unsigned member) {
+    size_t first = (size_t)e->desc.heads * member / members;
+    bool   none  = (size_t)e->desc.heads * (member + 1) / members == first;
+    size_t most  = none ? 0 : (e->desc.heads + members - 1) / members;
+    return most < e->q_run ? most : e->q_run;
+}
+
 static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
                          uint32_t tokens) {
-    tally t       = {.engine = e};
-    bool  by_rows = guess->split &&
-                   fl_cpu_by_rows(e, guess->tokens ? guess->tokens : guess->longest, e->threads);
+    tally t     = {.engine = e};
+    bool  split = guess->members > 1;
+    bool  by_rows =
+        fl_cpu_by_rows(e, guess->tokens ? guess->tokens : guess->longest, guess->members);
     size_t n = guess->tokens, rows = guess->rows;
     size_t longest = guess->longest < e->block_max ? guess->longest : e->block_max;
     for (unsigned i = 0; i < guess->threads; i++) { /* in the order of lay_out_scratch */
         const fl_cpu_scratch *s = &e->scratch[i];
-        bool   own    = i == 0 || !guess->split; /* the others of a crew use the first one's */
-        bool   apart  = own || by_rows;
-        size_t middle = middle_rows(e, guess->split && !by_rows, i, rows);
-        size_t heads  = guess->split ? (e->desc.heads + e->threads - 1) / e->threads : e->q_run;
-        size_t expert = guess->split && !by_rows ? (rows + e->threads - 1) / e->threads : rows;
-        middle        = e->experts16 > 0 && middle < expert ? expert : middle;
+        unsigned member         = i % guess->members; /* the others of a crew use the first one's */
+        bool     own            = member == 0;
+        bool     apart          = own || by_rows;
+        size_t   middle         = middle_rows(e, split && !by_rows, member, rows);
+        size_t   heads          = heads_at_a_time(e, guess->members, member);
+        size_t   expert = split && !by_rows ? (rows + guess->members - 1) / guess->members : rows;
+        middle          = e->experts16 > 0 && middle < expert ? expert : middle;
         if (own) {
             count_floats(&t, s->x, n * e->hidden16);
             count_floats(&t, s->z, e->pre ? n * e->hidden16 : 0);
             count_floats(&t, s->context, n * e->inner);
             count_floats(&t, s->wide, n * (e->q_wide + e->k_wide));
         }
-        heads = heads < e->q_run ? heads : e->q_run;
-        count_floats(&t, s->head, (2 + heads) * n * e->head16);
+        count_floats(&t, s->head, heads > 0 ? (2 + heads) * n * e->head16 : 0);
         if (apart || e->project || e->decoder) {
             count_floats(&t, s->y, rows * e->wide16);
         }
         count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
         count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
         count_floats(&t, s->attention,
-                     n ? fl_cpu_attention_scratch(heads, longest, longest, e->head16) : 0);
-        count_floats(&t, s->relative, n ? fl_cpu_disentangled_scratch(e, longest) : 0);
+                     n && heads ? fl_cpu_attention_scratch(heads, longest, longest, e->head16) : 0);
+        count_floats(&t, s->relative, n && heads ? fl_cpu_disentangled_scratch(e, longest) : 0);
         count_floats(&t, s->expert.chance, expert * e->experts16);
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);

@@ -5,18 +5,19 @@
 
 #include "engines/cpu/cpu_engine.h"
 
-/* x, z, context, wide, y and their bytes are the crew's, the rest is the member's own. */
+/* x, z, context, wide, y and their bytes are the crew's, the rest is the member's own. Its threads are those
+ * from `first` on. */
 typedef struct fl_cpu_crew {
     fl_engine          *engine;
     const fl_cpu_block *block;
     fl_cpu_scratch      at;
-    unsigned            member, members;
+    unsigned            member, members, first;
     bool                few; /* the last layer takes the pooled rows alone, one a text */
 } fl_cpu_crew;
 
 static inline void fl_cpu_wait(const fl_cpu_crew *c) {
     if (c->members > 1) {
-        fl_barrier_wait(&c->engine->barrier);
+        fl_barrier_wait(&c->engine->barriers[c->first / c->members]);
     }
 }
 

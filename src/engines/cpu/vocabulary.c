@@ -141,7 +141,7 @@ static void scan(const fl_cpu_crew *c, const span *s) {
         for (uint32_t t = s->first + c->member; t < s->last; t += c->members) {
             for (unsigned m = 0; m < c->members; m++) {
                 size_t       from = panel + strip * m;
-                const float *most = c->members > 1 ? e->scratch[m].most : c->at.most;
+                const float *most = c->members > 1 ? e->scratch[c->first + m].most : c->at.most;
                 if (from < all) {
                     hand_over(e, e->plan.order[t], most + (t - s->first) * e->wide16,
                               from * FL_CPU_LANES, fl_cpu_least(strip, all - from) * FL_CPU_LANES);
