@@ -111,17 +111,20 @@ void fl_map_release(const fl_map *map, const void *from, size_t size) {
     fl_pages_release(map->data + first, (last < map->size ? last : map->size) - first);
 }
 
-bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out) {
-    int64_t at   = (const unsigned char *)from - map->data;
-    size_t  done = 0;
+bool fl_fd_copy(int fd, uint64_t at, size_t size, void *out) {
+    size_t done = 0;
     while (done < size) {
-        ssize_t count = pread(map->fd, (char *)out + done, size - done, at + (int64_t)done);
+        ssize_t count = pread(fd, (char *)out + done, size - done, (off_t)(at + done));
         if (count == 0 || (count < 0 && errno != EINTR)) {
             return false;
         }
         done += count > 0 ? (size_t)count : 0;
     }
     return true;
+}
+
+bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out) {
+    return fl_fd_copy(map->fd, (uint64_t)((const unsigned char *)from - map->data), size, out);
 }
 
 static int fail_too_large(const char *path, size_t size_max, fletch_error *error) {

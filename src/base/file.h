@@ -31,6 +31,9 @@ void fl_map_release(const fl_map *map, const void *from, size_t size);
  * give them any more. Any thread. */
 bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out);
 
+/* Bytes [at, at + size) of an open file; where it stands does not change. False: it does not give them. */
+bool fl_fd_copy(int fd, uint64_t at, size_t size, void *out);
+
 /* Open a regular file to be read; its size goes to *size unless that is NULL. The descriptor, or ENOTFOUND,
  * EIO, or EINVAL for a folder, pipe or device: opening a pipe would wait for who writes it, and a device may
  * have no end. */

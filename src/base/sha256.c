@@ -231,6 +231,27 @@ static int add_file(hash *h, int fd, const char *path, uint64_t most, uint64_t *
     return result;
 }
 
+static int hash_open(int fd, const char *path, hash *h, uint64_t size, char hex[65],
+                     fletch_error *error) {
+    unsigned char digest[DIGEST_MAX];
+    uint64_t      total  = 0;
+    int           result = add_file(h, fd, path, size, &total, error);
+    if (result == 0 && size != UINT64_MAX && total != size) {
+        result = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s changed while it was read", path);
+    }
+    size_t bytes = finish(h, digest); /* 0 leaves an empty text, which equals no expected value */
+    hex[0]       = '\0';
+    if (result == 0) {
+        fl_hex(digest, bytes, hex);
+    }
+    return result;
+}
+
+int fl_fd_sha256(int fd, const char *path, char hex[65], fletch_error *error) {
+    hash h = begin(false, 0);
+    return hash_open(fd, path, &h, UINT64_MAX, hex, error);
+}
+
 static int hash_file(const char *path, bool git_blob, uint64_t begin_at, uint64_t end_at,
                      char hex[65], fletch_error *error) {
     hex[0]        = '\0';
@@ -244,23 +265,15 @@ static int hash_file(const char *path, bool git_blob, uint64_t begin_at, uint64_
         close(fd);
         return result;
     }
-    hash     h     = begin(git_blob, size);
-    uint64_t total = 0;
+    hash h = begin(git_blob, size);
     if (git_blob) {
         char header[32];
         int  length = snprintf(header, sizeof header, "blob %llu", (unsigned long long)size);
         add(&h, header, (size_t)length + 1); /* with its NUL */
+        end_at = size;
     }
-    int  result = add_file(&h, fd, path, end_at - begin_at, &total, error);
-    bool known  = git_blob || end_at != UINT64_MAX;
-    if (result == 0 && known && total != (git_blob ? size : end_at - begin_at)) {
-        result = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s changed while it was read", path);
-    }
-    unsigned char digest[DIGEST_MAX];
-    size_t bytes = finish(&h, digest); /* 0 leaves an empty text, which equals no expected value */
-    if (result == 0) {
-        fl_hex(digest, bytes, hex);
-    }
+    uint64_t count  = end_at == UINT64_MAX ? UINT64_MAX : end_at - begin_at;
+    int      result = hash_open(fd, path, &h, count, hex, error);
     close(fd);
     return result;
 }

@@ -14,6 +14,8 @@ void fl_sha256(const void *data, size_t size, unsigned char digest[32]);
 /* 64 digits and a NUL. */
 void fl_sha256_hex(const void *data, size_t size, char hex[65]);
 int  fl_file_sha256(const char *path, char hex[65], fletch_error *error);
+/* Of an open file from where it stands; `path` is for messages. */
+int fl_fd_sha256(int fd, const char *path, char hex[65], fletch_error *error);
 /* Of bytes [begin, end) alone; FLETCH_EIO when the file ends before. */
 int fl_file_sha256_range(const char *path, uint64_t begin, uint64_t end, char hex[65],
                          fletch_error *error);

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_state.h"
 #include "base/json.h"
 #include "base/sha256.h"
 #include "model/hub_cache.h"
@@ -49,7 +50,7 @@ static bool is_model_file(const char *name) {
 static int add_file(fl_buf *list, const char *folder, const char *name, fletch_error *error) {
     char path[4096], hex[65];
     int  status = fl_path_join(path, sizeof path, folder, name, NULL);
-    status      = status == FLETCH_OK ? fl_file_sha256(path, hex, error) : status;
+    status      = status == FLETCH_OK ? fl_file_sha256_kept(path, hex, error) : status;
     if (status == FLETCH_OK) {
         fl_buf_printf(list, "%s %s\n", name, hex);
     }
@@ -64,7 +65,7 @@ static int file_fingerprint(const char *path, char out[65], fletch_error *error)
     FL_TRY(fl_safetensors_open(&file, path, error));
     int status = 0;
     for (size_t i = 0; status == 0 && fl_safetensors_path(file, i) != NULL; i++) {
-        status = fl_file_sha256(fl_safetensors_path(file, i), hex, error);
+        status = fl_file_sha256_kept(fl_safetensors_path(file, i), hex, error);
         fl_buf_printf(&list, "gguf %s\n", hex);
     }
     fl_safetensors_close(file);

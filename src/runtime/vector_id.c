@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_state.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sha256.h"
@@ -75,14 +76,14 @@ static int hash_onnx(char *value[PARTS], fletch_error *error) {
     if (file == NULL || !fl_file_exists(file))
         return 0;
     const char *slash = strrchr(file, '/'), *at = value[ONNX_DATA];
-    status = fl_file_sha256(file, hex, error);
+    status = fl_file_sha256_kept(file, hex, error);
     fl_buf_printf(&list, "%s\n", hex);
     while (status == 0 && at != NULL && *at != '\0') {
         const char *end  = strstr(at, ", ");
         const int   size = (int)(end != NULL ? (size_t)(end - at) : strlen(at));
         snprintf(path, sizeof path, "%.*s%.*s", slash != NULL ? (int)(slash + 1 - file) : 0, file,
                  size, at);
-        status = fl_file_sha256(path, hex, error);
+        status = fl_file_sha256_kept(path, hex, error);
         fl_buf_printf(&list, "%.*s %s\n", size, at, hex);
         at = end != NULL ? end + 2 : at + size;
     }

@@ -106,7 +106,7 @@ static void look_at_model(check *c, fl_http_request *request, fl_span body) {
         tell(c, c->line, "invalid_request", "body", in.message);
     } else if (c->model.data == NULL) {
         fl_json_quote(&c->model, model.data, model.size);
-        if (fl_server_model(c->server, model.data, model.size) == NULL) {
+        if (fl_demand_find(c->server, model.data, model.size) == NULL) {
             tell(c, c->line, "model_not_found", "body.model",
                  "The provided model is not served here.");
         }

@@ -349,11 +349,11 @@ static void add(void *user, const char *name, const char *id, bool listed) {
     fl_models_add(demand->server, served);
 }
 
-/* Once a second at most, however many unknown names come. */
-static void look(fl_demand *demand) {
+/* What was seen within `age_ns` is not looked at again. */
+static void look(fl_demand *demand, uint64_t age_ns) {
     pthread_mutex_lock(&demand->look_lock);
     uint64_t now = fl_clock_ns();
-    if (demand->looked_ns == 0 || now - demand->looked_ns > LOOK_SECONDS * second) {
+    if (demand->looked_ns == 0 || now - demand->looked_ns > age_ns) {
         fl_offers_scan(demand->server->config, demand->list, add, demand);
         demand->looked_ns = fl_clock_ns();
     }
@@ -361,8 +361,17 @@ static void look(fl_demand *demand) {
 }
 
 static void look_again(fl_http_request *request) {
-    look(request->server->demand);
+    look(request->server->demand, LOOK_SECONDS * second); /* however many unknown names come */
     request->route->handler(request);
+}
+
+fl_served *fl_demand_find(fl_server *server, const char *name, size_t size) {
+    fl_served *served = fl_server_model(server, name, size);
+    if (served != NULL || server->demand == NULL) {
+        return served;
+    }
+    look(server->demand, 0);
+    return fl_server_model(server, name, size);
 }
 
 bool fl_request_look(fl_http_request *request) {
@@ -659,7 +668,6 @@ int fl_demand_open(fl_server *server, fletch_error *error) {
     if (demand == NULL) {
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for models on demand");
     }
-    server->demand  = demand;
     demand->server  = server;
     demand->list    = list;
     demand->keep_ns = keep_ns;
@@ -668,6 +676,7 @@ int fl_demand_open(fl_server *server, fletch_error *error) {
     pthread_mutex_init(&demand->lock, NULL);
     pthread_mutex_init(&demand->look_lock, NULL);
     fl_cond_init(&demand->news);
+    server->demand = demand; /* only now: who finds it may lock it */
     demand->config = fl_server_config_copy(server, error);
     return demand->config == NULL ? error->code
                                   : fletch_config_set(demand->config, "profile.file", "", error);
@@ -680,7 +689,7 @@ int fl_demand_start(fl_server *server, fletch_error *error) {
     }
     const fl_served *first = fl_server_model_at(server, 0);
     read_limit(demand, first != NULL ? first->model : NULL);
-    look(demand);
+    look(demand, 0);
     demand->base    = fl_os_resident("");
     int status      = fl_thread_start(&demand->thread, "models", keep, demand, error);
     demand->running = status == FLETCH_OK;

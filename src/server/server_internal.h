@@ -361,6 +361,9 @@ typedef enum fl_close_reason {
     FL_CLOSE_REASONS
 } fl_close_reason;
 
+/* fl_server_model, for threads that may wait for the disk: a name that is unknown is searched for among the files. */
+fl_served *fl_demand_find(fl_server *server, const char *name, size_t size);
+
 typedef struct fl_demand_counts {
     uint64_t opened, failed, closed[FL_CLOSE_REASONS], waiting;
 } fl_demand_counts;

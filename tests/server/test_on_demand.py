@@ -17,6 +17,7 @@ import pytest
 import serving
 from dialects import good, post
 from serving import until
+from test_batches import Batches
 
 FOLDERS = serving.ROOT / "tests/golden/folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
@@ -103,6 +104,18 @@ def test_names_that_open_nothing(start, models):
     assert states(server) == dict.fromkeys(NAMES, "closed") and server.metrics()["fletch_model_opens_total"] == 0
     shutil.copytree(FOLDERS / "mpnet", models / "late")  # what comes later is found
     until(lambda: embed(server, "late").status == 200, server.log)
+
+
+def test_a_batch_names_a_model_that_came_a_moment_ago(start, models, tmp_path):
+    running = Batches(start("--models", models, "--server-batches", tmp_path / "kept"))
+    seen = running.ask("POST", "/v1/embeddings", b'{"model": "fresh", "input": "a"}')  # has just looked at the folder
+    assert seen.status == 404, seen
+    shutil.copytree(FOLDERS / NAMES[0], models / "fresh")
+    body = {"model": "fresh", "input": TEXTS[0]}
+    batch = running.begin([json.dumps({"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": body})])
+    (row,) = running.outputs(running.wait(batch)).values()
+    (item,) = row[1]["response"]["body"]["data"]
+    assert numpy.abs(numpy.array(item["embedding"]) - expected(NAMES[0])[0]).max() <= 1e-5
 
 
 def test_keep_alive(start, models):

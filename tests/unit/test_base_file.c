@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/file_state.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 
@@ -411,4 +412,93 @@ Test(file, checksums_are_the_published_ones) {
     cr_assert_eq(fl_file_sha256(folder, hex, &error), FLETCH_EINVAL);
     fl_alloc_fail_after(1);
     cr_assert_eq(fl_file_sha256(in("hello"), hex, &error), FLETCH_ENOMEM);
+}
+
+static void put_large(const char *path, char first) {
+    enum { BYTES = 16 << 20 };
+    char *text = fl_alloc(BYTES + 1);
+    memset(text, 'x', BYTES);
+    text[0]     = first;
+    text[BYTES] = '\0';
+    int fd      = open(path, O_WRONLY | O_CREAT, 0600); /* in place: the file keeps its number */
+    cr_assert(fd >= 0 && fl_write_all(fd, text, BYTES) == 0);
+    close(fd);
+    fl_free(text);
+}
+
+/* The one file below folder/fletch/sha256; NULL: none. */
+static const char *record(void) {
+    DIR           *dir   = opendir(in("fletch/sha256"));
+    struct dirent *entry = NULL;
+    const char    *found = NULL;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        char name[300];
+        snprintf(name, sizeof name, "fletch/sha256/%s", entry->d_name);
+        found = entry->d_name[0] == '.' ? found : in(name);
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return found;
+}
+
+/* The kept hash of `path` once it has one: not while the file is fresh. */
+static void wait_for_record(const char *path, char hex[65]) {
+    fletch_error error;
+    while (record() == NULL) {
+        cr_assert_eq(fl_file_sha256_kept(path, hex, &error), 0, "%s", error.message);
+        usleep(100000);
+    }
+}
+
+Test(file, a_kept_hash_is_that_of_the_content) {
+    char         hex[65], whole[65], kept[65], other[65];
+    fletch_error error;
+    struct stat  status;
+    cr_assert_eq(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    put(in("small"), "abc");
+    put_large(in("large"), 'a');
+    cr_assert_eq(fl_file_sha256(in("large"), whole, &error), 0);
+    cr_assert_eq(fl_file_sha256_kept(in("large"), hex, &error), 0);
+    cr_assert_str_eq(hex, whole);
+    cr_assert_null(record(), "a file that changed a moment ago might change again unseen");
+    wait_for_record(in("large"), kept);
+    cr_assert_str_eq(kept, whole);
+    cr_assert_eq(fl_file_sha256_kept(in("small"), hex, &error), 0);
+    cr_assert_eq(unlink(record()), 0);
+    cr_assert_null(record(), "a small file has none");
+    wait_for_record(in("large"), kept);
+    /* It is used: what it says is believed, for its writer alone can write it. */
+    char text[512] = "";
+    int  fd        = open(record(), O_RDWR);
+    cr_assert(fd >= 0);
+    ssize_t size = read(fd, text, sizeof text - 1);
+    cr_assert_gt(size, 65);
+    text[size - 2] = text[size - 2] == '0' ? '1' : '0';
+    cr_assert_eq(pwrite(fd, text, (size_t)size, 0), size);
+    cr_assert_eq(fl_file_sha256_kept(in("large"), hex, &error), 0);
+    cr_assert_str_neq(hex, whole);
+    /* Not if others could, nor what is cut off or no hash. */
+    cr_assert_eq(fchmod(fd, 0666), 0);
+    cr_assert_eq(fl_file_sha256_kept(in("large"), hex, &error), 0);
+    cr_assert_str_eq(hex, whole);
+    fd = open(record(), O_RDWR);
+    cr_assert_eq(pwrite(fd, "Z", 1, size - 2), 1);
+    cr_assert_eq(fl_file_sha256_kept(in("large"), hex, &error), 0);
+    cr_assert_str_eq(hex, whole);
+    fd = open(record(), O_RDWR);
+    cr_assert_eq(ftruncate(fd, size - 1), 0);
+    cr_assert_eq(fl_file_sha256_kept(in("large"), hex, &error), 0);
+    cr_assert_str_eq(hex, whole);
+    /* Written in place, with its size, number and time of writing as before. */
+    cr_assert_eq(stat(in("large"), &status), 0);
+    put_large(in("large"), 'b');
+    const struct timespec times[2] = {status.st_atim, status.st_mtim};
+    cr_assert_eq(utimensat(AT_FDCWD, in("large"), times, 0), 0);
+    cr_assert_eq(fl_file_sha256(in("large"), other, &error), 0);
+    cr_assert_eq(fl_file_sha256_kept(in("large"), hex, &error), 0);
+    cr_assert_str_eq(hex, other);
+    cr_assert_str_neq(hex, whole);
+    cr_assert_eq(fl_file_sha256_kept(in("absent"), hex, &error), FLETCH_ENOTFOUND);
+    cr_assert_str_eq(hex, "");
 }

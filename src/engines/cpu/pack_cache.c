@@ -6,11 +6,8 @@
  *          block that pack.c fills. The hash is that of the model's path and the options that the block depends on:
  *          other options have another file, another program and a changed model replace theirs.
  * Key      SHA-256 over the program's version, kernels, precision, descriptor, where each tensor lies in which
- *          file, and of each file size, number, both times and some pages of its content. The time of the last
- *          change is the one that nobody can set back: a file written in place has another key, even with its size
- *          and time of writing as before. To read all of it would cost what the cache is to save. On disks without
- *          such a time the pages tell other weights apart. Files changed a moment ago are not kept: their next
- *          change might get the same time. Tensors that lie in no file are hashed whole.
+ *          file, and the state of each file (base/file_state.h): to read all of it would cost what the cache is to
+ *          save. Tensors that lie in no file are hashed whole.
  * Trust    What others may write is not read. All of the block is compared with its checksum when opening, by all
  *          threads, at the speed of memory: a bit that fell over on a disk would be a wrong vector without a sign.
  *          So nothing waits for the disk to have the file: what a power cut tore is found to be damaged.
@@ -27,6 +24,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/file_state.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/os.h"
@@ -37,12 +35,9 @@ enum {
     PAYS    = 256 << 20, /* bytes from which `auto` keeps them: less is packed in a blink */
     HEAD    = 4096,      /* the weights begin at a page */
     SLICE   = 1 << 20,   /* that a thread sums up at a time */
-    SAMPLES = 64,        /* pages of a file that go into the key */
-    SAMPLE  = 4096,
     DIGEST  = 32
 };
 #define MAGIC "flpack\r\n"                     /* of 8 bytes: without its NUL */
-static const int64_t settled_ns  = 2000000000; /* the coarsest clock of a disk */
 static const char    no_memory[] = "memory is short", damaged[] = "it is damaged";
 
 typedef struct pack_head {
@@ -142,44 +137,17 @@ static void put_options(pack_cache *c, fl_buf *key) {
     }
 }
 
-/* The checksum of some pages of a file, from its first to its last; false: they cannot be read. */
-static bool sample(const fl_map *file, uint64_t *out) {
-    unsigned char page[SAMPLE];
-    size_t size = file->size < sizeof page ? file->size : sizeof page, last = file->size - size;
-    *out = 0;
-    for (size_t i = 0; i < SAMPLES; i++) {
-        size_t at = last / (SAMPLES - 1) * i;
-        at        = i == SAMPLES - 1 ? last : at;
-        if (!fl_map_copy(file, file->data + at, size, page)) {
-            return false;
-        }
-        *out = fl_hash_fold(*out ^ fl_checksum(page, size), 0x9E3779B97F4A7C15U);
-    }
-    return true;
-}
-
 /* NULL, or why the weights' files cannot be told from others; they go into the key. */
 static const char *put_files(pack_cache *c, fl_buf *key) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     for (size_t i = 0; i < c->count; i++) {
-        fl_os_file file;
-        uint64_t   sum;
-        if (!fl_os_look(c->files[i]->fd, &file)) {
-            return "this system does not tell when a file changed";
+        fl_os_file    file;
+        fl_file_state state;
+        const char   *why = fl_file_state_read(c->files[i]->fd, &state);
+        if (why != NULL) {
+            return why;
         }
-        if (!sample(c->files[i], &sum)) {
-            return "the weights' files cannot be read";
-        }
-        if (file.changed_ns > (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - settled_ns) {
-            return "the weights' files changed a moment ago; the next opening will do";
-        }
-        put_u64(key, file.size);
-        put_u64(key, file.node);
-        put_u64(key, (uint64_t)file.written_ns);
-        put_u64(key, (uint64_t)file.changed_ns);
-        put_u64(key, sum);
-        c->readers &= file.readers;
+        fl_buf_append(key, &state, sizeof state);
+        c->readers &= fl_os_look(c->files[i]->fd, &file) ? file.readers : 0;
     }
     return NULL;
 }
