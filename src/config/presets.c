@@ -20,7 +20,6 @@ static const fletch_preset presets[] = {
     {"cpu", "provider.precision", "auto", "Exact."},
     {"cpu", "cpu.isa", "auto", "The best instruction set there is."},
     {"cpu", "cpu.intra_op_threads", "auto", "Every core this process may use."},
-    {"cpu", "batch.max_tokens", "16384", "More gains nothing once every core has a block to do."},
 
     {"gpu", "provider.order", "cuda,cpu",
      "Run on the graphics card; on the processor without one."},
@@ -55,6 +54,7 @@ static const fletch_preset presets[] = {
     {"throughput", "pool.max_bytes", "512MiB", "The same in bytes."},
 
     {"memory", "batch.max_tokens", "2048", "A replica's scratch memory grows with this."},
+    {"memory", "cpu.replicas", "1", "The weights are there once, on one node."},
     {"memory", "model.weights", "stored", "Weights as small as in their file; the same bytes."},
     {"memory", "batch.max_texts", "16", "Fewer results under way."},
     {"memory", "batch.memory_prediction", "true", "No batch is begun that does not fit."},

@@ -237,8 +237,7 @@ static void close_engine(fl_engine *e) {
     fl_team_close(e->team);
     fl_cpu_prompt_close(e);
     fl_cpu_long_close(e);
-    fl_big_free(e->weights, e->weights_bytes);
-    fl_map_close(&e->pack_cache);
+    fl_cpu_weights_close(e);
     fl_big_free(e->arena, e->arena_bytes);
     fl_free(e->barriers);
     fl_free(e->scratch);
@@ -525,8 +524,8 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                             .deterministic  = true,
                             .token_rows     = e->desc.layers > 0 && !e->desc.mlm,
                             .blind_tokens   = true,
-                            .resident_bytes = e->weights_bytes + e->prompt.bytes +
-                                              (e->word.map ? e->word.bytes : 0)};
+                            .resident_bytes = (e->borrows ? 0 : e->weights_bytes) +
+                                              e->prompt.bytes + (e->word.map ? e->word.bytes : 0)};
 }
 
 static bool has_groups(const fl_engine *e) {
@@ -540,7 +539,8 @@ static bool has_groups(const fl_engine *e) {
 }
 
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
-    char threads[16], weights[32], scratch[32], blocks[64], panels[64], reserved[80], precision[32];
+    char threads[16], weights[32], scratch[32], blocks[64], panels[120], reserved[80],
+        precision[32];
     snprintf(threads, sizeof threads, "%u", e->threads);
     snprintf(weights, sizeof weights, "%zu", e->weights_bytes);
     snprintf(scratch, sizeof scratch, "%zu", e->arena_bytes);
@@ -549,7 +549,8 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     snprintf(reserved, sizeof reserved, "reserved when opening, for texts of up to %zu tokens",
              e->block_max < e->max_length ? e->block_max : e->max_length);
     const bool rounded = e->weights_kept > FL_CPU_WEIGHTS_STORED;
-    snprintf(panels, sizeof panels, "packed %s panels%s", fl_cpu_format_name[e->format],
+    snprintf(panels, sizeof panels, "packed %s panels%s%s", fl_cpu_format_name[e->format],
+             e->borrows ? ", those of another replica of the node" : "",
              rounded         ? ", weights rounded to groups"
              : has_groups(e) ? ", weights as stored"
                              : "");
@@ -564,7 +565,7 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
         {"cpu.weights_bytes", weights, panels},
         {"cpu.scratch_bytes", scratch, reserved},
         {"cpu.blocking", blocks, "from the L2 cache"},
-        {"cpu.pack_cache", e->pack_cache.data ? "mapped" : "none", e->pack_note}};
+        {"cpu.pack_cache", e->panels->file.data ? "mapped" : "none", e->pack_note}};
     size_t count = sizeof lines / sizeof *lines - (e->pack_note[0] == '\0');
     int    stop  = 0;
     for (size_t i = 0; i < count && stop == 0; i++) {

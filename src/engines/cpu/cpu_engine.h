@@ -182,6 +182,14 @@ typedef struct fl_cpu_cost {
     double barrier, arrival;
 } fl_cpu_cost;
 
+/* Packed weights, for all engines that were opened alike on a NUMA node. */
+typedef struct fl_cpu_panels {
+    atomic_uint users;
+    void       *block; /* owned: fl_big_alloc; NULL: they lie in `file` */
+    size_t      bytes;
+    fl_map      file; /* mapped; empty: none */
+} fl_cpu_panels;
+
 struct fl_engine {
     fl_encoder_desc       desc;
     fl_pooling            pooling[FL_POOL_COUNT];
@@ -226,11 +234,11 @@ struct fl_engine {
     size_t       bias_stride;
     const int32_t
         *column; /* DeBERTa: [2 max_length - 1] of a distance, 0 at max_length - 1; rising */
-    fl_cpu_layer *layers;  /* owned [layers] */
-    void         *weights; /* owned: fl_big_alloc; NULL: they lie in pack_cache */
-    size_t        weights_bytes;
-    fl_map        pack_cache;      /* the file that they are mapped from; empty: none */
-    char          pack_note[1024]; /* its path, or why there is none; "": nobody asked for it */
+    fl_cpu_layer  *layers;  /* owned [layers] */
+    fl_cpu_panels *panels;  /* a share of it */
+    bool           borrows; /* another engine counts them */
+    size_t         weights_bytes;
+    char           pack_note[1024]; /* its path, or why there is none; "": nobody asked for it */
     /* running */
     char            device[64]; /* the processor's name */
     unsigned        threads;
@@ -264,9 +272,10 @@ void fl_cpu_pack_size(fl_engine *engine, const fl_encoder *encoder);
 void fl_cpu_pack_place(fl_engine *engine, const fl_encoder *encoder, const void *weights);
 int  fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
-/* pack_cache.c: the packed weights, mapped from the cache or made. */
-int fl_cpu_weights_open(fl_engine *engine, const fl_encoder *encoder,
-                        const fl_engine_options *options, fletch_error *error);
+/* pack_cache.c: the packed weights, those of an engine like this one, mapped from the cache or made. */
+int  fl_cpu_weights_open(fl_engine *engine, const fl_encoder *encoder,
+                         const fl_engine_options *options, fletch_error *error);
+void fl_cpu_weights_close(fl_engine *engine);
 
 /* tables.c; where an id's row is in the word table, and EMODEL when the file's map leaves the table */
 uint64_t fl_cpu_word_row(const fl_tensor *map, int32_t id);
