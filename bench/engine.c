@@ -2,7 +2,7 @@
 /* engine.c - the CPU engine alone: tokens per second, share of the FMA peak, latency of one text.
  *
  *     bench_engine [FOLDER|minilm|mpnet] [-t THREADS] [-s SECONDS] [-i ISA] [-p PRECISION]
- *                  [-o short|long|latency] [-n TEXTS]
+ *                  [-o short|long|latency] [-n TEXTS [-l LENGTH] [-d]]
  *
  * FOLDER is a model folder; the two names are random weights of those shapes, which run at the same
  * speed. Lengths are drawn from the histograms of STS-B sentences (short, mean 14.7) and of
@@ -11,7 +11,7 @@
  * multiply-adds (peak.h), measured on one thread first.
  * The figure is the best and the median of passes: other work on the machine only ever makes a pass
  * slower. Processor time is that of all threads, also where they are more than cores. -n: so many texts of 16
- * tokens at a time, and nothing else. */
+ * tokens, or LENGTH, at a time, and nothing else; -d: how they would be dealt out, as JSON (bench/scale.py). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,18 +19,19 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "engines/engine.h"
+#include "engines/cpu/cpu_engine.h"
 #include "model/model.h"
 #include "peak.h"
 
-enum { BATCH_TOKENS = 16384, BATCH_TEXTS = 1024, PASSES_MAX = 4096 };
+enum { BATCH_TOKENS = 1 << 19, BATCH_TEXTS = 4096, PASSES_MAX = 4096 };
 
 typedef struct bench {
     fl_encoder  encoder;
     fl_model   *model;
     fl_engine  *engine;
     unsigned    threads;
-    uint32_t    together; /* -n */
+    uint32_t    together, length; /* -n, -l */
+    bool        dry;
     double      seconds, peak;
     const char *isa, *precision;
     float      *out;
@@ -175,6 +176,23 @@ static void latency(bench *b, uint32_t texts, uint32_t tokens) {
            texts * flops(&b->encoder.desc, tokens) / (b->peak * b->threads) * 1e-6, cpu);
 }
 
+/* The plan of such a batch: blocks as [tokens, time by who runs it], in what a token takes alone. */
+static void print_plan(bench *b, uint32_t texts, uint32_t tokens) {
+    fl_batch           batch = make_batch(b, NULL, texts, tokens);
+    fl_engine         *e     = b->engine;
+    const fl_cpu_plan *p     = &e->plan;
+    fl_cpu_plan_make(e, &batch);
+    printf("{\"tokens\": %u, \"threads\": %u, \"members\": %u, \"crews\": %u, \"shared\": %u, "
+           "\"weights\": %zu, \"blocks\": [",
+           batch.tokens, p->threads, p->members, p->crews, p->shared, e->weights_bytes);
+    for (uint32_t i = 0; i < p->block_count; i++) {
+        unsigned members = i < p->shared ? p->members : 1;
+        printf("%s[%u, %.4f]", i ? ", " : "", p->blocks[i].tokens,
+               fl_cpu_crew_time(e, &p->blocks[i], members));
+    }
+    printf("]}\n");
+}
+
 /* ---- Models ---------------------------------------------------------------------------------- */
 
 static fl_tensor random_tensor(uint64_t rows, uint64_t cols, float scale) {
@@ -272,8 +290,9 @@ static int print_property(void *user, const char *name, const char *value, const
 }
 
 int main(int argc, char **argv) {
-    static bench b    = {.threads = 1, .seconds = 2.0, .isa = "auto", .precision = "fp32"};
-    const char  *name = "minilm", *only = "";
+    static bench b = {
+        .threads = 1, .seconds = 2.0, .isa = "auto", .precision = "fp32", .length = 16};
+    const char *name = "minilm", *only = "";
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (argv[i][0] != '-') {
@@ -287,6 +306,8 @@ int main(int argc, char **argv) {
         case 'p': b.precision = value; break;
         case 'o': only = value; break;
         case 'n': b.together = (uint32_t)atoi(value); break;
+        case 'l': b.length = (uint32_t)atoi(value); break;
+        case 'd': b.dry = true; continue;
         default: fprintf(stderr, "see the head of bench/engine.c\n"); return 2;
         }
         i++;
@@ -298,10 +319,12 @@ int main(int argc, char **argv) {
         return 1;
     }
     fl_engine_find("cpu")->describe(b.engine, print_property, NULL);
-    if (b.together > 0) {
-        latency(&b, b.together, 16);
-        only = "none";
+    if (b.together > 0 && b.dry) {
+        print_plan(&b, b.together, b.length);
+    } else if (b.together > 0) {
+        latency(&b, b.together, b.length);
     }
+    only = b.together > 0 ? "none" : only;
     if (*only == '\0' || *only == 's') {
         throughput(&b, "short", short_bin, 96);
     }

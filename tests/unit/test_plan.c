@@ -163,6 +163,36 @@ Test(plan, some_texts_are_run_by_crews_side_by_side, .init = open_all, .fini = c
     }
 }
 
+/* A plan counts on so many barriers: as many as a crew really comes to. */
+static void check_waits(const char *precision, unsigned threads, uint32_t tokens) {
+    enum { ONCE = 3 }; /* embedding, what the first layer reads, the end */
+    toy_spec     deep = minilm;
+    fletch_error error;
+    int32_t      ids[LONGEST] = {0};
+    uint32_t     cu[]         = {0, tokens};
+    float        out[384], *row = out;
+    deep.layers = 3;
+    toy_make(&t, &deep, 3);
+    fl_engine *e = toy_open_sized(&t, precision, threads, "auto", 4, LONGEST, 0, 1 << 20, &error);
+    const fl_batch batch = {.ids = ids, .cu = cu, .texts = 1, .tokens = tokens, .rows = &row};
+    cr_assert_eq(fl_engine_find("cpu")->forward(e, 0, &batch, &error), 0);
+    unsigned members = e->plan.members;
+    cr_assert_gt(members, 1);
+    cr_assert_eq(atomic_load(&e->barriers[0].phase),
+                 ONCE + 3 * fl_cpu_crew_waits(e, tokens, members), "%s, %u tokens by %u", precision,
+                 tokens, members);
+    fl_engine_find("cpu")->close(e);
+    toy_free(&t);
+}
+
+Test(plan, barriers_are_those_that_are_counted_on) {
+    check_waits("fp32", 4, 16);
+    check_waits("fp32", 4, 100);
+    check_waits("fp32", 16, 16);
+    check_waits("int8", 4, 16);
+    check_waits("int8", 4, 100);
+}
+
 /* What is too small to be worth a barrier stays on one thread. */
 Test(plan, a_text_of_a_tiny_model_is_not_split) {
     toy_spec tiny = minilm;

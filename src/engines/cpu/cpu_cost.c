@@ -8,7 +8,7 @@
  *          so much quicker that each member is still worth having: cores that wait are no use to others.
  *          The walk to that size begins at one member, so a machine with more cores goes on where a smaller one
  *          stopped and is never slower.
- * Bytes    None of this can change a result. Proof: tests/unit/test_plan.c; bench/scale.py against clocks. */
+ * Bytes    None of this can change a result. Proof: tests/unit/test_plan.c; bench/scale.py beside clocks. */
 #include "engines/cpu/crew.h"
 
 /* Operations in a nanosecond of one core, float32; a guess, since only the size of a barrier beside them
@@ -18,9 +18,6 @@ static const double per_ns[] = {
 
 /* Nanoseconds of a barrier: once, and for each that comes to it. */
 static const double barrier_ns = 200.0, arrival_ns = 80.0;
-
-/* Barriers of a layer where a crew shares columns, and where rows: cpu_layers.c. */
-enum { WAITS_COLUMNS = 9, WAITS_ROWS = 2 };
 
 /* How much longer a crew takes besides: rows that one core writes and another reads. */
 static const double crew_cost = 1.08;
@@ -88,6 +85,11 @@ static double largest(size_t count, unsigned members) {
     return count > 0 ? (double)own / (double)count : 0.0;
 }
 
+unsigned fl_cpu_crew_waits(const fl_engine *engine, size_t tokens, unsigned members) {
+    bool narrow = engine->narrow.quantize != NULL; /* rows are rounded twice on their way, apart */
+    return members == 1 ? 0 : fl_cpu_by_rows(engine, tokens, members) ? 2 : narrow ? 8 : 6;
+}
+
 double fl_cpu_crew_time(const fl_engine *engine, const fl_cpu_block *block, unsigned members) {
     const fl_cpu_cost *c      = &engine->cost;
     double             tokens = block->tokens, heads = c->heads * tokens + block->cost - tokens;
@@ -102,7 +104,7 @@ double fl_cpu_crew_time(const fl_engine *engine, const fl_cpu_block *block, unsi
     double work = heads * largest(engine->desc.heads, members) +
                   (1.0 - c->heads) * tokens * largest(parts, members);
     return work * crew_cost +
-           (rows ? WAITS_ROWS : WAITS_COLUMNS) * (c->barrier + c->arrival * members);
+           fl_cpu_crew_waits(engine, block->tokens, members) * (c->barrier + c->arrival * members);
 }
 
 unsigned fl_cpu_crew_size(const fl_engine *engine, const fl_cpu_block *block) {

@@ -386,11 +386,12 @@ void   fl_cpu_attend_disentangled(const fl_engine *engine, const fl_cpu_layer *l
                                   float              *scratch);
 size_t fl_cpu_disentangled_scratch(const fl_engine *engine, size_t n);
 
-/* cpu_cost.c: what does not depend on a batch; a text of n tokens on one thread, a block on a crew; and the
- * largest crew of which each member is worth having. */
+/* cpu_cost.c: what does not depend on a batch; a text of n tokens on one thread, a block on a crew, and how often it
+ * meets in a layer; and the largest crew of which each member is worth having. */
 void     fl_cpu_cost_open(fl_engine *engine);
 double   fl_cpu_text_cost(const fl_engine *engine, double n);
 double   fl_cpu_crew_time(const fl_engine *engine, const fl_cpu_block *block, unsigned members);
+unsigned fl_cpu_crew_waits(const fl_engine *engine, size_t tokens, unsigned members);
 unsigned fl_cpu_crew_size(const fl_engine *engine, const fl_cpu_block *block);
 
 /* cpu_plan.c */
