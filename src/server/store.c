@@ -948,6 +948,10 @@ static int search_words(fl_store *store, fl_search *search, const int64_t *allow
     return status;
 }
 
+void fl_store_search_rows(fl_store *store, fl_query *queries, size_t count) {
+    fl_vectors_search_all(store->vectors, queries, count, is_over);
+}
+
 int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *request,
                     fletch_error *error) {
     static const int64_t nothing = 0;
@@ -961,8 +965,10 @@ int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *r
     }
     size_t count = keys.size / sizeof *allowed;
     if (status == FLETCH_OK) {
-        search->count = fl_vectors_search(store->vectors, search->row, search->k, allowed, count,
-                                          is_over, request, search->hits);
+        search->count = search->query
+                            ? search->query->found
+                            : fl_vectors_search(store->vectors, search->row, search->k, allowed,
+                                                count, is_over, request, search->hits);
         status        = search->count == SIZE_MAX
                             ? fl_fail_nomem(error, store->columns * sizeof *search->row, "a search")
                             : fl_request_over(request, error);
