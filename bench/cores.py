@@ -4,7 +4,7 @@
     python bench/cores.py [--bench build/bench_engine] [--shape minilm] [--precision fp32] [--seconds 0.5]
 
 What is real: the plans (bench_engine -d, the engine's own code with so many threads), what a token takes in blocks of several sizes
-(processor time of one thread), and the size of the weights. What is assumed: a barrier (200 ns and 80 ns for each member: cpu_cost.c,
+(processor time of one thread), and the size of the weights. What is assumed: a barrier (200 ns and 80 ns for each rank: cpu_cost.c,
 which test_plan.c counts the barriers of), a wake-up of a thread that sleeps (WAKE_NS, four calls a step), and the memory of MACHINES:
 what threads read of the weights beyond the last cache takes its share of the bandwidth, every block all of them once. A node is a
 replica with its own copy; a batch is split between nodes.
@@ -60,7 +60,7 @@ class Engine:
 def run(engine, plan, bandwidth, cache):
     """Seconds from the call to its end, and those of processors that work or wait at barriers."""
     busy = min(plan["threads"], len(plan["blocks"]) - plan["shared"]) if plan["shared"] == 0 else plan["threads"]
-    readers = busy if plan["shared"] == 0 else min(plan["crews"], plan["shared"])
+    readers = busy if plan["shared"] == 0 else min(plan["groups"], plan["shared"])
     beyond = max(0.0, 1 - cache * 2**20 / plan["weights"]) if plan["weights"] else 0.0
     reading = plan["weights"] * beyond * readers / (bandwidth * 1e9)  # all readers side by side, once
 
@@ -71,11 +71,11 @@ def run(engine, plan, bandwidth, cache):
     while 4 ** steps < plan["threads"]:
         steps += 1
     start, spent = steps * WAKE_NS * 1e-9, 0.0
-    crews = [start] * plan["crews"]
+    groups = [start] * plan["groups"]
     for i, block in enumerate(plan["blocks"][:plan["shared"]]):
-        crews[i % plan["crews"]] += seconds(block)
-        spent += seconds(block) * plan["members"]
-    free = [crews[i // plan["members"]] if i // plan["members"] < plan["crews"] else start for i in range(plan["threads"])]
+        groups[i % plan["groups"]] += seconds(block)
+        spent += seconds(block) * plan["ranks"]
+    free = [groups[i // plan["ranks"]] if i // plan["ranks"] < plan["groups"] else start for i in range(plan["threads"])]
     heapq.heapify(free)
     for block in plan["blocks"][plan["shared"]:]:
         heapq.heapreplace(free, free[0] + seconds(block))
@@ -94,7 +94,7 @@ def check(engine):
 
 
 def simulate(engine):
-    print("| machine | call | threads | crew | latency, ms | tokens/s | of as many single cores |\n|---|---|---|---|---|---|---|")
+    print("| machine | call | threads | group | latency, ms | tokens/s | of as many single cores |\n|---|---|---|---|---|---|---|")
     for name, (texts, tokens) in CALLS.items():
         one = None
         for machine, (cores, nodes, bandwidth, cache) in MACHINES.items():
@@ -105,8 +105,8 @@ def simulate(engine):
             rate = plan["tokens"] * used / latency
             one = one or rate
             share = rate / (one * cores * used)
-            crew = f"{plan['crews'] if plan['shared'] else 1} x {plan['members'] if plan['shared'] else 1}"
-            print(f"| {machine} | {name} | {plan['threads'] * used} | {crew} | {latency * 1e3:.2f} | {rate:,.0f} | {share:.2f} |", flush=True)
+            group = f"{plan['groups'] if plan['shared'] else 1} x {plan['ranks'] if plan['shared'] else 1}"
+            print(f"| {machine} | {name} | {plan['threads'] * used} | {group} | {latency * 1e3:.2f} | {rate:,.0f} | {share:.2f} |", flush=True)
 
 
 def main():

@@ -182,13 +182,13 @@ static void print_plan(bench *b, uint32_t texts, uint32_t tokens) {
     fl_engine         *e     = b->engine;
     const fl_cpu_plan *p     = &e->plan;
     fl_cpu_plan_make(e, &batch);
-    printf("{\"tokens\": %u, \"threads\": %u, \"members\": %u, \"crews\": %u, \"shared\": %u, "
+    printf("{\"tokens\": %u, \"threads\": %u, \"ranks\": %u, \"groups\": %u, \"shared\": %u, "
            "\"weights\": %zu, \"blocks\": [",
-           batch.tokens, p->threads, p->members, p->crews, p->shared, e->weights_bytes);
+           batch.tokens, p->threads, p->ranks, p->groups, p->shared, e->weights_bytes);
     for (uint32_t i = 0; i < p->block_count; i++) {
-        unsigned members = i < p->shared ? p->members : 1;
+        unsigned ranks = i < p->shared ? p->ranks : 1;
         printf("%s[%u, %.4f]", i ? ", " : "", p->blocks[i].tokens,
-               fl_cpu_crew_time(e, &p->blocks[i], members));
+               fl_cpu_group_time(e, &p->blocks[i], ranks));
     }
     printf("]}\n");
 }

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/cosine.h"
 #include "base/mem.h"
-#include "server/vectors.h"
+#include "store/vectors.h"
 
 enum { K = 10, SEARCHES_MAX = 1000 };
 

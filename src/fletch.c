@@ -12,18 +12,19 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "model/hub.h"
+#include "hub/hub.h"
+#include "requests/chunks.h"
+#include "requests/open_model.h"
+#include "requests/submit.h"
+#include "requests/tokens.h"
+#include "requests/wait.h"
 #include "results/row_stages.h"
-#include "runtime/canary.h"
-#include "runtime/chunks.h"
-#include "runtime/describe.h"
-#include "runtime/devices.h"
-#include "runtime/embed.h"
-#include "runtime/gguf_write.h"
-#include "runtime/open.h"
-#include "runtime/runtime.h"
-#include "runtime/submit.h"
-#include "runtime/tokens.h"
+#include "session/canary.h"
+#include "session/describe.h"
+#include "session/devices.h"
+#include "session/gguf_write.h"
+#include "session/open.h"
+#include "session/vector_id.h"
 
 const char *fletch_version(void) {
     return FLETCH_VERSION;
@@ -121,7 +122,7 @@ static int open_model(fletch_model **model, const char *name, const fletch_confi
     if (!model)
         return refuse(error, "fletch_open: model is NULL");
     fl_error_clear(error);
-    return fl_runtime_open(model, name, config, depth, error);
+    return fl_session_open(model, name, config, depth, error);
 }
 
 int fletch_open(fletch_model **model, const char *folder_or_id, const fletch_config *config,
@@ -135,7 +136,7 @@ int fletch_open_tokenizer(fletch_model **model, const char *folder_or_id,
 }
 
 void fletch_close(fletch_model *model) {
-    fl_runtime_close(model);
+    fl_session_close(model);
 }
 
 size_t fletch_dimensions(const fletch_model *model) {
@@ -289,7 +290,7 @@ static int wait_for(fletch_model *model, const fletch_request *request, fletch_l
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     fl_error_clear(error);
     FL_TRY(check_request(model, &own, &options, error));
-    return fl_runtime_wait(model, &own, lists, error);
+    return fl_requests_wait(model, &own, lists, error);
 }
 
 int fletch_embed(fletch_model *model, const fletch_texts *texts,
@@ -411,11 +412,11 @@ int fletch_submit(fletch_model *model, const fletch_request *request, fletch_don
     fl_error_clear(error);
     FL_TRY(copy_options(&own, sizeof own, request, error));
     FL_TRY(check_request(model, &own, &options, error));
-    return fl_runtime_submit(model, &own, done, user, ticket, error);
+    return fl_requests_submit(model, &own, done, user, ticket, error);
 }
 
 int fletch_cancel(fletch_model *model, fletch_ticket ticket) {
-    return model ? fl_runtime_cancel(model, ticket) : FLETCH_EINVAL;
+    return model ? fl_requests_cancel(model, ticket) : FLETCH_EINVAL;
 }
 
 int fletch_model_reopen(fletch_model *model, const fletch_config *config, fletch_error *error) {
@@ -423,19 +424,19 @@ int fletch_model_reopen(fletch_model *model, const fletch_config *config, fletch
         return refuse(error,
                       "fletch_model_reopen: the model is NULL or only its tokenizer was opened");
     fl_error_clear(error);
-    return fl_runtime_reopen(model, config, error);
+    return fl_session_reopen(model, config, error);
 }
 
 int fletch_warm(fletch_model *model, fletch_error *error) {
     if (!model || !model->has_engine)
         return refuse(error, "fletch_warm: the model is NULL or only its tokenizer was opened");
     fl_error_clear(error);
-    return fl_runtime_warm(model, error);
+    return fl_session_warm(model, error);
 }
 
 static int profile_of(fletch_model *model, fletch_error *error) {
     fl_error_clear(error);
-    if (model == NULL || model->trace == NULL)
+    if (model == NULL || model->scheduler.trace == NULL)
         return refuse(
             error,
             "there is no trace: set profile.file, and profile.start = false to begin with none");
@@ -444,19 +445,19 @@ static int profile_of(fletch_model *model, fletch_error *error) {
 
 int fletch_profile_start(fletch_model *model, fletch_error *error) {
     FL_TRY(profile_of(model, error));
-    return fl_trace_start(model->trace, error);
+    return fl_trace_start(model->scheduler.trace, error);
 }
 
 int fletch_profile_stop(fletch_model *model, fletch_error *error) {
     FL_TRY(profile_of(model, error));
-    return fl_trace_stop(model->trace, error);
+    return fl_trace_stop(model->scheduler.trace, error);
 }
 
 int fletch_stats_get(fletch_model *model, fletch_stats *stats, fletch_error *error) {
     fletch_stats own = {0};
     if (!model || !stats || !has_size(&stats->size))
         return refuse(error, "fletch_stats_get: model or stats is NULL, or stats->size is not set");
-    fl_runtime_stats(model, &own);
+    fl_session_stats(model, &own);
     give_struct(stats, &own, sizeof own);
     return FLETCH_OK;
 }
@@ -466,7 +467,7 @@ int64_t fletch_stats_json(fletch_model *model, char *text, size_t capacity, flet
     fletch_device_stats *devices = NULL;
     size_t               count   = 0;
     FL_TRY(fletch_stats_get(model, &stats, error));
-    FL_TRY(fl_runtime_devices(model, &devices, &count, error));
+    FL_TRY(fl_session_devices(model, &devices, &count, error));
     int64_t length = fl_stats_write_json(&stats, devices, count, text, capacity);
     fl_free(devices);
     return length < 0 ? fl_fail_nomem(error, capacity, "the statistics") : length;
@@ -478,7 +479,7 @@ int fletch_device_stats_get(fletch_model *model, size_t index, fletch_device_sta
         return refuse(error,
                       "fletch_device_stats_get: model or stats is NULL, or stats->size is not set");
     fletch_device_stats own;
-    if (!fl_runtime_device(model, index, &own))
+    if (!fl_session_device(model, index, &own))
         return fl_fail(error, FLETCH_ENOTFOUND, index, "the model has no replica %zu", index);
     give_struct(stats, &own, sizeof own);
     return FLETCH_OK;
@@ -498,7 +499,7 @@ int fletch_tokenize(fletch_model *model, const char *text, size_t size,
     if (own.pair_truncate < 0 || own.pair_truncate > FLETCH_PAIR_ONLY_SECOND)
         return refuse(error, "fletch_tokenize: pair_truncate %d is not one of 0 to 2",
                       own.pair_truncate);
-    return fl_runtime_tokenize(model, text ? text : "", size, &own, tokens, error);
+    return fl_requests_tokenize(model, text ? text : "", size, &own, tokens, error);
 }
 
 void fletch_tokens_free(fletch_tokens *tokens) {
@@ -516,7 +517,7 @@ int fletch_chunk(fletch_model *model, const char *text, size_t size,
     FL_TRY(copy_options(&own, sizeof own, options, error));
     if ((int)own.by < FLETCH_CHUNK_BY_SENTENCES || (int)own.by > FLETCH_CHUNK_BY_MARKDOWN)
         return refuse(error, "by is %d; use FLETCH_CHUNK_BY_…", (int)own.by);
-    return fl_runtime_chunk(model, text ? text : "", size, &own, chunks, error);
+    return fl_requests_chunk(model, text ? text : "", size, &own, chunks, error);
 }
 
 void fletch_chunks_free(fletch_chunks *chunks) {
@@ -532,7 +533,7 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
     if (!model || (!ids && count > 0) || (!text && capacity > 0))
         return refuse(error, "fletch_decode: model, ids or text is NULL");
     fl_error_clear(error);
-    return fl_runtime_decode(model, ids, count, skip_special_tokens != 0, text, capacity, error);
+    return fl_requests_decode(model, ids, count, skip_special_tokens != 0, text, capacity, error);
 }
 
 int fletch_model_info_get(fletch_model *model, fletch_model_info *info, fletch_error *error) {
@@ -540,7 +541,7 @@ int fletch_model_info_get(fletch_model *model, fletch_model_info *info, fletch_e
     if (!model || !info || !has_size(&info->size))
         return refuse(error,
                       "fletch_model_info_get: model or info is NULL, or info->size is not set");
-    fl_runtime_info(model, &own);
+    fl_session_info(model, &own);
     give_struct(info, &own, sizeof own);
     return FLETCH_OK;
 }
@@ -558,7 +559,7 @@ const char *fletch_model_file_at(const fletch_model *model, size_t index) {
 }
 
 int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user) {
-    return model && fn ? fl_runtime_describe(model, fn, user) : 0;
+    return model && fn ? fl_session_describe(model, fn, user) : 0;
 }
 
 int fletch_model_fingerprint(fletch_model *model, char out[65], fletch_error *error) {
@@ -621,7 +622,7 @@ int fletch_gguf_write(const fletch_config *config, const char *folder_or_id, con
     fl_error_clear(error);
     if (!path)
         return refuse(error, "fletch_gguf_write: path is NULL");
-    return fl_runtime_gguf_write(folder_or_id, config, path, type ? type : "Q8_0", progress, user,
+    return fl_session_gguf_write(folder_or_id, config, path, type ? type : "Q8_0", progress, user,
                                  error);
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# onnxruntime.sh [openvino|webgpu] - the ONNX Runtime library for the processor, out of its Python wheel, into
-# .cache/onnxruntime, where build/fletch and the tests find it; or the one with OpenVINO or WebGPU, which the tests use,
-# into .cache/onnxruntime-openvino or -webgpu. Nothing of Python is needed to use them.
+# onnxruntime.sh [openvino|webgpu|ep-webgpu|gpu] - the ONNX Runtime library for the processor, out of its Python wheel,
+# into .cache/onnxruntime, where build/fletch and the tests find it; or the one with OpenVINO, with WebGPU, WebGPU as a
+# plug-in, or with CUDA and TensorRT (256 MB to get, 315 MB kept), which the tests use, into .cache/onnxruntime-WORD.
+# Nothing of Python is needed to use them.
 . "$(dirname "$0")/say.sh"
 
 package=onnxruntime${1:+-$1}
@@ -10,7 +11,9 @@ case $package in
 onnxruntime) version=1.31.1 ;;
 onnxruntime-openvino) version=1.24.1 ;;
 onnxruntime-webgpu) version=1.27.0 ;;
-*) stop "unknown library '$1'" "tools/onnxruntime.sh, or with the word openvino or webgpu" ;;
+onnxruntime-ep-webgpu) version=0.4.0 ;;
+onnxruntime-gpu) version=1.31.1 ;;
+*) stop "unknown library '$1'" "tools/onnxruntime.sh, or with the word openvino, webgpu, ep-webgpu or gpu" ;;
 esac
 target=.cache/$package
 stamp=$target/.version

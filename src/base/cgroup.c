@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cgroup.c - find the control groups above this process.
  *
- * Role    cpu.c asks them for processor quotas, runtime/memory.c for memory limits and pressure.
+ * Role    cpu.c asks them for processor quotas, scheduler/memory.c for memory limits and pressure.
  * Method  The lines of /proc/self/cgroup name the process's group in v2 ("0::/path") and for each v1
  *         controller ("4:cpu,cpuacct:/path"). Below the mount that path is walked up to the mount's root,
  *         since a parent's limit binds too. In a container the path may name a group that is not visible;

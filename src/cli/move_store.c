@@ -2,7 +2,7 @@
 /* move_store.c - `fletch run --re-embed STORE`: the server's store for another model.
  *
  * Role    cmd_run.c hands on what is a file and no folder. A build without the server has no_server.c instead.
- * Method  server/store_move.h; here are the flags, the progress and the summary.
+ * Method  store/store_move.h; here are the flags, the progress and the summary.
  * Memory  a batch. Proof tests/server/test_store_move.py. */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "base/json_w.h"
 #include "cli/job.h"
 #include "cli/progress.h"
-#include "server/store_move.h"
+#include "store/store_move.h"
 
 static void tell(void *user, uint64_t done, uint64_t total) {
     fl_progress_update(user, NULL, done, done, total);

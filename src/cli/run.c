@@ -151,15 +151,17 @@ bool fl_run_can_refuse(const fl_run *run, int status) {
 
 bool fl_run_refuse(fl_run *run, size_t i, const fletch_error *error) {
     fl_place place     = run->window.records[i].place;
-    char     limit[32] = "the limit";
-    bool     on;
+    char     limit[32] = "the limit", characters[80];
+    bool     on, code;
     if (error->code == FLETCH_ETOOLONG) {
         (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
         if (run->max_length > 0) {
             (void)snprintf(limit, sizeof limit, "%" PRIu32, run->max_length);
         }
-        on = fl_input_refuse(&run->input, place,
-                             "longer than %s tokens; --truncate right or left cuts it", limit);
+        code = fl_cli_model_property(run->cli->model, "characters", characters, sizeof characters);
+        on   = fl_input_refuse(
+              &run->input, place, "longer than %s tokens%s%s%s; --truncate right or left cuts it",
+              limit, code ? ", or characters (" : "", code ? characters : "", code ? ")" : "");
     } else {
         on = fl_input_refuse(&run->input, place, "%s", error->message);
     }

@@ -154,10 +154,6 @@
       FL_ANY, "Copy on a stream of its own while another computes.")                               \
     X(CUDA_GRAPHS, "cuda.graphs", "--cuda-graphs", BOOL, "true", FL_ANY,                           \
       "Launch each batch as one captured graph.")                                                  \
-    X(CUDA_TUNE, "cuda.tune", "--cuda-tune", BOOL, "true", FL_ANY,                                 \
-      "Time the algorithms of matrix products when a model opens, and take the fastest.")          \
-    X(CUDA_SMALL_BATCHES, "cuda.small_batches", "--cuda-small-batches", BOOL, "true", FL_ANY,      \
-      "Batches of up to 64 tokens: no copies, and kernels of their own.")                          \
     X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY,            \
       "Take device memory from the driver's pool, which all models of the process share.")         \
     X(CUDA_TIMEOUT_SECONDS, "cuda.timeout_seconds", "--cuda-timeout-seconds", INT, "60",           \

@@ -175,3 +175,12 @@ int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, flet
     stage->in = stage->out = (uint32_t)dimension;
     return status != 0 ? status : load_stage(stage, folder, "norm", true, error);
 }
+
+int fl_gate_read(fl_stage *stage, const fl_safetensors *file, const char *folder, uint32_t width,
+                 fletch_error *error) {
+    stage->kind = FL_STAGE_GATE;
+    stage->in = stage->out = width;
+    FL_TRY(fl_dense_load(&stage->weight, file, folder, "dyt.alpha", width, 0, error));
+    FL_TRY(fl_dense_load(&stage->bias, file, folder, "dyt.bias", width, 0, error));
+    return fl_dense_load(&stage->residual, file, folder, "dyt.beta", width, 0, error);
+}

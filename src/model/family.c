@@ -296,6 +296,7 @@ static void complete(const fl_family *family, fl_encoder_desc *desc, fl_json_rea
     desc->kv_heads     = desc->kv_heads == 0 ? desc->heads : desc->kv_heads;
     desc->embedding    = desc->embedding == 0 ? desc->hidden : desc->embedding;
     desc->word_rows    = desc->vocab;
+    desc->intermediate = desc->intermediate == 0 ? 4 * desc->hidden : desc->intermediate;
     if (desc->head_dim == 0 && desc->hidden % desc->heads != 0)
         config->status = fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                                  "%s: hidden_size %u is not a multiple of num_attention_heads %u.",

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "hub/model_files.h"
 
 enum {
     KEYS_MAX      = 4096, /* a published file has some dozens */
@@ -335,10 +336,6 @@ static void read_all(cursor *c, const unsigned char *begin, fl_gguf *file) {
         read_tensors(c, tensors, align, &file->tensors);
     if (c->status == 0)
         place_tensors(c, begin, align, &file->tensors);
-}
-
-bool fl_gguf_begins(const unsigned char *data, size_t size) {
-    return size >= 4 && memcmp(data, "GGUF", 4) == 0;
 }
 
 int fl_gguf_read(fl_gguf *out, const unsigned char *data, size_t size, const char *source,

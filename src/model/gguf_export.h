@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_export.h - an open model as one GGUF file.
  *
- * Role    runtime/gguf_write.c: open, which makes the metadata and refuses what GGUF cannot say; compare the tokenizer
+ * Role    session/gguf_write.c: open, which makes the metadata and refuses what GGUF cannot say; compare the tokenizer
  *         that the file has with the model's; write.
  * Memory  An export owns its lists and the metadata, and borrows the model, which must outlive it.
  * Errors  EUNSUPPORTED names what has no place in such a file. Threads: an export belongs to one. */

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/json_w.h"
 #include "base/mem.h"
+#include "hub/model_files.h"
 #include "model/gguf.h"
 #include "model/gguf_arch.h"
 #include "model/gguf_tokenizer.h"
@@ -370,12 +371,6 @@ int fl_gguf_model_read(fl_model *model, const fl_model_options *options, fletch_
 
 /* ---- Which file ------------------------------------------------------------------------------ */
 
-/* The first of several parts counts, the others do not. */
-bool fl_gguf_is_later_part(const char *name) {
-    const char *of = strstr(name, "-of-");
-    return of != NULL && of - name > 6 && of[-6] == '-' && strncmp(of - 5, "00001", 5) != 0;
-}
-
 int fl_gguf_in_folder(const char *folder, char *path, size_t capacity, fletch_error *error) {
     char           first[256] = "";
     DIR           *listing    = opendir(folder);
@@ -396,12 +391,4 @@ int fl_gguf_in_folder(const char *folder, char *path, size_t capacity, fletch_er
                        folder, first);
     FL_TRY(count == 1 ? fl_path_join(path, capacity, folder, first, error) : 0);
     return count;
-}
-
-bool fl_gguf_is_file(const char *path) {
-    fl_map map  = {0};
-    bool   is_a = fl_file_exists(path) && fl_map_open(&map, path, NULL) == 0 &&
-                (fl_path_ends_with(path, ".gguf") || fl_gguf_begins(map.data, map.size));
-    fl_map_close(&map);
-    return is_a;
 }

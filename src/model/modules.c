@@ -22,6 +22,11 @@
 static const char package[] = "sentence_transformers.", own_code[] = "custom_st.Transformer",
                   quantizer[] = "st_quantize.FlexibleQuantizer", clip[] = "CLIPModel";
 
+/* Stable Static Embedding: whatever its file is called, one of these classes is the table with a gate behind it. */
+static bool is_gated_table(const char *type) {
+    return type != NULL && (fl_path_ends_with(type, ".SSE") || fl_path_ends_with(type, ".SSEQ"));
+}
+
 /* One entry of the list, checked; `kind` is the last component of its type. */
 typedef struct entry {
     const char *type, *kind, *path;
@@ -63,7 +68,7 @@ static int read_entry(entry *out, const fl_modules *modules, size_t index, fletc
                        "%s: path \"%.80s\" of module %zu leaves the folder.", modules->path,
                        out->path, index);
     if (strncmp(out->type, package, strlen(package)) != 0 && !fl_late_names(out->type) &&
-        (index > 0 || strcmp(out->type, own_code) != 0) &&
+        (index > 0 || (strcmp(out->type, own_code) != 0 && !is_gated_table(out->type))) &&
         (index < 2 || strcmp(out->type, quantizer) != 0))
         return refuse_code(modules, out->type, error);
     out->kind = strrchr(out->type, '.') + 1;
@@ -109,7 +114,8 @@ static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
     for (size_t i = 2; i < modules->count; i++)
         if (strcmp(modules->list[i].type, quantizer) == 0)
             model->own->module = quantizer;
-    model->is_static      = strcmp(first.kind, "StaticEmbedding") == 0;
+    model->own->gated     = is_gated_table(first.type);
+    model->is_static      = model->own->gated || strcmp(first.kind, "StaticEmbedding") == 0;
     model->own->fill_mask = strcmp(first.kind, "MLMTransformer") == 0;
     if (!model->is_static && !model->own->fill_mask && strcmp(first.kind, "Transformer") != 0 &&
         strcmp(first.kind, clip) != 0)
@@ -421,6 +427,9 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         return fl_fail_nomem(error, count * sizeof *model->stages, "stages");
     if (model->own->projection != NULL)
         FL_TRY(add_projection(model, error));
+    if (model->own->gated && model->own->weights != NULL)
+        FL_TRY(fl_gate_read(&model->stages[model->stage_count++], model->own->weights,
+                            model->own->transformer, model->dimensions, error));
     if (count > 0)
         model->normalize_source.origin = "modules.json";
     if (own_pooling) {

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/proto.h"
+#include "hub/model_files.h"
 #include "model/model_private.h"
 
 enum { SIZE_MAX_READ = 1 << 24, POSITIONS_DEFAULT = 512 };

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 #include "model/model_private.h"
 
 enum { NAME_BYTES_MAX = 256 };

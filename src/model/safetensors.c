@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "hub/model_files.h"
 #include "model/gguf.h"
 #include "model/safetensors_header.h"
 #include "model/torch_file.h"
@@ -46,10 +47,6 @@ struct fl_safetensors {
     bool            sharded;
     const char     *index; /* the file that says so; NULL: names of the parts */
 };
-
-const fl_weight_form fl_weight_forms[FL_WEIGHT_FORMS] = {
-    {"model.safetensors", "model.safetensors.index.json", ".safetensors"},
-    {"pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"}};
 
 static const fl_tensor_table *table_of(const fl_safetensors *file) {
     return file->sharded ? &file->merged : &file->shards[0].table;

@@ -129,15 +129,23 @@ static void add_product(const fl_adapter *a, const float *left, uint64_t column,
     }
 }
 
-/* Row i of the first half of a head is the file's 2i, of the second 2i + 1. */
+/* Turned: row i of the first half of a head is the file's 2i, of the second 2i + 1. */
 uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row) {
+    if (tensor->run > 0)
+        return row / tensor->run * tensor->step + row % tensor->run;
     if (tensor->turned == 0)
         return row;
     uint64_t in = row % tensor->turned, half = tensor->turned / 2;
     return row - in + (in < half ? 2 * in : 2 * (in - half) + 1);
 }
 
-static void convert_turned(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+uint64_t fl_tensor_span(const fl_tensor *tensor) {
+    const uint64_t rows = tensor->shape[0];
+    return tensor->run == 0 ? tensor->bytes
+                            : tensor->bytes / rows * (fl_tensor_row(tensor, rows - 1) + 1);
+}
+
+static void convert_rows(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
     const uint64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1;
     for (uint64_t done = 0, n; done < count; done += n) {
         uint64_t row = (first + done) / columns, column = (first + done) % columns;
@@ -149,11 +157,11 @@ static void convert_turned(const fl_tensor *tensor, uint64_t first, uint64_t cou
 void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
     const fl_adapter *a = tensor->adapter;
     float             left[FL_ADAPTER_RANK_MAX];
-    (tensor->turned > 0 ? convert_turned : convert)(tensor, first, count, out);
+    (fl_tensor_in_order(tensor) ? convert : convert_rows)(tensor, first, count, out);
     for (uint64_t done = 0, n; a != NULL && done < count; done += n) {
         uint64_t row = (first + done) / a->columns, column = (first + done) % a->columns;
         n = a->columns - column < count - done ? a->columns - column : count - done;
-        convert(&a->left, row * a->rank, a->rank, left);
+        convert(&a->left, fl_tensor_row(tensor, row) * a->rank, a->rank, left);
         add_product(a, left, column, n, out + done);
     }
 }

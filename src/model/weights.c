@@ -123,6 +123,20 @@ static int check(const resolver *r, const char *name, const fl_tensor *tensor, u
     return 0;
 }
 
+/* Of a tensor that `count` slots share head by head; *first: its first row. */
+static int take_heads(const resolver *r, const char *name, unsigned count, unsigned part,
+                      uint64_t *first, fl_tensor *out) {
+    out->run  = r->model->encoder.desc.head_dim;
+    out->step = count * out->run;
+    *first    = (uint64_t)part * out->run;
+    return out->packed == NULL
+               ? 0
+               : fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                         "%s: tensor %s has queries, keys and values in turns and was quantised; "
+                         "take the model that it was made from.",
+                         r->model->own->base, name);
+}
+
 /* One slot from one name. 1: that tensor is there; `out` is the slot's part of its rows. */
 static int take(const resolver *r, const fl_name *row, unsigned part, bool bias, uint32_t number,
                 const fl_layer_desc *layer, fl_tensor *out) {
@@ -145,6 +159,8 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
     drop_middle(out);
     FL_TRY(check(r, name, out, rows, &mine));
     uint64_t stride = tensor->bytes / rows;
+    if (r->family->by_heads && row->count > 1)
+        FL_TRY(take_heads(r, name, row->count, part, &first, out));
     out->packed_row = first; /* packed: what it is made of stays one */
     out->data       = (const char *)tensor->data + (tensor->packed != NULL ? 0 : first * stride);
     out->bytes      = mine.rows * stride;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.c - results of an open model, and the answer of one call: what all kinds have in common.
+/* answer.c - the answer of one call: what all kinds have in common.
  *
- * Role    result.h says it. The ids of tokens that a folder names by their text are looked up when it opens.
+ * Role    result.h says it.
  * Memory  see result.h. Threads: see result.h. Proof: tests/unit/test_results.c, tests/golden. */
 #include <assert.h>
 #include <string.h>
@@ -11,52 +11,15 @@
 #include "results/kinds.h"
 #include "results/spans.h"
 
-static fl_side side_named(const char *prompt) {
+fl_side fl_side_named(const char *prompt) {
     return strcmp(prompt, "query") == 0      ? FL_SIDE_QUERY
            : strcmp(prompt, "document") == 0 ? FL_SIDE_DOCUMENT
                                              : FL_SIDE_NONE;
 }
 
-int fl_results_open(fl_results *r, const fl_model *model, const fl_tokenizer *tokenizer,
-                    const fl_config *config, fletch_error *error) {
-    const char *normalize = fl_config_text(config, FL_KEY_MODEL_NORMALIZE);
-    int64_t     asked     = fl_config_int(config, FL_KEY_MODEL_DIMENSIONS);
-    r->model              = model;
-    r->terms              = model->head == FL_HEAD_SPARSE;
-    r->unit_tokens        = strcmp(normalize, "true") == 0;
-    r->normalize          = strcmp(normalize, "auto") == 0 ? model->normalize : r->unit_tokens;
-    r->renormalize        = asked > 0 || r->unit_tokens;
-    r->zero_copy          = fl_config_bool(config, FL_KEY_IO_ZERO_COPY);
-    r->own_length         = fl_config_int(config, FL_KEY_MODEL_MAX_LENGTH) > 0;
-    r->side               = fl_config_is_set(config, FL_KEY_MODEL_PROMPT)
-                                ? FL_SIDE_NONE
-                                : side_named(fl_config_text(config, FL_KEY_MODEL_PROMPT_NAME));
-    r->dimensions         = model->dimensions;
-    if (asked > 0)
-        r->dimensions = (uint32_t)asked;
-    else if (model->head == FL_HEAD_EMBEDDING && model->truncate_dim > 0 &&
-             model->truncate_dim < model->dimensions)
-        r->dimensions = model->truncate_dim;
-    r->row_width = fl_encoder_width(&model->encoder);
-    for (uint32_t i = 0; i < model->stage_count; i++)
-        if (model->stages[i].out > r->row_width)
-            r->row_width = model->stages[i].out;
-    if (model->head == FL_HEAD_LATE)
-        FL_TRY(fl_late_open(r, tokenizer, error));
-    if (model->weigher.weight)
-        FL_TRY(fl_token_weights_open(r, tokenizer, error));
-    return model->lookup.there ? fl_lookup_open(r, tokenizer, error) : FLETCH_OK;
-}
-
-void fl_results_close(fl_results *r) {
-    fl_free(r->skipped);
-    fl_free(r->lookup);
-    *r = (fl_results){0};
-}
-
 fl_side fl_side_of(const fl_results *results, const fletch_embed_options *options) {
     if (options->prompt_name)
-        return side_named(options->prompt_name);
+        return fl_side_named(options->prompt_name);
     return options->prompt ? FL_SIDE_NONE : results->side;
 }
 
@@ -143,14 +106,4 @@ int fl_place_in_list(fl_answer *answer, size_t text, const int32_t *ids, size_t 
                      float **rows) {
     return fl_lists_take(answer->lists, text, ids, count, answer->of->model->encoder.desc.hidden,
                          rows);
-}
-
-int fl_result_fail(int status, fletch_error *error) {
-    if (status != FLETCH_EMODEL)
-        return fl_lists_refuse(status, FLETCH_NOWHERE, error);
-    return fl_fail(
-        error, status, FLETCH_NOWHERE,
-        "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "
-        "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
-        "model again");
 }

@@ -91,3 +91,14 @@ fletch_kind fl_result_native(const fl_model *model) {
                                               [FL_HEAD_LATE]      = FLETCH_KIND_TOKENS};
     return native[model->head];
 }
+
+const fl_head_words *fl_result_head(const fl_model *model) {
+    static const fl_head_words words[HEADS] = {
+        [FL_HEAD_EMBEDDING] = {.name = "embedding"},
+        [FL_HEAD_SCORES]    = {.name = "scores", .gives = "scores, one for each of its labels"},
+        [FL_HEAD_SPARSE]    = {.name    = "sparse",
+                               .gives   = "sparse vectors over its vocabulary",
+                               .pooling = "splade"},
+        [FL_HEAD_LATE]      = {.name = "late", .gives = "a vector a token", .pooling = "none"}};
+    return &words[model->head];
+}

@@ -27,6 +27,8 @@ int fl_answer_make_lists(fl_answer *answer, const fletch_request *asked, size_t 
                          bool drafts, fletch_error *error);
 /* Scores are one a label and nothing else. */
 int fl_check_scores(const fletch_request *asked, uint32_t labels, fletch_error *error);
+/* The side of a prompt's name. */
+fl_side fl_side_named(const char *prompt);
 /* On which side a call's texts are: its prompt's name says. */
 fl_side fl_side_of(const fl_results *results, const fletch_embed_options *options);
 /* Of terms that are weights already: the light ones go, the others are the text's list. */

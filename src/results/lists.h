@@ -5,7 +5,7 @@
  *         it is the caller's.
  * Memory  One block a text, of the heap: what a text will have is known when its batch runs, and rows
  *         that an engine writes need never move.
- * Threads A text's list belongs to who carries that text. What all take together is counted atomically.
+ * Threads A text's list belongs to who runs that text. What all take together is counted atomically.
  * Proof   tests/unit/test_fletch.c, tests/golden/test_lists.py. */
 #ifndef FL_RUNTIME_LISTS_H
 #define FL_RUNTIME_LISTS_H

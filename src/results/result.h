@@ -2,14 +2,14 @@
 /* result.h - what becomes of a text: a kind of result is one table of functions, what a call asks of it a value.
  *
  * Role    fl_answer_resolve makes of a model and a call an fl_answer: the table of the kind, the plan, and where
- *         results go. Who carries batches asks the table where an engine may write (place) and hands over
+ *         results go. Who runs batches asks the table where an engine may write (place) and hands over
  *         what was made (finish); it knows no kind.
  * Method  kinds.c has the tables by head of the model and kind asked for. A pair that cannot be is a table
  *         whose resolve says why. A new kind is a file with its table, and its cell there.
  *         The bytes of a plan are half of the key of cached results: whatever a result depends on besides its
  *         ids stands in it, and nowhere else in an answer.
  * Memory  An answer owns its lists; the matrix is the caller's.
- * Threads fl_results is immutable after opening. A text of an answer belongs to who carries that text.
+ * Threads fl_results is immutable after opening. A text of an answer belongs to who runs that text.
  * Proof   tests/unit/test_results.c, test_output.c, tests/golden/test_lists.py, test_late.py, test_scores.py. */
 #ifndef FL_RESULTS_RESULT_H
 #define FL_RESULTS_RESULT_H
@@ -118,6 +118,14 @@ void fl_results_close(fl_results *results);
 const fl_result_ops *fl_result_of(const fl_model *model, fletch_kind kind);
 /* The kind that a model gives by itself. */
 fletch_kind fl_result_native(const fl_model *model);
+
+/* The words for what a model's head gives. */
+typedef struct fl_head_words {
+    const char *name;    /* "scores" */
+    const char *gives;   /* "scores, one for each of its labels"; NULL: rows, which may be cut */
+    const char *pooling; /* in place of the encoder's; or NULL */
+} fl_head_words;
+const fl_head_words *fl_result_head(const fl_model *model);
 
 /* `asked->options` is not NULL. EINVAL, EUNSUPPORTED, ENOMEM. */
 int  fl_answer_resolve(fl_answer *answer, const fl_results *of, const fletch_request *asked,

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/elementary.h"
+#include "base/error.h"
 #include "base/number.h"
 #include "results/row_stages.h"
 
@@ -116,6 +117,12 @@ static void whole(const fl_stage *stage, const float *in, float *out) {
         out[i] = rintf(127.0f * (float)fl_math_tanh((double)in[i]));
 }
 
+static void gate(const fl_stage *stage, const float *in, float *out) {
+    for (uint32_t i = 0; i < stage->in; i++)
+        out[i] = stage->residual[i] *
+                 (float)fl_math_tanh((double)(stage->weight[i] * in[i] + stage->bias[i]));
+}
+
 static int8_t to_int8(float x) {
     float clamped = x > 1.0f ? 1.0f : x < -1.0f ? -1.0f : x;
     return (int8_t)lrintf(clamped * 127.0f);
@@ -212,6 +219,8 @@ bool fl_row_stages(const fl_model *model, const fl_plan *plan, const float *pool
             dense(stage, now, next);
         else if (stage->kind == FL_STAGE_WHOLE)
             whole(stage, now, next);
+        else if (stage->kind == FL_STAGE_GATE)
+            gate(stage, now, next);
         else if (stage->kind == FL_STAGE_LAYER_NORM)
             layer_norm(stage, now, next);
         else
@@ -253,4 +262,14 @@ int fl_row_finish(fl_answer *answer, size_t text, const fl_made *made, fletch_er
                          made->line, fl_answer_row(answer, text))
                ? FLETCH_OK
                : fl_result_fail(FLETCH_EMODEL, error);
+}
+
+int fl_result_fail(int status, fletch_error *error) {
+    if (status != FLETCH_EMODEL)
+        return fl_lists_refuse(status, FLETCH_NOWHERE, error);
+    return fl_fail(
+        error, status, FLETCH_NOWHERE,
+        "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "
+        "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
+        "model again");
 }

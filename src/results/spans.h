@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* spans.h - late chunking: documents as windows of ids, and which rows of a window belong to which span.
  *
- * Role    runtime/span_windows.c fills it from documents and their spans; the windows are what the engine is asked
+ * Role    requests/span_windows.c fills it from documents and their spans; the windows are what the engine is asked
  *         for, and result_spans.c pools their rows.
  * Method  Windows of a document overlap; a window after the first keeps no row of its overlap, so that every
  *         token has one row. What a span has in one window is a piece. A span of one piece is finished with its
  *         window; the means of several wait for the last and are added in their order.
  * Memory  Owned by the answer. A window's rows live from place to finish. One partial row a piece, where a span
  *         has several.
- * Threads Filled by one thread. A window belongs to who carries it; `left` counts a span's pieces atomically.
+ * Threads Filled by one thread. A window belongs to who runs it; `left` counts a span's pieces atomically.
  * Proof   tests/golden/test_spans.py. */
 #ifndef FL_RESULTS_SPANS_H
 #define FL_RESULTS_SPANS_H

@@ -237,7 +237,7 @@ static fletch_chunks *cut(fl_job *job, template *context, size_t index) {
                              ask->size, (unsigned)room);
         return NULL;
     }
-    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - 1) : options.by;
+    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - FL_WORD_BY) : options.by;
     options.max_tokens = fits ? (uint32_t)ask->size : room;
     options.overlap    = (uint32_t)ask->overlap;
     options.stop       = is_over;

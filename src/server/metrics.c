@@ -25,7 +25,7 @@
 #include "server/batches.h"
 #include "server/otlp.h"
 #include "server/routes.h"
-#include "server/store.h"
+#include "store/store.h"
 
 static const int codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413,
                             414, 415, 422, 424, 429, 431, 499, 500, 501, 503, 504};

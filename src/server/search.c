@@ -28,7 +28,7 @@
 #include "server/openapi.h"
 #include "server/search.h"
 #include "server/server_internal.h"
-#include "server/word_index.h"
+#include "store/word_index.h"
 
 enum {
     K_DEFAULT          = 10,
@@ -303,8 +303,8 @@ bool fl_search_read(fl_http_request *request, int64_t key, fl_read_text *out) {
     fletch_error error = {0};
     reading      read  = {.request = request, .out = out};
     *out               = (fl_read_text){0};
-    int status = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, key, request,
-                               keep_text, &read, &error);
+    int status         = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, key,
+                                       fl_seed_asker(request), keep_text, &read, &error);
     if (read.full) {
         return fl_seed_no_memory(request);
     }
@@ -463,7 +463,7 @@ static void go_on(fl_http_request *request, fl_search *search) {
     fl_job         *job   = request->work;
     fl_search_work *work  = job->extra;
     fletch_error    error = {0};
-    if (fl_store_search(request->server->store, search, request, &error) < 0) {
+    if (fl_store_search(request->server->store, search, fl_seed_asker(request), &error) < 0) {
         fl_reply_fail(request, &error);
         return;
     }
@@ -490,6 +490,7 @@ static void find(fl_http_request *request) {
     fl_http_request *all[TOGETHER] = {request};
     fl_search        searches[TOGETHER];
     fl_query         queries[TOGETHER];
+    fl_asker         askers[TOGETHER];
     bool             asks[TOGETHER];
     size_t           count = 1, rows = 0;
     if (reads_all_rows(request)) {
@@ -498,11 +499,12 @@ static void find(fl_http_request *request) {
     for (size_t i = 0; i < count; i++) {
         asks[i] = ask_store(all[i], &searches[i]);
         if (asks[i] && reads_all_rows(all[i])) {
-            searches[i].query = &queries[rows];
-            queries[rows++]   = (fl_query){.row  = searches[i].row,
-                                           .user = all[i],
+            askers[rows]      = fl_seed_asker(all[i]);
+            queries[rows]     = (fl_query){.row  = searches[i].row,
+                                           .user = &askers[rows],
                                            .k    = searches[i].k,
                                            .hits = searches[i].hits};
+            searches[i].query = &queries[rows++];
         }
     }
     if (rows > 0) {
@@ -579,8 +581,9 @@ static bool group_hits(fl_http_request *request) {
     fletch_error    error = {0};
     work->group_count = work->row_count = 0;
     for (size_t i = 0; i < work->hit_count; i++) {
-        int status = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE,
-                                   work->hits[i].key, request, find_group, &g, &error);
+        int status =
+            fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, work->hits[i].key,
+                          fl_seed_asker(request), find_group, &g, &error);
         if (g.full) {
             return fl_seed_no_memory(request);
         }
@@ -786,11 +789,11 @@ static bool put_row(writing *w, size_t index) {
     w->mark_count            = 0;
     if (w->marked &&
         w->work->words != NULL) { /* not while the item is read: it may be the same lock */
-        status = fl_store_mark(store, w->work->words, w->row->key, request, w->marks,
+        status = fl_store_mark(store, w->work->words, w->row->key, fl_seed_asker(request), w->marks,
                                &w->mark_count, &error);
     }
     if (status == FLETCH_OK) {
-        status = fl_store_read(store, NULL, 0, FL_STORE_WHOLE, w->row->key, request,
+        status = fl_store_read(store, NULL, 0, FL_STORE_WHOLE, w->row->key, fl_seed_asker(request),
                                w->work->grouped ? put_chunk : put_item, w, &error);
     }
     if (status < 0 && status != FLETCH_ENOTFOUND) {

@@ -227,6 +227,16 @@ void fl_seed_submit(fl_job *job, fl_done_fn done) {
     }
 }
 
+_Static_assert((int)FL_STORE_READERS >= (int)FL_WORKERS_MAX, "a worker would wait for a reader");
+
+static int request_over(const void *request, fletch_error *error) {
+    return fl_request_over(request, error);
+}
+
+fl_asker fl_seed_asker(const fl_http_request *request) {
+    return (fl_asker){.over = request_over, .user = request};
+}
+
 void fl_seed_fail_stopped(fl_http_request *request, fletch_error *error) {
     if (error->code == FLETCH_ECANCELLED) {
         (void)fl_request_over(request, error);
@@ -474,7 +484,7 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
         fl_reply_fail(request, &error);
         return;
     }
-    added->write = (fl_write){.request    = request,
+    added->write = (fl_write){.by         = fl_seed_asker(request),
                               .items      = added->items,
                               .item_count = job->count,
                               .done       = kept,
@@ -716,17 +726,17 @@ static int put_item(void *user, const fl_stored_item *item, fletch_error *error)
 
 /* An id is that of a whole item, or of a document in chunks. */
 static int read_item(fl_http_request *request, fl_span id, fletch_error *error) {
-    fl_store *store = request->server->store;
-    reading   read  = {.request = request, .chunk = FL_STORE_WHOLE};
-    int       status =
-        fl_store_read(store, id.data, id.size, read.chunk, 0, request, put_item, &read, error);
+    fl_store *store  = request->server->store;
+    reading   read   = {.request = request, .chunk = FL_STORE_WHOLE};
+    int       status = fl_store_read(store, id.data, id.size, read.chunk, 0, fl_seed_asker(request),
+                                     put_item, &read, error);
     if (status != FLETCH_ENOTFOUND) {
         return status;
     }
     do {
         read.chunk++;
-        status =
-            fl_store_read(store, id.data, id.size, read.chunk, 0, request, put_item, &read, error);
+        status = fl_store_read(store, id.data, id.size, read.chunk, 0, fl_seed_asker(request),
+                               put_item, &read, error);
     } while (status == FLETCH_OK);
     if (status == FLETCH_ENOTFOUND && read.chunk > 0) { /* it has no more */
         fl_buf_puts(&request->reply.body, "]}");
@@ -779,7 +789,7 @@ static void drop(fl_http_request *request, fl_span id) {
         (void)fl_seed_no_memory(request);
         return;
     }
-    *write = (fl_write){.request   = request,
+    *write = (fl_write){.by        = fl_seed_asker(request),
                         .drop      = id.data,
                         .drop_size = id.size,
                         .done      = dropped,
@@ -831,8 +841,8 @@ static void put_page(fl_http_request *request) {
         (void)fl_seed_no_memory(request);
         return;
     }
-    if (fl_store_list(request->server->store, (size_t)want->offset, (size_t)want->limit, request,
-                      hits, &found, &error) < 0) {
+    if (fl_store_list(request->server->store, (size_t)want->offset, (size_t)want->limit,
+                      fl_seed_asker(request), hits, &found, &error) < 0) {
         fl_reply_fail(request, &error);
         return;
     }
@@ -844,7 +854,7 @@ static void put_page(fl_http_request *request) {
     int     status = FLETCH_OK;
     for (size_t i = 0; status == FLETCH_OK && i < found; i++) {
         status = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, hits[i].key,
-                               request, put_listed, &list, &error);
+                               fl_seed_asker(request), put_listed, &list, &error);
         status = status == FLETCH_ENOTFOUND ? FLETCH_OK : status; /* dropped just now */
     }
     if (status < 0) {

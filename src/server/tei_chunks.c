@@ -155,7 +155,7 @@ static bool split_one(fl_job *job, chunks *all, size_t d, const fletch_chunk_opt
 static bool split(fl_job *job, chunks *all) {
     fletch_chunk_options options = FLETCH_CHUNK_OPTIONS_INIT;
     const fl_ask        *ask     = &job->ask;
-    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - 1) : FLETCH_CHUNK_BY_SENTENCES;
+    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - FL_WORD_BY) : FLETCH_CHUNK_BY_SENTENCES;
     options.max_tokens = (uint32_t)ask->size;
     options.overlap    = (uint32_t)ask->overlap;
     options.stop       = unwanted;

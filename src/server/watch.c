@@ -23,7 +23,7 @@
 #include "base/os.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
-#include "server/store.h"
+#include "store/store.h"
 
 enum {
     TICK_MS       = 1000,

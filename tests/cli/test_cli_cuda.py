@@ -171,7 +171,7 @@ def test_fewer_bits_take_less_of_the_device(fletch, toy, simulated):
 def test_every_device_is_told(fletch, simulated):
     found = machine(fletch, **simulated | {"SIM_CUDA_DEVICES": "2"})
     assert found["provider.cuda"].startswith("usable: 2 devices: ")
-    assert re.search(r"\d GB, compute capability 9\.0; driver 13\.0, cublasLt \d+", found["provider.cuda"])
+    assert re.search(r"\d GB, compute capability 9\.0; driver 13\.0, cublasLt \d+; experimental$", found["provider.cuda"])
     assert "libfletch_cuda.so" in found["provider.cuda"]
     assert "compute capability" in found["provider.cuda.1"] and "provider.cuda.2" not in found
 
@@ -213,7 +213,7 @@ def test_a_card_that_is_too_old_is_told_what_would_run_it(fletch, toy, simulated
                                              ("max", 4)])
 def test_presets_open_a_card(fletch, toy, simulated, preset, streams):
     """Tuning would take a simulated device minutes at their sizes of batch."""
-    flags = "--preset", preset, "--provider-order", "cuda,cpu", "--cuda-tune=false"
+    flags = "--preset", preset, "--provider-order", "cuda,cpu"
     result, stats = embed_one(fletch, toy, simulated, *flags)
     assert result.returncode == 0, result.stderr
     assert stats["provider"] == "cuda" and stats["provider_fallbacks"] == 0 and stats["slots"] == streams

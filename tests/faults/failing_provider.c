@@ -10,9 +10,12 @@
  * FAIL_PROVIDER=devices   it lists no device
  * FAIL_PROVIDER=session   no session can be made with it
  * FAIL_PROVIDER=N         run N of the process (from 1, the one at opening counted) and all behind it fail
+ * FAIL_TIMES=N            so many runs fail, and those behind them work again
+ * FAIL_WORDS=TEXT         what failed runs say
  * FAIL_DEVICES=N          it lists N devices, else one
  *
  * Types and their order are ONNX Runtime's, of version 1.23 of its interface for such libraries. */
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -80,22 +83,27 @@ static status *take_nothing(void *self, const void *graph, void *support) {
     return NULL;
 }
 
+static long number(const char *variable, long otherwise) {
+    const char *asked = getenv(variable);
+    return asked == NULL ? otherwise : strtol(asked, NULL, 10);
+}
+
 static status *start_run(void *self, const void *options) {
-    const char *asked = getenv("FAIL_PROVIDER");
-    long        first = asked == NULL ? 0 : strtol(asked, NULL, 10);
+    const char *words = getenv("FAIL_WORDS");
+    const long  first = number("FAIL_PROVIDER", 0), run = first > 0 ? ++runs : 0;
     (void)self, (void)options;
-    return first > 0 && ++runs >= first ? ort.fail(FAIL, "the device has fallen off the bus")
-                                        : NULL;
+    if (first <= 0 || run < first || run - first >= number("FAIL_TIMES", LONG_MAX))
+        return NULL;
+    return ort.fail(FAIL, words != NULL ? words : "the device has fallen off the bus");
 }
 
 static ep one = {.version = API, .name = name, .capability = take_nothing, .run_start = start_run};
 
 static status *list_devices(void *self, const void *const *hardware, size_t count, void **out,
                             size_t room, size_t *found) {
-    const char *asked  = getenv("FAIL_DEVICES");
-    size_t      wanted = asked == NULL ? 1 : (size_t)strtol(asked, NULL, 10);
-    status     *failed = NULL;
-    *found             = 0;
+    const size_t wanted = (size_t)number("FAIL_DEVICES", 1);
+    status      *failed = NULL;
+    *found              = 0;
     if (fails_at("devices") || count == 0)
         return NULL;
     while (failed == NULL && *found < wanted && *found < room) {

@@ -54,6 +54,21 @@ def test_vectors_of_the_cuda_engine(run, precision, cosine):
         assert numpy.abs(rows - expected).max() <= (1e-4 if GPU else 1e-5)
 
 
+WIDE = golden.HERE / "wide"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in WIDE.iterdir()))
+def test_folders_of_every_kind(run, name, tmp_path):
+    """Encoders with heads of 32 (make_wide.py), to sentence-transformers' vectors. `run` gives the device."""
+    texts = json.loads((golden.HERE / "folders/texts.json").read_text(encoding="utf-8"))
+    every = GPU or SIMULATED.name == "ptx"  # a quick half of them in make check, the long ones by nvcc's own code
+    chosen = [i for i, text in enumerate(texts) if every or len(text) <= 30]
+    rows = golden.embed(WIDE / name, [texts[i] for i in chosen], "--provider-order", "cuda", "--provider-engine", "native",
+                        "--provider-fallback", "false", "--provider-precision", "fp32", work=tmp_path)
+    expected = numpy.load(WIDE / name / "expected-0.npy")[chosen]
+    assert golden.difference(rows, expected) <= (1e-4 if GPU else 1e-5)
+
+
 @pytest.mark.skipif(not GPU, reason="16,384 tokens take a simulated device minutes; test_cuda_engine has a smaller batch")
 def test_same_bytes_alone_and_in_a_full_batch(run):
     """A batch of 16,384 tokens takes the library's largest tiles; one text alone its smallest."""

@@ -5,6 +5,7 @@ the tables do not express are refused by name, and a config that lies is told, n
 The folders are made by make_families.py; that their vectors are right is test_folders.py's business.
 """
 import json
+import pathlib
 import random
 import re
 import shutil
@@ -109,6 +110,13 @@ ONLY = [
     ("family-umt5", "feed_forward_proj", "gated-tanh", "tanh"),
     ("family-clip", "hidden_act", "mish", "mish"),
     ("family-albert", "num_hidden_groups", 2, "2"),
+    ("family-deberta-v1", "talking_head", True, "true"),
+    ("family-deberta-v1", "position_biased_input", None, "absent"),
+    ("family-deberta-v1", "pos_att_type", "c2p", "c2p"),
+    ("family-deberta-v1", "relative_attention", None, "absent"),
+    ("family-deberta-v1", "embedding_size", 16, "present"),
+    ("family-bloom", "apply_residual_connection_post_layernorm", True, "true"),
+    ("family-bloom", "n_inner", 99, "present"),
     ("family-deberta", "pos_att_type", ["c2p"], "c2p"),
     ("family-deberta", "pos_att_type", "p2p|c2p", "p2p|c2p"),
     ("family-deberta", "pos_att_type", None, "absent"),
@@ -671,3 +679,23 @@ def test_half_precision_and_shards_give_the_same_bytes(name, tmp_path):
     rows = [golden.embed(stored(name, tmp_path / name, kind), TEXTS, work=tmp_path)
             for kind in ("float32", "float16", "shards")]
     assert numpy.array_equal(rows[0], rows[1]) and numpy.array_equal(rows[0], rows[2])
+
+
+def test_a_gated_table_that_is_damaged_is_told(tmp_path):
+    """A table in 4 bits of another size, a gate of another width or none, and a class of another name."""
+    def copy(name: str):
+        shutil.rmtree(tmp_path / "model", ignore_errors=True)
+        return pathlib.Path(shutil.copytree(FOLDERS / name, tmp_path / "model"))
+    path = copy("family-static-gated-4bit")
+    table = (path / "embedding.q4_k_m.bin").read_bytes()
+    for content, words in ((table[:-1], "no table of 20 columns"), (b"", "no table of 20 columns"), (None, "embedding.q4_k_m.bin")):
+        (path / "embedding.q4_k_m.bin").write_bytes(content) if content is not None else (path / "embedding.q4_k_m.bin").unlink()
+        assert words in refusal(path)
+    path = copy("family-static-gated")
+    tensors = load_file(path / "model.safetensors")
+    for change, words in (({"dyt.bias": None}, "dyt.bias is missing"), ({"dyt.beta": tensors["dyt.beta"][:9]}, "shape of tensor dyt.beta")):
+        save_file({key: value for key, value in (tensors | change).items() if value is not None}, path / "model.safetensors")
+        assert words in refusal(path)
+    path = copy("family-static-gated")
+    (path / "modules.json").write_text((path / "modules.json").read_text().replace("modeling.SSE", "modeling.SSX"))
+    assert "modeling.SSX" in refusal(path)

@@ -783,6 +783,35 @@ def test_weights_of_torch_come_where_there_are_no_others(bench, lost, pickle):
     python_reads(bench, files)
 
 
+@pytest.mark.parametrize("names", [
+    {"modules.json": [{"path": "encoder", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+                      {"path": "more/projection", "type": "sentence_transformers.models.Dense"}]},
+    {"modules.json": [{"path": "", "type": "sentence_transformers.models.Router"}],
+     "router_config.json": {"types": {"encoder": "sentence_transformers.models.Transformer", "more/projection": "x.Dense"}, "structure": {}}},
+])
+def test_modules_lie_where_the_model_says(bench, names):
+    """In folders of any name and depth; others are not taken, nor is one that the model's file says lies outside."""
+    files = {name: data for name, data in model().items() if "/" in name or not name.startswith(("config.json", "tokenizer", "model."))}
+    files |= {"encoder/config.json": b"{}", "encoder/tokenizer.json": b"{}", "encoder/" + WEIGHTS: b"w" * 100, "more/projection/config.json": b"{}",
+              "more/projection/pytorch_model.bin": b"b" * 50}
+    files |= {name: json.dumps(value).encode() for name, value in names.items()}
+    bench.hub.add(ID, files | {"onnx/config.json": b"no", "onnx/model.onnx": b"no", "more/config.json": b"no", "other/" + WEIGHTS: b"no"})
+    assert snapshot_files(bench.fletch("pull", ID).fine()) == set(files)
+    python_reads(bench, files)
+    (bench.repo / "snapshots" / bench.hub.repos[ID].refs["main"] / "encoder/config.json").unlink()
+    bench.fletch("path", ID).expect("ENOTFOUND", "encoder/config.json")
+
+
+def test_a_table_in_4_bits_is_weights(bench):
+    files = {"modules.json": json.dumps([{"path": "", "type": "modeling.SSEQ"}]).encode(), "tokenizer.json": b"{}",
+             "model_rest.safetensors": b"r" * 60, "embedding.q4_k_m.bin": b"t" * 90}
+    bench.hub.add(ID, files | {"modeling.py": b"no"})
+    assert snapshot_files(bench.fletch("pull", ID).fine()) == set(files)
+    python_reads(bench, files)
+    (bench.repo / "snapshots" / bench.hub.repos[ID].refs["main"] / "model_rest.safetensors").unlink()
+    bench.fletch("path", ID).expect("ENOTFOUND", "model_rest.safetensors")
+
+
 def test_shards_of_torch_come_with_their_index(bench):
     files = model()
     shards = {f"pytorch_model-0000{i}-of-00002.bin": random.Random(i).randbytes(5000) for i in (1, 2)}

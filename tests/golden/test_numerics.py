@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numerics number: the bytes of vectors are those of numerics.json on every instruction set that this machine has, or
-the number (src/runtime/vector_id.h) is another one.
+the number (src/session/vector_id.h) is another one.
 
 numerics.json has, of the number, the first 16 digits of a SHA-256 over the rows of folders/texts.json, by what cpu.numerics says that
 bytes depend on, folder and precision. "portable" is one table for every instruction set. A change that means to change bytes raises

@@ -11,7 +11,7 @@ HEADER = house.ROOT / "include/fletch.h"
 # What belongs to the process by its nature: how often the heap was asked, and the test hook; ONNX Runtime's
 # environment, of which a process has one; the CUDA module, libcurl and libcrypto, which a process opens once;
 # what its models tell each other of interactive texts.
-STATE_ALLOWED = {"mem.c", "library.c", "loader.c", "libcurl.c", "sha256.c", "urgent.c"}
+STATE_ALLOWED = {"mem.c", "library.c", "loader.c", "libcurl.c", "sha256.c", "interactive.c"}
 
 
 def exported() -> set[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runtime/locked.h says is checked: clang follows the model's lock through every file of the runtime."""
+"""What base/locked.h says is checked: clang follows the model's lock through every file of scheduler, requests and session."""
 import concurrent.futures
 
 import house
@@ -13,7 +13,7 @@ def complaints(path) -> str:
 
 
 def test_who_needs_the_lock_has_it():
-    files = sorted((house.ROOT / "src/runtime").glob("*.c"))
+    files = [path for room in ("scheduler", "requests", "session") for path in sorted((house.ROOT / "src" / room).glob("*.c"))]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         found = "".join(pool.map(complaints, files))
     assert not found, "\n" + found
@@ -21,10 +21,10 @@ def test_who_needs_the_lock_has_it():
 
 def test_a_field_read_without_the_lock_is_found(tmp_path):
     wrong = tmp_path / "wrong.c"
-    wrong.write_text('#include "runtime/runtime.h"\nbool f(fletch_model *m);\nbool f(fletch_model *m) { return m->closing; }\n')
+    wrong.write_text('#include "requests/open_model.h"\nbool f(fletch_model *m);\nbool f(fletch_model *m) { return m->closing; }\n')
     assert "requires holding role" in complaints(wrong)
-    wrong.write_text('#include "runtime/runtime.h"\nvoid f(fletch_model *m);\nvoid f(fletch_model *m) { fl_dispatch(m); }\n')
+    wrong.write_text('#include "requests/open_model.h"\nvoid f(fletch_model *m);\nvoid f(fletch_model *m) { fl_scheduler_dispatch(&m->scheduler); }\n')
     assert "requires holding role" in complaints(wrong)
-    wrong.write_text('#include "runtime/runtime.h"\nvoid f(fletch_model *m);\n'
-                     "void f(fletch_model *m) { fl_model_lock(m); fl_dispatch(m); fl_model_unlock(m); }\n")
+    wrong.write_text('#include "requests/open_model.h"\nvoid f(fletch_model *m);\n'
+                     "void f(fletch_model *m) { fl_model_lock(m); fl_scheduler_dispatch(&m->scheduler); fl_model_unlock(m); }\n")
     assert not complaints(wrong)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "runtime/bufpool.h"
+#include "scheduler/bufpool.h"
 
 enum { KIB = 1024 };
 

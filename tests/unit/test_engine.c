@@ -245,7 +245,7 @@ static toy_spec random_spec(uint64_t *state) {
 Test(engine, random_switches_and_sizes) {
     uint64_t              state     = 1234567;
     static const uint32_t lengths[] = {4, 90, 3, 17, 40, 1}; /* the last one: nothing left out */
-    for (int i = 0; i < toy_rounds(30, 120); i++) {
+    for (int i = 0; i < toy_rounds(20, 120); i++) {
         toy_spec    spec = random_spec(&state);
         const char *isa;
         size_t      at = 0, skip = toy_draw(&state, 12);

@@ -4,7 +4,7 @@
  * and forward allocates nothing.
  *
  * The row that a text gets alone on one thread is the measure. Sizes are chosen so that texts are
- * cut into all tile heights, blocks hold one or many texts, and several row steps and MLP chunks
+ * cut into all tile heights, blocks hold one or many texts, and several row steps and MLP tiles
  * occur. */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -266,15 +266,15 @@ static void check_split(const char *precision) {
     uint32_t   width = fl_encoder_width(&t.encoder);
     float     *one = malloc(width * sizeof *one), *many = malloc(width * sizeof *many);
     fl_engine *alone = toy_open_as(&t, precision, 1, "auto", 1, LONGEST, &error);
-    fl_engine *crew  = toy_open_as(&t, precision, 3, "auto", 1, LONGEST, &error);
+    fl_engine *split = toy_open_as(&t, precision, 3, "auto", 1, LONGEST, &error);
     for (uint32_t i = 0; i < TEXTS; i++) {
         forward(alone, &i, 1, one, width);
-        forward(crew, &i, 1, many, width);
+        forward(split, &i, 1, many, width);
         cr_assert_eq(memcmp(one, many, width * sizeof *one), 0, "%s, text of %u tokens", precision,
                      texts.length[i]);
     }
     fl_engine_find("cpu")->close(alone);
-    fl_engine_find("cpu")->close(crew);
+    fl_engine_find("cpu")->close(split);
     free(one), free(many);
     toy_free(&t);
 }
@@ -286,11 +286,11 @@ Test(engine_bytes, split_work_gives_the_bytes_of_one_thread) {
     check_split("bf16");
 }
 
-/* Many threads: crews of several run blocks side by side. */
-static void check_crews(const char *precision) {
+/* Many threads: groups of several run blocks side by side. */
+static void check_groups(const char *precision) {
     toy          t;
     fletch_error error = {0};
-    uint32_t     pick[TEXTS], crews = 0;
+    uint32_t     pick[TEXTS], groups = 0;
     toy_make(&t, &spec, 13);
     make_corpus(&t);
     uint32_t   width = fl_encoder_width(&t.encoder);
@@ -303,7 +303,7 @@ static void check_crews(const char *precision) {
             pick[i] = (round + i * 5) % TEXTS;
         }
         forward(many, pick, count, all, width);
-        crews += many->plan.shared > 1 && many->plan.crews > 1;
+        groups += many->plan.shared > 1 && many->plan.groups > 1;
         for (uint32_t i = 0; i < count; i++) {
             forward(alone, &pick[i], 1, one, width);
             cr_assert_eq(memcmp(one, all + i * width, width * sizeof *one), 0,
@@ -311,17 +311,17 @@ static void check_crews(const char *precision) {
                          texts.length[pick[i]]);
         }
     }
-    cr_assert_geq(crews, 20, "%s: %u plans with crews side by side", precision, crews);
+    cr_assert_geq(groups, 20, "%s: %u plans with groups side by side", precision, groups);
     fl_engine_find("cpu")->close(alone);
     fl_engine_find("cpu")->close(many);
     free(one), free(all);
     toy_free(&t);
 }
 
-Test(engine_bytes, crews_side_by_side_give_the_bytes_of_one_thread) {
-    check_crews("fp32");
-    check_crews("int8");
-    check_crews("bf16");
+Test(engine_bytes, groups_side_by_side_give_the_bytes_of_one_thread) {
+    check_groups("fp32");
+    check_groups("int8");
+    check_groups("bf16");
 }
 
 static int count_line(void *user, const char *name, const char *value, const char *origin) {

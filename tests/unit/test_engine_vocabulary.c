@@ -126,7 +126,7 @@ Test(vocabulary, bytes_do_not_depend_on_batch_threads_or_blocks) {
         }
         release(NULL, other, TEXTS);
     }
-    for (uint32_t i = 0; i < TEXTS; i += 7) { /* alone, by one thread and by a crew */
+    for (uint32_t i = 0; i < TEXTS; i += 7) { /* alone, by one thread and by several that split it */
         for (unsigned threads = 1; threads <= 3; threads += 2) {
             run(t, "auto", threads, 0, i, 1, other);
             check_same(&whole[i], &other[0]);

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "folder.h"
 #include "patience.h"
-#include "runtime/runtime.h"
+#include "requests/open_model.h"
 
 #define PLAIN   "tests/golden/folders/pooling-cls"
 #define PROMPTS "tests/golden/folders/prompts"
@@ -637,7 +637,7 @@ Test(fletch, keys_of_batches_become_the_rules_of_the_queue) {
                                        {NULL, NULL}};
     fletch_config       *config     = config_of(settings);
     fletch_model        *model      = open_model(PLAIN, config);
-    const fl_queue_rules set        = model->queue.rules;
+    const fl_queue_rules set        = model->scheduler.queue.rules;
     cr_expect_eq(set.min_texts, 3);
     cr_expect_eq(set.max_texts, 5);
     cr_expect_eq(set.bulk_texts, 5, "what is set holds for bulk too");
@@ -648,12 +648,13 @@ Test(fletch, keys_of_batches_become_the_rules_of_the_queue) {
     fletch_close(model);
     fletch_config_free(config);
     model = open_model(PLAIN, NULL);
-    cr_expect_eq(model->queue.rules.min_texts, 8);
-    cr_expect_eq(model->queue.rules.max_texts, 64);
-    cr_expect_gt(model->queue.rules.bulk_texts, 64, "unset: bulk batches are bounded by tokens");
-    cr_expect_eq(model->queue.rules.max_wait_ns, 10000000);
-    cr_expect(model->queue.rules.dynamic);
-    cr_expect(model->queue.rules.throughput);
+    cr_expect_eq(model->scheduler.queue.rules.min_texts, 8);
+    cr_expect_eq(model->scheduler.queue.rules.max_texts, 64);
+    cr_expect_gt(model->scheduler.queue.rules.bulk_texts, 64,
+                 "unset: bulk batches are bounded by tokens");
+    cr_expect_eq(model->scheduler.queue.rules.max_wait_ns, 10000000);
+    cr_expect(model->scheduler.queue.rules.dynamic);
+    cr_expect(model->scheduler.queue.rules.throughput);
     fletch_close(model);
 }
 
@@ -672,13 +673,13 @@ Test(fletch, reopening_takes_every_key_of_engines_and_no_other) {
     fletch_model        *model      = open_model(PLAIN, NULL);
     fletch_error         error;
     cr_assert_eq(fletch_model_reopen(model, config, &error), 0, "%s", error.message);
-    const fl_config *taken = model->replicas->config;
+    const fl_config *taken = model->scheduler.replicas->config;
     for (const setting *s = settings; s->key; s++) {
         bool other = strncmp(s->key, "batch.", 6) == 0 || strncmp(s->key, "model.", 6) == 0;
         bool same  = strcmp(fletch_config_get(taken, s->key, NULL), s->value) == 0;
         cr_expect_neq(same, other, "%s", s->key);
     }
-    cr_expect_str_eq(model->replicas->replica[0].info.precision, "int8");
+    cr_expect_str_eq(model->scheduler.replicas->replica[0].info.precision, "int8");
     fletch_close(model);
     fletch_config_free(config);
 }

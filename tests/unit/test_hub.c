@@ -14,8 +14,8 @@
 #include "base/file.h"
 #include "base/libcurl.h"
 #include "base/mem.h"
-#include "model/download.h"
-#include "model/hub_cache.h"
+#include "hub/download.h"
+#include "hub/hub_cache.h"
 
 #define COMMIT_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define COMMIT_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"

@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "runtime/memory.h"
+#include "scheduler/memory.h"
 
 static const uint64_t mib = 1 << 20;
 

@@ -168,6 +168,22 @@ static const struct {
      "w::Adapter*)> status == w::Status::Success was false. Failed to get a WebGPU adapter: No "
      "supported adapters\n",
      "Failed to get a WebGPU adapter: No supported adapters", "Install a driver"},
+    {CALLED "/usr/lib/libcuda.so.1: undefined symbol: cuTensorMapEncodeTiled\n",
+     "/usr/lib/libcuda.so.1: undefined symbol: cuTensorMapEncodeTiled",
+     "Install a newer NVIDIA driver"},
+    {"WebGPU device error(3): vkAllocateMemory failed with VK_ERROR_OUT_OF_DEVICE_MEMORY\n - While "
+     "calling [Device].CreateBuffer([BufferDescriptor]).\n    at CheckVkOOMThenSuccessImpl "
+     "(/build/dawn/VulkanError.cpp:119)\n",
+     "out of memory: vkAllocateMemory failed with VK_ERROR_OUT_OF_DEVICE_MEMORY - While calling "
+     "[Device].CreateBuffer([BufferDescriptor])",
+     "Take another"},
+    {"Non-zero status code returned while running MemcpyToHost node. Name:'Memcpy_token_7' Status "
+     "Message: /src/buffer_manager.cc:553 n::B::Download(B, void*, size_t) const::<lambda(S, V)> s "
+     "== S::Success was false. [Device] is lost\n    at F (/build/f.cpp:1)\n",
+     "[Device] is lost", "Take another"},
+    {"WebGPU device error(2): no such binding", "no such binding", "Take another"},
+    {"WebGPU device error(3): MTLDevice gives nothing", "out of memory: MTLDevice gives nothing",
+     "Take another"},
     {"a.cc:7 f it failed.\n", "it failed", "Take another"},
     {"/a.cc:7 void f(int (*)(char)) const it failed.\n", "it failed", "Take another"},
     {"[ONNXRuntimeError] : 11 : EP_FAIL : wrapped: [ONNXRuntimeError] : 1 : FAIL : within",
@@ -176,6 +192,16 @@ static const struct {
     {"see file.h:3", "see file.h:3", "Take another"},
     {"", "", "Take another"},
 };
+
+Test(onnxruntime, want_of_memory_is_known_by_its_words) {
+    static const char *const memory[] = {"Failed to allocate memory for requested buffer",
+                                         "CUDA failure 2: out of memory", "std::bad_alloc",
+                                         "failed with VK_ERROR_OUT_OF_DEVICE_MEMORY"};
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
+        cr_expect(fl_ort_is_memory(memory[i]), "%s", memory[i]);
+    cr_expect_not(fl_ort_is_memory("[Device] is lost"));
+    cr_expect_not(fl_ort_is_memory(""));
+}
 
 Test(onnxruntime, a_refusal_is_told_by_its_reason_and_what_is_missing) {
     fl_ort ort = {.version = "1.31.1", .path = "/opt/ort/libonnxruntime.so"};

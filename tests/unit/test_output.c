@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "requests/open_model.h"
+#include "requests/texts.h"
 #include "results/row_stages.h"
-#include "runtime/runtime.h"
-#include "runtime/texts.h"
 
 static float        line_a[16], line_b[16];
 static float *const line[2] = {line_a, line_b};

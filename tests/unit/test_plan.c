@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan.c - how a batch is dealt to many threads. What must never break: every text lies in one block, a
- * crew's members are threads that are there, a machine with more cores is planned to be no slower and spends
+ * group's ranks are threads that are there, a machine with more cores is planned to be no slower and spends
  * little more on a query, and how many blocks are searched stays in bounds.
  *
  * The machine need not have the cores: plans are made, and nothing runs. */
@@ -61,24 +61,24 @@ static uint32_t plan(fl_engine *e, uint32_t texts, uint32_t low, uint32_t high) 
     return cu[texts];
 }
 
-/* When the plan is through: its crews, then the others dealt to whoever is free. */
+/* When the plan is through: its groups, then the others dealt to whoever is free. */
 static double end_of(const fl_engine *e) {
-    const fl_cpu_plan *p         = &e->plan;
-    double             crew[256] = {0.0}, last = 0.0, shared = 0.0;
+    const fl_cpu_plan *p          = &e->plan;
+    double             group[256] = {0.0}, last = 0.0, shared = 0.0;
     for (uint32_t b = 0; b < p->shared; b++) {
-        crew[b % p->crews] += fl_cpu_crew_time(e, &p->blocks[b], p->members);
+        group[b % p->groups] += fl_cpu_group_time(e, &p->blocks[b], p->ranks);
     }
-    for (unsigned i = 0; i < p->crews; i++) {
-        shared = crew[i] > shared ? crew[i] : shared;
+    for (unsigned i = 0; i < p->groups; i++) {
+        shared = group[i] > shared ? group[i] : shared;
     }
-    memset(crew, 0, sizeof crew);
+    memset(group, 0, sizeof group);
     for (uint32_t b = p->shared; b < p->block_count; b++) {
         unsigned idle = 0;
         for (unsigned i = 1; i < e->threads; i++) {
-            idle = crew[i] < crew[idle] ? i : idle;
+            idle = group[i] < group[idle] ? i : idle;
         }
-        crew[idle] += p->blocks[b].cost;
-        last = crew[idle] > last ? crew[idle] : last;
+        group[idle] += p->blocks[b].cost;
+        last = group[idle] > last ? group[idle] : last;
     }
     return shared + last;
 }
@@ -97,9 +97,9 @@ static void check_plan(const fl_engine *e, uint32_t texts, uint32_t tokens) {
         cr_assert_eq(seen[i], 1, "%u threads, %u texts: text %u", e->threads, texts, i);
     }
     cr_assert_eq(sum, tokens);
-    cr_assert_leq(p->crews * p->members, e->threads);
+    cr_assert_leq(p->groups * p->ranks, e->threads);
     cr_assert_leq(p->threads, e->threads);
-    cr_assert_geq(p->threads, p->shared > 0 ? p->members : 1);
+    cr_assert_geq(p->threads, p->shared > 0 ? p->ranks : 1);
     cr_assert_leq(p->shared, p->block_count);
 }
 
@@ -118,7 +118,7 @@ Test(plan, every_text_is_in_one_block_and_every_member_is_there, .init = open_al
     }
 }
 
-/* A crew only grows where that pays, and the same walk goes on where there are more cores. */
+/* A group only grows where that pays, and the same walk goes on where there are more cores. */
 Test(plan, a_query_is_no_slower_on_more_cores_and_costs_little_more, .init = open_all,
      .fini = close_all) {
     for (uint32_t tokens = 1; tokens <= LONGEST; tokens += tokens < 32 ? 1 : 60) {
@@ -136,20 +136,19 @@ Test(plan, a_query_is_no_slower_on_more_cores_and_costs_little_more, .init = ope
         }
     }
     plan(engine[SIZES - 1], 1, 16, 16);
-    cr_assert_eq(engine[SIZES - 1]->plan.members, 12, "the heads: %u",
-                 engine[SIZES - 1]->plan.members);
+    cr_assert_eq(engine[SIZES - 1]->plan.ranks, 12, "the heads: %u", engine[SIZES - 1]->plan.ranks);
 }
 
 /* Between a lone text and a batch that gives every thread blocks of its own. */
-Test(plan, some_texts_are_run_by_crews_side_by_side, .init = open_all, .fini = close_all) {
+Test(plan, some_texts_are_run_by_groups_side_by_side, .init = open_all, .fini = close_all) {
     for (size_t i = 0; i < SIZES; i++) {
         fl_engine *e = engine[i];
         if (e->threads < 32) {
             continue;
         }
         plan(e, 8, 16, 16);
-        cr_assert_gt(e->plan.crews, 1, "%u threads", e->threads);
-        cr_assert_gt(e->plan.members, 1, "%u threads", e->threads);
+        cr_assert_gt(e->plan.groups, 1, "%u threads", e->threads);
+        cr_assert_gt(e->plan.ranks, 1, "%u threads", e->threads);
     }
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         double before = 1e30;
@@ -163,7 +162,7 @@ Test(plan, some_texts_are_run_by_crews_side_by_side, .init = open_all, .fini = c
     }
 }
 
-/* A plan counts on so many barriers: as many as a crew really comes to. */
+/* A plan counts on so many barriers: as many as a group really comes to. */
 static void check_waits(const char *precision, unsigned threads, uint32_t tokens) {
     enum { ONCE = 3 }; /* embedding, what the first layer reads, the end */
     toy_spec     deep = minilm;
@@ -176,11 +175,11 @@ static void check_waits(const char *precision, unsigned threads, uint32_t tokens
     fl_engine *e = toy_open_sized(&t, precision, threads, "auto", 4, LONGEST, 0, 1 << 20, &error);
     const fl_batch batch = {.ids = ids, .cu = cu, .texts = 1, .tokens = tokens, .rows = &row};
     cr_assert_eq(fl_engine_find("cpu")->forward(e, 0, &batch, &error), 0);
-    unsigned members = e->plan.members;
-    cr_assert_gt(members, 1);
+    unsigned ranks = e->plan.ranks;
+    cr_assert_gt(ranks, 1);
     cr_assert_eq(atomic_load(&e->barriers[0].phase),
-                 ONCE + 3 * fl_cpu_crew_waits(e, tokens, members), "%s, %u tokens by %u", precision,
-                 tokens, members);
+                 ONCE + 3 * fl_cpu_group_waits(e, tokens, ranks), "%s, %u tokens by %u", precision,
+                 tokens, ranks);
     fl_engine_find("cpu")->close(e);
     toy_free(&t);
 }

@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_queue.c - the rule by which a batch leaves, and who is in it: chunks without a model, a clock
+/* test_queue.c - the rule by which a batch leaves, and who is in it: blocks without a model, a clock
  * that the test moves. */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "runtime/adapt.h"
-#include "runtime/queue.h"
+#include "scheduler/adapt.h"
+#include "scheduler/queue.h"
 
-enum { MS = 1000000, CHUNKS = 64, ITEMS = 512 };
+enum { MS = 1000000, BLOCKS = 64, ITEMS = 512 };
 
-static fl_queue   queue;
-static fl_request requests[CHUNKS];
-static fl_chunk   chunks[CHUNKS];
-static uint32_t   lengths[CHUNKS][65];
-static fl_item    items[ITEMS];
-static unsigned   made;
+/* Whose blocks they are: the queue knows no more of it. */
+struct fl_request {
+    char unused;
+};
+
+static fl_queue       queue;
+static fl_request     requests[BLOCKS]; /* the queue compares their addresses */
+static fl_token_block blocks[BLOCKS];
+static uint32_t       lengths[BLOCKS][65];
+static fl_item        items[ITEMS];
+static unsigned       made;
 
 static void reset(void) {
     memset(&queue, 0, sizeof queue);
     memset(requests, 0, sizeof requests);
-    memset(chunks, 0, sizeof chunks);
+    memset(blocks, 0, sizeof blocks);
     made           = 0;
     queue.rules    = (fl_queue_rules){.min_texts   = 8,
                                       .max_texts   = 64,
@@ -32,19 +37,19 @@ static void reset(void) {
 }
 
 /* A request of `texts` texts of `length` tokens each joins the queue at `now`. */
-static fl_chunk *push(fletch_lane lane, uint32_t texts, uint32_t length, uint64_t now) {
-    fl_chunk *chunk = &chunks[made];
+static fl_token_block *push(fletch_lane lane, uint32_t texts, uint32_t length, uint64_t now) {
+    fl_token_block *block = &blocks[made];
     for (uint32_t i = 0; i <= texts; i++)
         lengths[made][i] = i * length;
-    requests[made].lane   = lane;
-    requests[made].weight = requests[made].weight ? requests[made].weight : 1;
-    chunk->request        = &requests[made];
-    chunk->texts          = texts;
-    chunk->unfinished     = texts;
-    chunk->cu             = lengths[made];
+    block->lane       = lane;
+    block->weight     = block->weight ? block->weight : 1;
+    block->request    = &requests[made];
+    block->texts      = texts;
+    block->unfinished = texts;
+    block->cu         = lengths[made];
     made++;
-    fl_queue_push(&queue, chunk, now);
-    return chunk;
+    fl_queue_push(&queue, block, now);
+    return block;
 }
 
 static bool ready(uint64_t now) {
@@ -104,7 +109,7 @@ Test(queue, the_oldest_text_waits_no_longer_than_max_wait, .init = reset) {
     cr_assert(ready(110 * MS));
 }
 
-Test(queue, company_is_expected_for_a_quarter_of_the_last_batch, .init = reset) {
+Test(queue, more_requests_are_expected_for_a_quarter_of_the_last_batch, .init = reset) {
     fl_queue_ended(&queue, 4, 8 * MS, 100 * MS);
     push(FLETCH_LANE_INTERACTIVE, 1, 16, 101 * MS);
     cr_assert_not(ready(102 * MS));
@@ -144,7 +149,7 @@ Test(queue, without_throughput_an_idle_engine_never_waits, .init = reset) {
     cr_assert(ready(100 * MS));
 }
 
-Test(queue, bulk_texts_are_their_own_company, .init = reset) {
+Test(queue, bulk_texts_wait_for_no_other, .init = reset) {
     fl_queue_ended(&queue, 50, 100 * MS, 100 * MS);
     push(FLETCH_LANE_BULK, 1, 16, 100 * MS);
     cr_assert(ready(100 * MS));
@@ -152,28 +157,28 @@ Test(queue, bulk_texts_are_their_own_company, .init = reset) {
 
 Test(queue, interactive_texts_leave_before_bulk_texts_that_came_first, .init = reset) {
     push(FLETCH_LANE_BULK, 60, 16, 1 * MS);
-    fl_chunk *urgent = push(FLETCH_LANE_INTERACTIVE, 2, 16, 2 * MS);
-    uint32_t  count  = take(3 * MS);
+    fl_token_block *urgent = push(FLETCH_LANE_INTERACTIVE, 2, 16, 2 * MS);
+    uint32_t        count  = take(3 * MS);
     cr_assert_gt(count, 2);
-    cr_assert_eq(items[0].chunk, urgent);
-    cr_assert_eq(items[1].chunk, urgent);
+    cr_assert_eq(items[0].block, urgent);
+    cr_assert_eq(items[1].block, urgent);
 }
 
 /* Interactive texts fill every batch; bulk texts must get their quarter, and a long one too. */
 static void check_share(uint32_t bulk_length) {
     uint64_t bulk = 0, all = 0;
     reset();
-    fl_chunk *waiting = push(FLETCH_LANE_BULK, 60, bulk_length, 0);
+    fl_token_block *waiting = push(FLETCH_LANE_BULK, 60, bulk_length, 0);
     for (uint64_t batch = 1; batch <= 40 && waiting->queued; batch++) {
         while (queue.lane[FLETCH_LANE_INTERACTIVE].tokens < 1000) {
-            made = made == CHUNKS - 1 ? 1 : made; /* chunks taken long ago are used again */
+            made = made == BLOCKS - 1 ? 1 : made; /* blocks taken long ago are used again */
             push(FLETCH_LANE_INTERACTIVE, 10, 100, batch * MS);
         }
         uint32_t count = take(batch * MS);
         for (uint32_t i = 0; i < count; i++) {
-            uint64_t tokens = fl_chunk_length(items[i].chunk, items[i].k);
+            uint64_t tokens = fl_token_block_length(items[i].block, items[i].k);
             all += tokens;
-            bulk += items[i].chunk == waiting ? tokens : 0;
+            bulk += items[i].block == waiting ? tokens : 0;
         }
     }
     cr_assert_geq((double)bulk, 0.2 * (double)all, "bulk of %u: %llu of %llu tokens", bulk_length,
@@ -204,14 +209,14 @@ Test(queue, without_dynamic_a_batch_holds_one_request, .init = reset) {
 }
 
 Test(queue, a_chunk_given_up_takes_its_counts_with_it, .init = reset) {
-    fl_chunk *chunk = push(FLETCH_LANE_INTERACTIVE, 20, 60, 0);
+    fl_token_block *block = push(FLETCH_LANE_INTERACTIVE, 20, 60, 0);
     push(FLETCH_LANE_INTERACTIVE, 2, 50, 0);
     cr_assert_eq(take(1), 16, "960 tokens");
-    fl_queue_remove(&queue, chunk);
-    fl_queue_remove(&queue, chunk); /* nothing the second time */
+    fl_queue_remove(&queue, block);
+    fl_queue_remove(&queue, block); /* nothing the second time */
     cr_assert_eq(queue.lane[FLETCH_LANE_INTERACTIVE].texts, 2);
     cr_assert_eq(queue.lane[FLETCH_LANE_INTERACTIVE].tokens, 100);
-    cr_assert_eq(queue.lane[FLETCH_LANE_INTERACTIVE].chunks, 1);
+    cr_assert_eq(queue.lane[FLETCH_LANE_INTERACTIVE].blocks, 1);
     cr_assert_eq(take(2), 2);
 }
 
@@ -242,7 +247,8 @@ Test(queue, bulk_texts_give_way_to_another_model_for_a_while, .init = reset) {
                   "nor do interactive ones wait");
 }
 
-static uint32_t feed(fl_adapt *adapt, unsigned windows, uint64_t latency, uint64_t waiting) {
+static uint32_t tokenize_step(fl_adapt *adapt, unsigned windows, uint64_t latency,
+                              uint64_t waiting) {
     uint32_t budget = adapt->budget;
     for (unsigned i = 0; i < windows * FL_ADAPT_WINDOW; i++)
         budget = fl_adapt_observe(adapt, latency, waiting);
@@ -252,16 +258,16 @@ static uint32_t feed(fl_adapt *adapt, unsigned windows, uint64_t latency, uint64
 Test(adapt, without_a_target_the_budget_stays) {
     fl_adapt adapt;
     fl_adapt_init(&adapt, 0, 100, 1600);
-    cr_assert_eq(feed(&adapt, 10, 1000 * MS, 0), 1600);
+    cr_assert_eq(tokenize_step(&adapt, 10, 1000 * MS, 0), 1600);
 }
 
 Test(adapt, too_slow_shrinks_and_recovers_after_a_load_change) {
     fl_adapt adapt;
     fl_adapt_init(&adapt, 20 * MS, 100, 1600);
-    cr_assert_eq(feed(&adapt, 1, 30 * MS, 0), 1120);
-    cr_assert_eq(feed(&adapt, 30, 30 * MS, 0), 100, "not below what the engine needs");
-    cr_assert_lt(feed(&adapt, 1, 10 * MS, 0), 250, "up by steps");
-    cr_assert_eq(feed(&adapt, 16, 10 * MS, 0), 1600);
+    cr_assert_eq(tokenize_step(&adapt, 1, 30 * MS, 0), 1120);
+    cr_assert_eq(tokenize_step(&adapt, 30, 30 * MS, 0), 100, "not below what the engine needs");
+    cr_assert_lt(tokenize_step(&adapt, 1, 10 * MS, 0), 250, "up by steps");
+    cr_assert_eq(tokenize_step(&adapt, 16, 10 * MS, 0), 1600);
 }
 
 Test(adapt, a_few_slow_requests_are_within_the_95th_percentile) {
@@ -282,25 +288,25 @@ Test(adapt, a_batch_takes_half_the_target_at_most) {
     fl_adapt adapt;
     fl_adapt_init(&adapt, 20 * MS, 10, 1600);
     cr_assert_eq(fl_adapt_batch(&adapt, 100, 10 * MS), 100, "100 tokens in 10 ms: half of 20");
-    cr_assert_eq(feed(&adapt, 3, 5 * MS, 0), 100, "not above it while it holds");
+    cr_assert_eq(tokenize_step(&adapt, 3, 5 * MS, 0), 100, "not above it while it holds");
     for (int i = 0; i < 200; i++)
         fl_adapt_batch(&adapt, 100, 1 * MS); /* the machine is quiet again */
-    cr_assert_gt(feed(&adapt, 16, 5 * MS, 0), 900);
+    cr_assert_gt(tokenize_step(&adapt, 16, 5 * MS, 0), 900);
 }
 
 Test(adapt, a_long_queue_is_not_met_with_smaller_batches) {
     fl_adapt adapt;
     fl_adapt_init(&adapt, 20 * MS, 100, 1600);
-    feed(&adapt, 5, 30 * MS, 0);
+    tokenize_step(&adapt, 5, 30 * MS, 0);
     uint32_t small = adapt.budget;
-    cr_assert_gt(feed(&adapt, 5, 300 * MS, 100000), small);
+    cr_assert_gt(tokenize_step(&adapt, 5, 300 * MS, 100000), small);
 }
 
 /* Chunks of one more owner, `count` of them with `texts` texts of 10 tokens. */
 static void push_owner(uint64_t owner, uint32_t weight, unsigned count, uint32_t texts) {
     for (unsigned i = 0; i < count; i++) {
-        requests[made].owner  = owner;
-        requests[made].weight = weight;
+        blocks[made].owner  = owner;
+        blocks[made].weight = weight;
         push(FLETCH_LANE_INTERACTIVE, texts, 10, 0);
     }
 }
@@ -309,11 +315,11 @@ static void push_owner(uint64_t owner, uint32_t weight, unsigned count, uint32_t
 static uint32_t take_of(uint64_t owner) {
     uint32_t count = take(0), own = 0;
     for (uint32_t i = 0; i < count; i++)
-        own += items[i].chunk->request->owner == owner;
+        own += items[i].block->owner == owner;
     return own;
 }
 
-/* Nor in a chunk that is half taken: a thousand texts of one wait, and another's single text is in the next batch. */
+/* Nor in a block that is half taken: a thousand texts of one wait, and another's single text is in the next batch. */
 Test(queue, a_short_request_does_not_wait_for_the_backlog_of_another, .init = reset) {
     push_owner(1, 1, 16, 64);
     cr_assert_eq(take_of(1), 64);
@@ -321,7 +327,7 @@ Test(queue, a_short_request_does_not_wait_for_the_backlog_of_another, .init = re
     cr_assert_eq(take_of(1), 30);
     push_owner(2, 1, 1, 1);
     cr_assert_eq(take_of(2), 1);
-    cr_assert_eq(items[0].chunk->request->owner, 2);
+    cr_assert_eq(items[0].block->owner, 2);
     push_owner(2, 1, 1, 1); /* nor the next one */
     cr_assert_eq(take_of(2), 1);
 }
@@ -345,14 +351,14 @@ Test(queue, who_comes_late_or_gives_up_is_as_any_other, .init = reset) {
     unsigned before = made;
     push_owner(2, 1, 20, 64);
     for (unsigned i = before; i < made; i++)
-        fl_queue_remove(&queue, &chunks[i]);
+        fl_queue_remove(&queue, &blocks[i]);
     push_owner(2, 1, 2, 32);
     uint32_t own = take_of(2);
     cr_assert(own > 0 && own < 64, "%u", own);
 }
 
 Test(queue, more_owners_than_rows_are_all_served, .init = reset) {
-    for (unsigned i = 0; i < CHUNKS; i++)
+    for (unsigned i = 0; i < BLOCKS; i++)
         push_owner(i * FL_QUEUE_OWNERS + 1, 1, 1, 1);
-    cr_assert_eq(take(0), CHUNKS);
+    cr_assert_eq(take(0), BLOCKS);
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "runtime/result_cache.h"
+#include "requests/result_cache.h"
 
 enum { IDS = 40, VALUE = 96 };
 

@@ -3,7 +3,7 @@
  * text never fails for a bad one, and a batch with one bad text costs few runs more. */
 #include <criterion/criterion.h>
 
-#include "runtime/retry.h"
+#include "scheduler/retry.h"
 
 enum { BATCH = 64, RUNS_MAX = 4 * BATCH };
 
@@ -21,7 +21,7 @@ static int run(const unsigned char *bad, uint32_t lo, uint32_t hi, uint32_t room
     return FLETCH_OK;
 }
 
-/* Carry a batch as runner.c does; returns the number of runs. */
+/* Carry a batch as worker.c does; returns the number of runs. */
 static int carry(const unsigned char *bad, uint32_t room, int names) {
     fl_retry retry    = {.part = BATCH};
     uint32_t finished = 0;

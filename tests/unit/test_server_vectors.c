@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/cosine.h"
-#include "server/vectors.h"
+#include "store/vectors.h"
 
 enum {
     COLUMNS = 45,

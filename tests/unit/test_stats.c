@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "runtime/stats.h"
+#include "scheduler/stats.h"
 
 static fl_stats stats;
 
@@ -109,7 +109,7 @@ Test(stats, an_empty_histogram_has_no_quantile) {
 static void *add_many(void *arg) {
     const uint64_t base = *(const uint64_t *)arg;
     for (uint64_t i = 0; i < 20000; i++) {
-        fl_count(&stats, FLETCH_COUNT_TEXTS, 2);
+        fl_stats_add(&stats, FLETCH_COUNT_TEXTS, 2);
         fl_histogram_add(&stats.total, base + i, 1);
     }
     return NULL;
@@ -161,7 +161,7 @@ Test(stats, json_holds_every_counter_and_gauge) {
     fletch_stats s = {.size = sizeof s};
     fl_stats_init(&stats);
     for (size_t i = 0; i < FL_COUNTERS; i++)
-        fl_count(&stats, (fletch_counter)i, 100 + i);
+        fl_stats_add(&stats, (fletch_counter)i, 100 + i);
     fl_histogram_add(&stats.queue, 1500000, 7);
     fl_histogram_add(&stats.queue, UINT64_C(1) << 50, 1);
     fl_stats_read(&stats, &s);

@@ -13,7 +13,7 @@ import pathlib
 from . import _fletch
 from .errors import ConfigError, Denied, NetworkError, NotFound, Unsupported
 
-# What src/model/hub_snapshot.c takes (tests/tidy compares them); "*.json" is any folder's here.
+# What src/hub/hub_snapshot.c takes (tests/tidy compares them); "*.json" is any folder's here.
 _FILES = ["*.json", "vocab.txt", "adapter_model.safetensors", "chat_template.jinja", "artifact.metadata", "sparse_linear.pt",
           "colbert_linear.pt", "sparse_linear.safetensors", "colbert_linear.safetensors", "model*.safetensors", "[0-9]*_*/model.safetensors",
           "query_[0-9]*_*/model.safetensors", "document_[0-9]*_*/model.safetensors"]

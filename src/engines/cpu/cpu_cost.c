@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_cost.c - what a block costs: a text on one thread, and a block on a crew of several.
+/* cpu_cost.c - what a block costs: a text on one thread, and a block on a group of several.
  *
  * Unit     What a token takes of the linear layers on one thread; fl_cpu_cost_open says how long that is.
- * Method   Attention grows with the length. A crew shares the heads, then rows or columns, as cpu_layers.c
+ * Method   Attention grows with the length. A group shares the heads, then rows or columns, as cpu_layers.c
  *          does, and whoever has one head more, or one panel more, is waited for; a barrier costs more the
- *          more come to it, since they write one cache line in turn. A larger crew is only taken where it is
- *          so much quicker that each member is still worth having: cores that wait are no use to others.
- *          The walk to that size begins at one member, so a machine with more cores goes on where a smaller one
+ *          more come to it, since they write one cache line in turn. A larger group is only taken where it is
+ *          so much quicker that each rank is still worth having: cores that wait are no use to others.
+ *          The walk to that size begins at one rank, so a machine with more cores goes on where a smaller one
  *          stopped and is never slower.
  * Bytes    None of this can change a result. Proof: tests/unit/test_plan.c; bench/scale.py beside clocks. */
-#include "engines/cpu/crew.h"
+#include "engines/cpu/split.h"
 
 /* Operations in a nanosecond of one core, float32; a guess, since only the size of a barrier beside them
  * matters. Narrow formats do more. */
@@ -19,8 +19,8 @@ static const double per_ns[] = {
 /* Nanoseconds of a barrier: once, and for each that comes to it. */
 static const double barrier_ns = 200.0, arrival_ns = 80.0;
 
-/* How much longer a crew takes besides: rows that one core writes and another reads. */
-static const double crew_cost = 1.08;
+/* How much longer a group takes besides: rows that one core writes and another reads. */
+static const double split_cost = 1.08;
 
 /* What a text of n tokens takes of attention, in multiply-adds of the products that take as long: 4 n
  * inner flops a token at two thirds of the speed of float32's products; narrow ones are faster. Attention
@@ -37,9 +37,9 @@ static double seen_keys(const fl_engine *engine, double n) {
         if (d->layer[i].convolves) {
             continue; /* a few of them, whatever the length */
         }
-        const fl_cpu_sight *sight  = engine->layers[i].sight;
-        double              before = (double)sight->before, after = (double)sight->after;
-        double              reach = n / 2.0; /* at most so many to one side, on average */
+        const fl_cpu_window *window = engine->layers[i].window;
+        double               before = (double)window->before, after = (double)window->after;
+        double               reach = n / 2.0; /* at most so many to one side, on average */
         sum += (before < reach ? before : reach) + (after < reach ? after : reach);
     }
     return sum / d->layers;
@@ -79,41 +79,41 @@ double fl_cpu_text_cost(const fl_engine *engine, double n) {
     return engine->desc.layers == 0 ? n : n + n * seen_keys(engine, n) * engine->cost.attention;
 }
 
-/* The largest share of `count` things that one of `members` has. */
-static double largest(size_t count, unsigned members) {
-    size_t own = (count + members - 1) / members;
+/* The largest share of `count` things that one of `ranks` has. */
+static double largest(size_t count, unsigned ranks) {
+    size_t own = (count + ranks - 1) / ranks;
     return count > 0 ? (double)own / (double)count : 0.0;
 }
 
-unsigned fl_cpu_crew_waits(const fl_engine *engine, size_t tokens, unsigned members) {
+unsigned fl_cpu_group_waits(const fl_engine *engine, size_t tokens, unsigned ranks) {
     bool narrow = engine->narrow.quantize != NULL; /* rows are rounded twice on their way, apart */
-    return members == 1 ? 0 : fl_cpu_by_rows(engine, tokens, members) ? 2 : narrow ? 8 : 6;
+    return ranks == 1 ? 0 : fl_cpu_by_rows(engine, tokens, ranks) ? 2 : narrow ? 8 : 6;
 }
 
-double fl_cpu_crew_time(const fl_engine *engine, const fl_cpu_block *block, unsigned members) {
+double fl_cpu_group_time(const fl_engine *engine, const fl_cpu_block *block, unsigned ranks) {
     const fl_cpu_cost *c      = &engine->cost;
     double             tokens = block->tokens, heads = c->heads * tokens + block->cost - tokens;
-    bool               rows  = fl_cpu_by_rows(engine, block->tokens, members);
+    bool               rows  = fl_cpu_by_rows(engine, block->tokens, ranks);
     size_t             parts = rows ? block->tokens : engine->hidden16 / FL_CPU_LANES;
-    if (members == 1) {
+    if (ranks == 1) {
         return block->cost;
     }
     if (engine->desc.layers == 0) { /* texts are shared, and nobody waits */
-        return block->cost * largest(block->last - block->first, members);
+        return block->cost * largest(block->last - block->first, ranks);
     }
-    double work = heads * largest(engine->desc.heads, members) +
-                  (1.0 - c->heads) * tokens * largest(parts, members);
-    return work * crew_cost +
-           fl_cpu_crew_waits(engine, block->tokens, members) * (c->barrier + c->arrival * members);
+    double work = heads * largest(engine->desc.heads, ranks) +
+                  (1.0 - c->heads) * tokens * largest(parts, ranks);
+    return work * split_cost +
+           fl_cpu_group_waits(engine, block->tokens, ranks) * (c->barrier + c->arrival * ranks);
 }
 
-unsigned fl_cpu_crew_size(const fl_engine *engine, const fl_cpu_block *block) {
-    enum { REACH = 4 }; /* a crew so many times as large is still looked at */
+unsigned fl_cpu_group_size(const fl_engine *engine, const fl_cpu_block *block) {
+    enum { REACH = 4 }; /* a group so many times as large is still looked at */
     unsigned best = 1;
     double   time = block->cost;
     for (unsigned m = 2; m <= engine->threads && m <= REACH * best; m++) {
-        double other = fl_cpu_crew_time(engine, block, m);
-        if (other * other * m < time * time * best) { /* twice the members: 1.4 times as fast */
+        double other = fl_cpu_group_time(engine, block, m);
+        if (other * other * m < time * time * best) { /* twice the ranks: 1.4 times as fast */
             best = m;
             time = other;
         }

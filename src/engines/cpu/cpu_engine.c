@@ -7,7 +7,7 @@
  *          and lets the team run it (cpu_plan.c, cpu_forward.c).
  * Memory   Two big blocks: packed weights, unless they are mapped from a file, and scratch of all threads
  *          with the plan; a third one for prompts of causal models; nothing afterwards.
- * Threads  The caller of forward is member 0 of the team; one forward at a time.
+ * Threads  The caller of forward is thread 0 of the team; one forward at a time.
  * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
 #include <stdio.h>
 #include <string.h>
@@ -59,12 +59,13 @@ static const fl_encoder_caps caps = {
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
-/* How many rows go through a product at a time: x, y and the chunk of the middle share L2 with the
+/* How many rows go through a product at a time: x, y and the tile of the MLP share L2 with the
  * panels that pass through it. */
 static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
-    size_t l2   = l2_bytes ? l2_bytes : L2_FALLBACK;
-    size_t rows = l2 / 5 * 4 / (sizeof(float) * ((e->pre ? 3 : 2) * e->hidden16 + FL_CPU_CHUNK));
-    rows        = rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows;
+    size_t l2 = l2_bytes ? l2_bytes : L2_FALLBACK;
+    size_t rows =
+        l2 / 5 * 4 / (sizeof(float) * ((e->pre_norm ? 3 : 2) * e->hidden16 + FL_CPU_MLP_TILE));
+    rows = rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows;
     return rows / FL_CPU_TILE * FL_CPU_TILE;
 }
 
@@ -101,7 +102,7 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->word_map    = encoder->global[FL_SLOT_WORD_MAP];
     e->word_scale  = encoder->global[FL_SLOT_WORD_SCALE];
     e->gated       = d->mlp == FL_MLP_GLU;
-    e->pre         = d->norm_place == FL_NORM_PRE;
+    e->pre_norm    = d->norm_place == FL_NORM_PRE;
     e->threads     = options->threads ? options->threads : 1;
     e->max_length  = longest < d->positions ? longest : d->positions;
     e->batch_texts = options->batch_texts ? options->batch_texts : 1;
@@ -109,16 +110,16 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->embed16     = fl_cpu_pad(d->embedding);
     e->wide16      = e->embed16 > e->hidden16 ? e->embed16 : e->hidden16;
     e->group       = d->layers > 0 ? d->heads / d->kv_heads : 1;
-    e->kv_most     = convolves(d) ? d->heads : d->kv_heads;
+    e->kv_max      = convolves(d) ? d->heads : d->kv_heads;
     e->q_run       = e->group < Q_RUN_MAX ? e->group : Q_RUN_MAX;
     e->head16      = fl_cpu_pad(d->head_dim);
     e->mlp16       = fl_cpu_pad(d->intermediate);
     e->inner       = d->heads * e->head16;
-    e->q_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
-    e->k_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
+    e->q_joint     = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
+    e->k_joint     = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
     e->relative16  = fl_cpu_pad(fl_relative_rows(d));
     e->experts16   = fl_cpu_pad(most_experts(d));
-    e->chunks      = (e->mlp16 + FL_CPU_CHUNK - 1) / FL_CPU_CHUNK;
+    e->mlp_tiles   = (e->mlp16 + FL_CPU_MLP_TILE - 1) / FL_CPU_MLP_TILE;
     e->rows_max    = rows_for(e, l2_bytes);
     e->expert_rows = e->experts16 > 0 ? EXPERT_ROWS < e->rows_max ? EXPERT_ROWS : e->rows_max : 0;
     e->block_size  = 2 * e->rows_max;
@@ -151,7 +152,7 @@ static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, char *base, si
     s->x_narrow       = fl_cpu_place_rows(e, base, used, e->block_max, e->hidden16);
     s->context_narrow = fl_cpu_place_rows(e, base, used, e->rows_max,
                                           e->inner > e->hidden16 ? e->inner : e->hidden16);
-    s->middle_narrow  = fl_cpu_place_rows(e, base, used, e->rows_max, FL_CPU_CHUNK);
+    s->mlp_narrow     = fl_cpu_place_rows(e, base, used, e->rows_max, FL_CPU_MLP_TILE);
 }
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
@@ -161,21 +162,21 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
     for (unsigned i = 0; i < e->threads; i++) {
         fl_cpu_scratch *s = &e->scratch[i];
         s->x              = fl_cpu_place(base, &used, e->block_max * e->hidden16, real);
-        s->z       = fl_cpu_place(base, &used, e->pre ? e->block_max * e->hidden16 : 0, real);
-        s->context = fl_cpu_place(base, &used, e->block_max * e->inner, real);
-        s->wide    = fl_cpu_place(base, &used, e->block_max * (e->q_wide + e->k_wide), real);
-        s->head    = fl_cpu_place(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
-        s->y       = fl_cpu_place(base, &used, e->rows_max * e->wide16, real);
-        s->pair    = fl_cpu_place(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
-        s->middle  = fl_cpu_place(base, &used, e->rows_max * FL_CPU_CHUNK, real);
+        s->z        = fl_cpu_place(base, &used, e->pre_norm ? e->block_max * e->hidden16 : 0, real);
+        s->context  = fl_cpu_place(base, &used, e->block_max * e->inner, real);
+        s->joint_qk = fl_cpu_place(base, &used, e->block_max * (e->q_joint + e->k_joint), real);
+        s->head     = fl_cpu_place(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
+        s->y        = fl_cpu_place(base, &used, e->rows_max * e->wide16, real);
+        s->pair = fl_cpu_place(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
+        s->mlp  = fl_cpu_place(base, &used, e->rows_max * FL_CPU_MLP_TILE, real);
         s->attention = fl_cpu_place(
             base, &used, fl_cpu_attention_scratch(e->q_run, longest, longest, e->head16), real);
         s->relative = fl_cpu_place(base, &used, fl_cpu_disentangled_scratch(e, e->block_max), real);
-        s->expert.chance =
+        s->expert.gates =
             fl_cpu_place(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
         s->expert.in  = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
         s->expert.out = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
-        s->most       = fl_cpu_place(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
+        s->max_logits = fl_cpu_place(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
         if (e->format != FL_CPU_FP32) {
             lay_out_narrow(e, s, base, &used);
         }
@@ -366,11 +367,11 @@ static int choose_weights(fl_engine *e, const char *precision, const char *weigh
     return FLETCH_OK;
 }
 
-/* The crew that the longest text is worth. */
-static unsigned long_crew(const fl_engine *e) {
+/* Ranks of the group that the longest text is worth. */
+static unsigned longest_group(const fl_engine *e) {
     double       cost = fl_cpu_text_cost(e, (double)e->max_length);
     fl_cpu_block text = {0, 1, (uint32_t)e->max_length, cost};
-    return fl_cpu_crew_size(e, &text);
+    return fl_cpu_group_size(e, &text);
 }
 
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
@@ -391,7 +392,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     FL_TRY(fl_cpu_prompt_open(e, error));
     fl_cpu_cost_open(e);
     FL_TRY(fl_cpu_weights_open(e, encoder, options, error));
-    e->long_members = long_crew(e);
+    e->long_ranks = longest_group(e);
     return FLETCH_OK;
 }
 
@@ -415,18 +416,18 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     return FLETCH_OK;
 }
 
-/* Every member: walk through its crew's blocks with the others, then take blocks until none is left. */
-static void run(void *arg, unsigned member, unsigned size) {
-    fl_engine         *e    = arg;
-    const fl_cpu_plan *plan = &e->plan;
-    unsigned           crew = member / plan->members;
+/* Every thread: walk through its group's blocks with the others, then take blocks until none is left. */
+static void run(void *arg, unsigned thread, unsigned size) {
+    fl_engine         *e     = arg;
+    const fl_cpu_plan *plan  = &e->plan;
+    unsigned           group = thread / plan->ranks;
     (void)size;
-    for (uint32_t b = crew; crew < plan->crews && b < plan->shared; b += plan->crews) {
-        fl_cpu_run_block(e, &plan->blocks[b], member, plan->members);
+    for (uint32_t b = group; group < plan->groups && b < plan->shared; b += plan->groups) {
+        fl_cpu_run_block(e, &plan->blocks[b], thread, plan->ranks);
     }
     for (unsigned b = atomic_fetch_add(&e->next_block, 1); b < e->plan.block_count;
          b          = atomic_fetch_add(&e->next_block, 1)) {
-        fl_cpu_run_block(e, &e->plan.blocks[b], member, 1);
+        fl_cpu_run_block(e, &e->plan.blocks[b], thread, 1);
     }
 }
 
@@ -436,8 +437,8 @@ void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
     atomic_store(&e->next_block, e->plan.shared);
     atomic_store(&e->bad_text, UINT32_MAX);
     atomic_store(&e->no_memory, false);
-    for (unsigned crew = 0; crew < e->plan.crews; crew++) {
-        fl_barrier_init(&e->barriers[crew], e->team, e->plan.members);
+    for (unsigned group = 0; group < e->plan.groups; group++) {
+        fl_barrier_init(&e->barriers[group], e->team, e->plan.ranks);
     }
     fl_team_run_some(e->team, e->plan.threads, run, e);
 }

@@ -8,10 +8,11 @@
  *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; cpu_calibrate.c what the
  *               channels are scaled by
  *   disentangled.c  DeBERTa's attention
- *   cpu_cost.c      what a block costs one thread, and a crew
+ *   cpu_cost.c      what a block costs one thread, and a split group
  *   cpu_plan.c      a batch -> blocks of whole texts, and who runs them
- *   cpu_forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; cpu_layers.c
- *               what stands between
+ *   cpu_forward.c   one block of texts, by one thread or by a split group (split.h): embedding, layers, pooling
+ *   cpu_layers.c    the layers of a block, with cpu_attention.c, cpu_mlp.c, cpu_experts.c and what their products read,
+ *               cpu_rows.c (layers.h)
  *   cpu_long.c      room for texts longer than what every thread has room for
  *   cpu_prompt.c    what texts of a causal model begin with alike
  *   vocabulary.c  the vocabulary head of a block
@@ -31,15 +32,15 @@
 #include "engines/cpu/kernels.h"
 #include "engines/engine.h"
 
-/* Columns of the MLP's middle that are computed at a time: their activations [rows, 384] stay in L2
+/* Columns between the two products of the MLP that are computed at a time: activations [rows, 384] stay in L2
  * between the two products. Part of the weight layout. */
-enum { FL_CPU_CHUNK = 384 };
+enum { FL_CPU_MLP_TILE = 384 };
 
 /* What a rule of distance (fl_distance) means here. */
-typedef struct fl_cpu_sight {
+typedef struct fl_cpu_window {
     size_t       before, after; /* keys that a token sees: fl_attention */
     const float *bias; /* [heads][bias_stride], distance 0 at max_length - 1; NULL for none */
-} fl_cpu_sight;
+} fl_cpu_window;
 
 /* Angles of one RoPE for every position. */
 typedef struct fl_cpu_rope {
@@ -81,21 +82,20 @@ typedef struct fl_cpu_layer {
     const uint8_t *out;            /* [hidden16 / 16] panels with k = inner */
     const float   *out_bias;       /* [hidden16] */
     fl_cpu_norm    attention_norm, attention_extra, mlp_norm, mlp_extra;
-    const uint8_t
-                *mlp; /* per chunk: up panels with k = hidden16 (gated: one of the gate in front of
-                           each), then down panels with k = chunk; expert after expert */
-    const float *up_bias;   /* [mlp16], gated: [mlp16 / 16][2][16] */
-    const float *down_bias; /* [hidden16]; of all experts together */
-    const float *router;    /* [experts16 / 16] float32 panels with k = hidden16; NULL: one MLP */
-    size_t       experts, experts_used;
-    const float *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
+    const uint8_t *mlp; /* per tile: up panels with k = hidden16 (gated: one of the gate in front of
+                           each), then down panels with k = tile; expert after expert */
+    const float   *up_bias;   /* [mlp16], gated: [mlp16 / 16][2][16] */
+    const float   *down_bias; /* [hidden16]; of all experts together */
+    const float   *router;    /* [experts16 / 16] float32 panels with k = hidden16; NULL: one MLP */
+    size_t         experts, experts_used;
+    const float   *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
                                           channel; the weights hold the inverse */
-    const fl_cpu_sight *sight;
-    const float        *bias; /* what it adds to scores: of `sight`, or of this layer alone */
-    const fl_cpu_rope  *rope; /* NULL: none */
-    const float        *pos_k, *pos_q; /* DeBERTa: disentangled.c */
-    const float        *conv;          /* of a layer that convolves: [heads][taps][head16] */
-    const float        *conv_bias;     /* [heads][head16] */
+    const fl_cpu_window *window;
+    const float         *bias; /* what it adds to scores: of `window`, or of this layer alone */
+    const fl_cpu_rope   *rope; /* NULL: none */
+    const float         *pos_k, *pos_q; /* DeBERTa: disentangled.c */
+    const float         *conv;          /* of a layer that convolves: [heads][taps][head16] */
+    const float         *conv_bias;     /* [heads][head16] */
 } fl_cpu_layer;
 
 /* Rows of narrow numbers (fl_quantize). */
@@ -107,7 +107,7 @@ typedef struct fl_cpu_rows {
 
 /* Rows on their way through the experts, some of those that chose one at a time. */
 typedef struct fl_cpu_expert_rows {
-    float *chance;   /* [rows_max, experts16] what an expert's result counts */
+    float *gates;    /* [rows_max, experts16] what an expert's result counts */
     float *in, *out; /* [expert_rows, hidden16] */
 } fl_cpu_expert_rows;
 
@@ -117,7 +117,7 @@ enum {
     FL_CPU_PROMPT_TEXT = FL_CPU_KEYS /* a longer text computes all of its tokens */
 };
 typedef struct fl_cpu_prompt {
-    float    *rows; /* [layers][kv_most][k, v][FL_CPU_PROMPT][head16]; NULL: nothing is ever kept */
+    float    *rows;  /* [layers][kv_max][k, v][FL_CPU_PROMPT][head16]; NULL: nothing is ever kept */
     void     *block; /* owned: rows and what every thread joins them with */
     size_t    bytes;
     int32_t   ids[FL_CPU_PROMPT]; /* whose they are */
@@ -133,22 +133,22 @@ typedef struct fl_cpu_prompt {
 /* What one thread writes while it runs a block. */
 typedef struct fl_cpu_scratch {
     float *x;         /* [block_max, hidden16] the residual stream */
-    float *z;         /* [block_max, hidden16] pre-norm: what products read, x behind its norm */
+    float *z;         /* [block_max, hidden16] pre-norm: what products read, x after its norm */
     float *context;   /* [block_max, inner] attention's output */
-    float *wide;      /* norms over all heads: q [·, q_wide] and k [·, k_wide] of all tokens */
+    float *joint_qk;  /* norms over all heads: q [·, q_joint] and k [·, k_joint] of all tokens */
     float *head;      /* [2 + q_run][block_max, head16] k, v, and q of some heads of a group */
     float *y;         /* [rows_max, wide16] sums before a norm */
     float *pair;      /* gated MLPs: [rows_max, 32] a panel of the gate and one of up */
-    float *middle;    /* [rows_max, FL_CPU_CHUNK] */
+    float *mlp;       /* [rows_max, FL_CPU_MLP_TILE] */
     float *attention; /* fl_cpu_attention_scratch */
     float *relative;  /* fl_cpu_disentangled_scratch */
     float *joined;    /* [k, v][FL_CPU_PROMPT_TEXT, head16] of a text with a prompt that is kept */
     fl_cpu_expert_rows expert; /* where some layer has experts */
-    float *most; /* vocabulary head: [rows_max, wide16] the largest logits of so many texts */
+    float *max_logits; /* vocabulary head: [rows_max, wide16] the largest logits of so many texts */
     /* narrow formats */
     fl_cpu_rows x_narrow;       /* [block_max, hidden16] */
     fl_cpu_rows context_narrow; /* [rows_max, inner or hidden16, the wider one] */
-    fl_cpu_rows middle_narrow;  /* [rows_max, FL_CPU_CHUNK] */
+    fl_cpu_rows mlp_narrow;     /* [rows_max, FL_CPU_MLP_TILE] */
 } fl_cpu_scratch;
 
 /* Texts order[first] … order[last - 1] laid end to end. */
@@ -170,9 +170,9 @@ typedef struct fl_cpu_plan {
     uint32_t     *count;  /* [max_length + 2] counting sort */
     double       *load;   /* [threads] */
     uint32_t      block_count;
-    uint32_t      shared;         /* so many blocks first by crews, the others by one thread each */
-    unsigned      members, crews; /* of a crew, which has as many threads; and of them */
-    unsigned      threads;        /* that have something to do: the first ones */
+    uint32_t      shared;        /* so many blocks first by groups, the others by one thread each */
+    unsigned      ranks, groups; /* of a split group, which has as many threads; and of them */
+    unsigned      threads;       /* that have something to do: the first ones */
 } fl_cpu_plan;
 
 /* What blocks cost: cpu_cost.c. In what a token takes of the linear layers. */
@@ -202,21 +202,21 @@ struct fl_engine {
     char                  why_format[160]; /* "": it was asked for, or is auto's */
     /* shapes */
     size_t hidden16, embed16, head16, mlp16;
-    size_t wide16;         /* the wider one of hidden16 and embed16 */
-    size_t group;          /* query heads that share a key and value head, where a layer attends */
-    size_t kv_most;        /* key and value heads of a layer, at most */
-    size_t q_run;          /* of which so many are computed at a time */
-    size_t inner;          /* heads * head16 */
-    size_t q_wide, k_wide; /* norms over all heads: heads * head_dim, padded; else 0 */
-    size_t relative16;     /* columns of distances, padded (DeBERTa); else 0 */
-    size_t experts16;      /* of the layer with most experts; 0: none has any */
-    size_t expert_rows;    /* rows that an expert takes at a time */
-    bool   gated, pre;     /* the MLP; norms in front of the blocks */
-    size_t max_length;     /* longest text */
-    size_t rows_max;       /* rows that go through a product at a time: what L2 holds */
-    size_t block_size;     /* tokens of a usual block */
-    size_t block_max;      /* tokens of a thread's largest block: block_size or one usual text */
-    size_t chunks;         /* pieces of FL_CPU_CHUNK of the MLP's middle */
+    size_t wide16; /* the wider one of hidden16 and embed16 */
+    size_t group;  /* query heads that share a key and value head, where a layer attends */
+    size_t kv_max; /* key and value heads of a layer, at most */
+    size_t q_run;  /* of which so many are computed at a time */
+    size_t inner;  /* heads * head16 */
+    size_t q_joint, k_joint; /* norms over all heads: heads * head_dim, padded; else 0 */
+    size_t relative16;       /* columns of distances, padded (DeBERTa); else 0 */
+    size_t experts16;        /* of the layer with most experts; 0: none has any */
+    size_t expert_rows;      /* rows that an expert takes at a time */
+    bool   gated, pre_norm;  /* the MLP; norms in front of the blocks */
+    size_t max_length;       /* longest text */
+    size_t rows_max;         /* rows that go through a product at a time: what L2 holds */
+    size_t block_size;       /* tokens of a usual block */
+    size_t block_max;        /* tokens of a thread's largest block: block_size or one usual text */
+    size_t mlp_tiles;        /* of FL_CPU_MLP_TILE columns between the two products of the MLP */
     size_t batch_texts;
     /* weights */
     fl_tensor    word;                 /* read in place */
@@ -227,11 +227,11 @@ struct fl_engine {
     const float *project, *project_bias; /* embed16 to hidden16, float32 panels; NULL for none */
     const float *mlm,
         *mlm_bias; /* vocabulary head: hidden16 to embed16, float32 panels; NULL: none, or a bare one */
-    fl_cpu_norm  mlm_norm;
-    const float *decoder, *decoder_bias; /* embed16 to the vocabulary; NULL: no head */
-    fl_cpu_rope  rope[FL_RULES_MAX];     /* as the descriptor has them */
-    fl_cpu_sight sight[FL_RULES_MAX];
-    size_t       bias_stride;
+    fl_cpu_norm   mlm_norm;
+    const float  *decoder, *decoder_bias; /* embed16 to the vocabulary; NULL: no head */
+    fl_cpu_rope   rope[FL_RULES_MAX];     /* as the descriptor has them */
+    fl_cpu_window window[FL_RULES_MAX];
+    size_t        bias_stride;
     const int32_t
         *column; /* DeBERTa: [2 max_length - 1] of a distance, 0 at max_length - 1; rising */
     fl_cpu_layer  *layers;  /* owned [layers] */
@@ -245,7 +245,7 @@ struct fl_engine {
     fl_trace       *trace;    /* borrowed; NULL: off */
     bool            pinned;   /* to cores; then forward keeps to the replica's own thread */
     fl_team        *team;     /* owned */
-    fl_barrier     *barriers; /* owned [threads], one a crew */
+    fl_barrier     *barriers; /* owned [threads], one a split group */
     fl_cpu_scratch *scratch;  /* owned [threads] */
     void           *arena;    /* owned: what scratch and plan point into */
     size_t          arena_bytes;
@@ -253,7 +253,7 @@ struct fl_engine {
     bool            huge_pages; /* big blocks are backed by them */
     fl_cpu_plan     plan;
     fl_cpu_cost     cost;
-    unsigned        long_members; /* of the crew that runs texts longer than block_max */
+    unsigned        long_ranks; /* of the split group that runs texts longer than block_max */
     fl_cpu_prompt   prompt;
     fl_cpu_long     longer;
     /* the forward under way */
@@ -308,20 +308,21 @@ static inline float fl_cpu_query_scale(const fl_engine *e, const fl_cpu_layer *l
     return own ? e->desc.attention_scale : 1.0f;
 }
 
-/* Bytes of the up panels of `width` columns of the MLP's middle, and of these with the down panels behind. */
+/* Bytes of the up panels of `width` columns between the two products of the MLP, and of these with the down panels
+ * after them. */
 static inline size_t fl_cpu_up(const fl_engine *e, const fl_cpu_layer *layer, size_t width) {
     return (e->gated ? 2 : 1) * (width / FL_CPU_LANES) *
            fl_cpu_panel(e, &layer->up_form, e->hidden16);
 }
-static inline size_t fl_cpu_chunk(const fl_engine *e, const fl_cpu_layer *layer, size_t width) {
+static inline size_t fl_cpu_mlp_tile(const fl_engine *e, const fl_cpu_layer *layer, size_t width) {
     return fl_cpu_up(e, layer, width) +
            e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, &layer->down_form, width);
 }
 
 /* Bytes of a whole MLP, or of one expert. */
 static inline size_t fl_cpu_mlp(const fl_engine *e, const fl_cpu_layer *layer) {
-    return e->mlp16 / FL_CPU_CHUNK * fl_cpu_chunk(e, layer, FL_CPU_CHUNK) +
-           fl_cpu_chunk(e, layer, e->mlp16 % FL_CPU_CHUNK);
+    return e->mlp16 / FL_CPU_MLP_TILE * fl_cpu_mlp_tile(e, layer, FL_CPU_MLP_TILE) +
+           fl_cpu_mlp_tile(e, layer, e->mlp16 % FL_CPU_MLP_TILE);
 }
 
 /* pack.c, int8: once more the matrices that x goes into, after their gains changed. */
@@ -386,13 +387,13 @@ void   fl_cpu_attend_disentangled(const fl_engine *engine, const fl_cpu_layer *l
                                   float              *scratch);
 size_t fl_cpu_disentangled_scratch(const fl_engine *engine, size_t n);
 
-/* cpu_cost.c: what does not depend on a batch; a text of n tokens on one thread, a block on a crew, and how often it
- * meets in a layer; and the largest crew of which each member is worth having. */
+/* cpu_cost.c: what does not depend on a batch; a text of n tokens on one thread, a block on a split group, and how often it
+ * meets in a layer; and the largest split group of which each rank is worth having. */
 void     fl_cpu_cost_open(fl_engine *engine);
 double   fl_cpu_text_cost(const fl_engine *engine, double n);
-double   fl_cpu_crew_time(const fl_engine *engine, const fl_cpu_block *block, unsigned members);
-unsigned fl_cpu_crew_waits(const fl_engine *engine, size_t tokens, unsigned members);
-unsigned fl_cpu_crew_size(const fl_engine *engine, const fl_cpu_block *block);
+double   fl_cpu_group_time(const fl_engine *engine, const fl_cpu_block *block, unsigned ranks);
+unsigned fl_cpu_group_waits(const fl_engine *engine, size_t tokens, unsigned ranks);
+unsigned fl_cpu_group_size(const fl_engine *engine, const fl_cpu_block *block);
 
 /* cpu_plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
@@ -401,12 +402,13 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
  * chosen then and, where lengths differ and another would take about as long, that one too. */
 enum { FL_CPU_GUESSES = 2 };
 typedef struct fl_cpu_guess {
-    uint32_t tokens; /* of a thread's or crew's largest block; texts longer than block_max aside */
-    uint32_t rows;   /* of one that go through a product at a time, at most: see fl_cpu_rows_step */
+    uint32_t
+        tokens; /* of the largest block of a thread or split group; texts longer than block_max aside */
+    uint32_t rows; /* of one that go through a product at a time, at most: see fl_cpu_rows_step */
     uint32_t longest; /* text */
     uint32_t blocks;
     unsigned threads; /* that work */
-    unsigned members; /* of a crew that they are; 1: each has blocks of its own */
+    unsigned ranks;   /* of a split group that they are; 1: each has blocks of its own */
 } fl_cpu_guess;
 unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
                            uint32_t longest, fl_cpu_guess out[FL_CPU_GUESSES]);
@@ -414,19 +416,19 @@ unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tok
 /* cpu_memory.c: the bytes of scratch that a batch writes; see engine.h. */
 uint64_t fl_cpu_memory(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest);
 
-/* cpu_forward.c: `thread` runs a block alone (members 1), or its part of it as one of a crew: then all of
- * its threads, those from a multiple of `members` on, call it with the same block. */
+/* cpu_forward.c: `thread` runs a block alone (ranks 1), or its part of it as one of a split group: then
+ * all of its threads, those from a multiple of `ranks` on, call it with the same block. */
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
-                      unsigned members);
+                      unsigned ranks);
 
 /* Rows of a block of `tokens` that go through a product at a time: equal steps of at most rows_max,
  * whole tiles. */
 size_t fl_cpu_rows_step(const fl_engine *engine, size_t tokens);
 
-/* cpu_layers.c: whether a crew splits a block by rows where it can. Members then read all weights each, but
+/* cpu_layers.c: whether a split group splits a block by rows where it can. Ranks then read all weights each, but
  * wait twice a layer, not a dozen times, and leave what they write in their own L2: from 24 tokens on
  * two threads 1.05 to 1.1 times as fast in fp32, from 12 tokens 1.1 to 1.3 times in int8 (AVX2). */
-bool fl_cpu_by_rows(const fl_engine *engine, size_t tokens, unsigned members);
+bool fl_cpu_by_rows(const fl_engine *engine, size_t tokens, unsigned ranks);
 
 /* Rows of x whose value depends on nothing but one row of the last layer: a text is pooled to it alone.
  * SIZE_MAX: pooling reads more. */

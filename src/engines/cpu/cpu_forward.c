@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_forward.c - a block of texts: embedding, layers, pooling.
  *
- * Role     cpu_engine.c calls fl_cpu_run_block for every block of the plan: with a crew of one thread
+ * Role     cpu_engine.c calls fl_cpu_run_block for every block of the plan: with a split group of one thread
  *          (throughput: no barriers, activations stay in that core's L2), or with several
  *          (latency: one small request; and what would leave threads idle at the end of a batch).
  * Method   Tokens become rows of x, cpu_layers.c takes them through the layers, the rows of every text are
  *          pooled into its result, or copied there one by one. All of this is float32 in every precision.
  * Memory   Only what cpu_engine.c reserved; word rows are read where the file is mapped, and while memory
- *          is scarce a row is read by a call instead. Threads: a crew of more than one shares the first one's
+ *          is scarce a row is read by a call instead. Threads: a split group of more than one shares the first one's
  *          scratch.
  * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and
  *          threads. */
@@ -17,7 +17,7 @@
 
 #include "base/file.h"
 #include "base/number.h"
-#include "engines/cpu/crew.h"
+#include "engines/cpu/split.h"
 
 /* What an id's row is multiplied by. */
 static float word_scale(const fl_engine *e, int32_t id) {
@@ -87,19 +87,19 @@ static void finish_rows(const fl_engine *e, float *embedded, size_t rows, float 
     }
 }
 
-/* This member's share of the block's tokens, to x. Where the architecture says so, a pad token that
+/* This rank's share of the block's tokens, to x. Where the architecture says so, a pad token that
  * stands in the text takes the padding row, kept behind the last position, and the others are counted
  * without it. Rows that must be projected pass through y, some at a time. */
-static void embed(const fl_cpu_crew *c, float *y) {
+static void embed(const fl_cpu_split *c, float *y) {
     const fl_engine *e     = c->engine;
     const fl_batch  *batch = e->batch;
-    size_t           first = fl_cpu_share(c, c->block->tokens, c->member);
-    size_t           last = fl_cpu_share(c, c->block->tokens, c->member + 1), row = 0;
+    size_t           first = fl_cpu_share(c, c->block->tokens, c->rank);
+    size_t           last = fl_cpu_share(c, c->block->tokens, c->rank + 1), row = 0;
     size_t           held = 0; /* rows before `row` that wait in own */
-    float           *x    = c->at.x + first * e->hidden16;
+    float           *x    = c->scratch.x + first * e->hidden16;
     float           *own  = e->project ? y : x;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
-        size_t         known = fl_cpu_shared(e, t), counted = known;
+        size_t         known = fl_cpu_prefix(e, t), counted = known;
         const int32_t *ids = batch->ids + batch->cu[e->plan.order[t]] + known;
         size_t         n = fl_cpu_length(e, t), second = fl_cpu_second(e, t);
         for (size_t i = 0; i < n; i++, row++) {
@@ -175,19 +175,19 @@ static bool hand_over(const fl_engine *e, uint32_t text, const float *x, size_t 
                         out);
 }
 
-/* Where the last layer took few rows, a text's pooled row is all there is of it. */
-static void pool_texts(const fl_cpu_crew *c) {
+/* Where the last layer took the pooled rows alone, a text's pooled row is all there is of it. */
+static void pool_texts(const fl_cpu_split *c) {
     fl_engine *e   = c->engine;
     size_t     row = 0;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         uint32_t text = e->plan.order[t], n = fl_cpu_length(e, t), skip = fl_cpu_skip(e, t);
-        float   *x = c->at.x + row * e->hidden16;
-        if (c->few) {
+        float   *x = c->scratch.x + row * e->hidden16;
+        if (c->pooled_only) {
             skip = n > skip ? 0 : 1; /* whether all of the text is left out still counts */
             n    = 1;
         }
         row += n;
-        if ((t - c->block->first) % c->members != c->member) {
+        if ((t - c->block->first) % c->ranks != c->rank) {
             continue;
         }
         if (e->final_norm.weight) {
@@ -210,13 +210,13 @@ static bool pools_words(const fl_engine *e, const fl_cpu_block *block) {
     return as_it_is && alone && !e->batch->scarce && !wants_any(e, block);
 }
 
-static void pool_words(const fl_cpu_crew *c) {
+static void pool_words(const fl_cpu_split *c) {
     fl_engine      *e     = c->engine;
     const fl_batch *batch = e->batch;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         uint32_t      text = e->plan.order[t];
         const fl_rows rows = {e->word.data, e->desc.embedding, batch->ids + batch->cu[text]};
-        if ((t - c->block->first) % c->members == c->member &&
+        if ((t - c->block->first) % c->ranks == c->rank &&
             !fl_pool_rows(e->pooling, e->pooling_count, &rows, e->desc.hidden,
                           (uint32_t)fl_cpu_length(e, t), fl_cpu_skip(e, t), batch->rows[text])) {
             fl_cpu_report_bad(e, text);
@@ -226,7 +226,7 @@ static void pool_words(const fl_cpu_crew *c) {
 
 /* Whether the last layer may take the pooled rows alone: worth it from two tokens a text on. int8's gains
  * are chosen from all rows. */
-static bool few_rows(const fl_engine *e, const fl_cpu_block *block) {
+static bool pools_one_row(const fl_engine *e, const fl_cpu_block *block) {
     size_t texts = block->last - block->first;
     return !e->decoder && e->desc.layers > 0 && !wants_any(e, block) && e->watch == NULL &&
            fl_cpu_pooled_row(e, 1, 0) != SIZE_MAX && texts <= e->rows_max &&
@@ -243,25 +243,25 @@ static void name_thread(const fl_engine *e, unsigned thread) {
 }
 
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
-                      unsigned members) {
+                      unsigned ranks) {
     bool                  longer = block->tokens > engine->block_max;
     const fl_cpu_scratch *own    = longer ? engine->longer.scratch : engine->scratch;
-    fl_cpu_crew           c      = {.engine  = engine,
-                                    .block   = block,
-                                    .at      = own[thread],
-                                    .members = members,
-                                    .few     = few_rows(engine, block)};
-    if (members > 1) {
-        const fl_cpu_scratch *shared = &own[thread / members * members];
-        c.member                     = thread % members;
-        c.first                      = thread - c.member;
-        c.at.x                       = shared->x;
-        c.at.z                       = shared->z;
-        c.at.context                 = shared->context;
-        c.at.wide                    = shared->wide;
-        c.at.y                       = shared->y;
-        c.at.x_narrow                = shared->x_narrow;
-        c.at.context_narrow          = shared->context_narrow;
+    fl_cpu_split          c      = {.engine      = engine,
+                                    .block       = block,
+                                    .scratch     = own[thread],
+                                    .ranks       = ranks,
+                                    .pooled_only = pools_one_row(engine, block)};
+    if (ranks > 1) {
+        const fl_cpu_scratch *shared = &own[thread / ranks * ranks];
+        c.rank                       = thread % ranks;
+        c.first                      = thread - c.rank;
+        c.scratch.x                  = shared->x;
+        c.scratch.z                  = shared->z;
+        c.scratch.context            = shared->context;
+        c.scratch.joint_qk           = shared->joint_qk;
+        c.scratch.y                  = shared->y;
+        c.scratch.x_narrow           = shared->x_narrow;
+        c.scratch.context_narrow     = shared->context_narrow;
     }
     const uint64_t begin = fl_trace_begin(engine->trace);
     name_thread(engine, thread);
@@ -275,7 +275,7 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
     fl_cpu_layers(&c);
     bool asked = !engine->prompt.keeping && engine->watch == NULL; /* for results */
     if (asked && engine->decoder) {
-        c.at.y = engine->scratch[thread].y; /* no member reads another's sums here */
+        c.scratch.y = engine->scratch[thread].y; /* no rank reads another's sums here */
         fl_cpu_vocabulary(&c);
     } else if (asked) {
         pool_texts(&c);

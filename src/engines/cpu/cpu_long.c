@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_long.c - texts that are longer than what every thread has room for: a crew runs them, one at a time,
- * in scratch that is taken when the first one comes.
+/* cpu_long.c - texts that are longer than what every thread has room for: a split group runs them, one at a
+ * time, in scratch that is taken when the first one comes.
  *
  * Role    cpu_engine.c reserves for each thread what texts of the usual length need (model.max_length);
  *         a call may allow longer ones, up to the model's positions, which can be 60 times as many.
- * Method  x, z, context and wide are there once, each member has its own heads and scores. What does not grow
+ * Method  x, z, context and joint_qk are there once, each rank has its own heads and scores. What does not grow
  *         with the text is the threads' own. cpu_plan.c puts such texts in front of all others.
  * Memory  One block, which grows with the longest text so far and stays: later ones take nothing. When it
  *         cannot be had the text fails with ENOMEM, and the others go on. Threads: who calls forward.
@@ -13,10 +13,10 @@
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
 
-/* Heads that a member has at a time: none, where there are more members than heads. */
-static size_t heads_of(const fl_engine *e, unsigned member) {
-    size_t first = (size_t)e->desc.heads * member / e->long_members;
-    size_t own   = (size_t)e->desc.heads * (member + 1) / e->long_members - first;
+/* Heads that a rank has at a time: none, where there are more ranks than heads. */
+static size_t heads_of(const fl_engine *e, unsigned rank) {
+    size_t first = (size_t)e->desc.heads * rank / e->long_ranks;
+    size_t own   = (size_t)e->desc.heads * (rank + 1) / e->long_ranks - first;
     return own < e->q_run ? own : e->q_run;
 }
 
@@ -25,13 +25,13 @@ static size_t lay_out(const fl_engine *e, size_t length, char *base, fl_cpu_scra
     size_t         used = 0, real = sizeof(float);
     fl_cpu_scratch s = {0};
     s.x              = fl_cpu_place(base, &used, length * e->hidden16, real);
-    s.z              = fl_cpu_place(base, &used, e->pre ? length * e->hidden16 : 0, real);
+    s.z              = fl_cpu_place(base, &used, e->pre_norm ? length * e->hidden16 : 0, real);
     s.context        = fl_cpu_place(base, &used, length * e->inner, real);
-    s.wide           = fl_cpu_place(base, &used, length * (e->q_wide + e->k_wide), real);
+    s.joint_qk       = fl_cpu_place(base, &used, length * (e->q_joint + e->k_joint), real);
     if (e->format != FL_CPU_FP32) {
         s.x_narrow = fl_cpu_place_rows(e, base, &used, length, e->hidden16);
     }
-    for (unsigned i = 0; i < e->long_members; i++) {
+    for (unsigned i = 0; i < e->long_ranks; i++) {
         size_t heads = heads_of(e, i);
         size_t rows  = heads > 0 ? (2 + heads) * length : 0;
         size_t plain = fl_cpu_attention_scratch(heads, length, length, e->head16);
@@ -44,7 +44,7 @@ static size_t lay_out(const fl_engine *e, size_t length, char *base, fl_cpu_scra
             out[i].x         = s.x;
             out[i].z         = s.z;
             out[i].context   = s.context;
-            out[i].wide      = s.wide;
+            out[i].joint_qk  = s.joint_qk;
             out[i].x_narrow  = s.x_narrow;
             out[i].head      = s.head;
             out[i].attention = s.attention;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_memory.c - how many bytes a batch of a given shape takes, before it runs.
  *
- * Role    cpu_engine.c's `memory`: the scheduler promises these bytes to a batch (runtime/memory.h), and
+ * Role    cpu_engine.c's `memory`: the scheduler promises these bytes to a batch (scheduler/memory.h), and
  *         the batch-size optimiser asks for shapes that do not exist yet.
  * Method  The arena is reserved when opening, but a reserved page costs nothing until it is written.
  *         So the answer is the pages of the arena that a batch of that shape writes: cpu_plan.c says how
- *         long the largest block would be and whether a crew shares it, and from the length follows
+ *         long the largest block would be and whether a split group shares it, and from the length follows
  *         how far every array of every busy thread is written. Pages are counted once, in the unit in
  *         which the kernel hands them out: 4 KiB, or 2 MiB where it backs big blocks with huge pages.
  *         Any thread may meet the largest block, so each is counted with it.
@@ -67,77 +67,77 @@ static void count_rows(tally *t, const fl_cpu_rows *b, size_t rows, size_t width
     }
 }
 
-/* Rows of chunks of the MLP's middle that member i keeps: one chunk with rows of its own; members
- * that split columns share all of them, as far as each has room (cpu_layers.c). */
-static size_t middle_rows(const fl_engine *e, bool shared, unsigned i, size_t rows) {
+/* Rows of MLP tiles that rank i keeps: one tile with rows of its own; ranks
+ * that split columns share all of them, as far as each has room (cpu_mlp.c). */
+static size_t tile_rows(const fl_engine *e, bool shared, unsigned i, size_t rows) {
     if (!shared) {
         return rows;
     }
     size_t fit = e->rows_max / rows, before = i * fit;
-    size_t left = e->chunks > before ? e->chunks - before : 0;
+    size_t left = e->mlp_tiles > before ? e->mlp_tiles - before : 0;
     return (left < fit ? left : fit) * rows;
 }
 
 /* Texts of the largest block whose largest logits are kept at a time. */
-static size_t most_rows(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
-                        uint32_t tokens) {
+static size_t logit_rows(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
+                         uint32_t tokens) {
     size_t rows = ((size_t)texts * guess->tokens + tokens - 1) / tokens;
     return rows < e->rows_max ? rows : e->rows_max;
 }
 
-/* Heads that member i of a crew has at a time, the most that one has; none where there are more members. */
-static size_t heads_at_a_time(const fl_engine *e, unsigned members, unsigned member) {
-    size_t first = (size_t)e->desc.heads * member / members;
-    bool   none  = (size_t)e->desc.heads * (member + 1) / members == first;
-    size_t most  = none ? 0 : (e->desc.heads + members - 1) / members;
+/* Heads that a rank of a group has at a time, the most that one has; none where there are more ranks. */
+static size_t heads_at_a_time(const fl_engine *e, unsigned ranks, unsigned rank) {
+    size_t first = (size_t)e->desc.heads * rank / ranks;
+    bool   none  = (size_t)e->desc.heads * (rank + 1) / ranks == first;
+    size_t most  = none ? 0 : (e->desc.heads + ranks - 1) / ranks;
     return most < e->q_run ? most : e->q_run;
 }
 
 static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
                          uint32_t tokens) {
-    tally t     = {.engine = e};
-    bool  split = guess->members > 1;
-    bool  by_rows =
-        fl_cpu_by_rows(e, guess->tokens ? guess->tokens : guess->longest, guess->members);
+    tally t       = {.engine = e};
+    bool  split   = guess->ranks > 1;
+    bool  by_rows = fl_cpu_by_rows(e, guess->tokens ? guess->tokens : guess->longest, guess->ranks);
     size_t n = guess->tokens, rows = guess->rows;
     size_t longest = guess->longest < e->block_max ? guess->longest : e->block_max;
     for (unsigned i = 0; i < guess->threads; i++) { /* in the order of lay_out_scratch */
         const fl_cpu_scratch *s = &e->scratch[i];
-        unsigned member         = i % guess->members; /* the others of a crew use the first one's */
-        bool     own            = member == 0;
-        bool     apart          = own || by_rows;
-        size_t   middle         = middle_rows(e, split && !by_rows, member, rows);
-        size_t   heads          = heads_at_a_time(e, guess->members, member);
-        size_t   expert = split && !by_rows ? (rows + guess->members - 1) / guess->members : rows;
-        middle          = e->experts16 > 0 && middle < expert ? expert : middle;
+        unsigned rank   = i % guess->ranks; /* the others of a split group use the first one's */
+        bool     own    = rank == 0;
+        bool     alone  = own || by_rows;
+        size_t   tiles  = tile_rows(e, split && !by_rows, rank, rows);
+        size_t   heads  = heads_at_a_time(e, guess->ranks, rank);
+        size_t   expert = split && !by_rows ? (rows + guess->ranks - 1) / guess->ranks : rows;
+        tiles           = e->experts16 > 0 && tiles < expert ? expert : tiles;
         if (own) {
             count_floats(&t, s->x, n * e->hidden16);
-            count_floats(&t, s->z, e->pre ? n * e->hidden16 : 0);
+            count_floats(&t, s->z, e->pre_norm ? n * e->hidden16 : 0);
             count_floats(&t, s->context, n * e->inner);
-            count_floats(&t, s->wide, n * (e->q_wide + e->k_wide));
+            count_floats(&t, s->joint_qk, n * (e->q_joint + e->k_joint));
         }
         count_floats(&t, s->head, heads > 0 ? (2 + heads) * n * e->head16 : 0);
-        if (apart || e->project || e->decoder) {
+        if (alone || e->project || e->decoder) {
             count_floats(&t, s->y, rows * e->wide16);
         }
         count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
-        count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
+        count_floats(&t, s->mlp, tiles * FL_CPU_MLP_TILE);
         count_floats(&t, s->attention,
                      n && heads ? fl_cpu_attention_scratch(heads, longest, longest, e->head16) : 0);
         count_floats(&t, s->relative, n && heads ? fl_cpu_disentangled_scratch(e, longest) : 0);
-        count_floats(&t, s->expert.chance, expert * e->experts16);
+        count_floats(&t, s->expert.gates, expert * e->experts16);
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);
         count_floats(&t, s->expert.out, expert * e->hidden16);
-        count_floats(&t, s->most, e->decoder ? most_rows(e, guess, texts, tokens) * e->wide16 : 0);
+        count_floats(&t, s->max_logits,
+                     e->decoder ? logit_rows(e, guess, texts, tokens) * e->wide16 : 0);
         if (own) {
             count_rows(&t, &s->x_narrow, n, e->hidden16);
         }
-        if (apart) {
+        if (alone) {
             count_rows(&t, &s->context_narrow, rows,
                        e->inner > e->hidden16 ? e->inner : e->hidden16);
         }
-        count_rows(&t, &s->middle_narrow, middle, FL_CPU_CHUNK);
+        count_rows(&t, &s->mlp_narrow, tiles, FL_CPU_MLP_TILE);
     }
     count_ints(&t, e->plan.order, texts * sizeof *e->plan.order);
     count_ints(&t, e->plan.blocks, guess->blocks * sizeof *e->plan.blocks);

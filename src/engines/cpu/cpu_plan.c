@@ -6,7 +6,7 @@
  *          one counter. A block is at most block_size tokens (or one longer text) and at most half
  *          of a fair share of what is left, so blocks shrink towards the end and all threads stop
  *          at about the same time. Where the blocks would still leave threads idle (a lone text,
- *          three long ones on two threads) some of them, or all, are run by crews: threads that share a
+ *          three long ones on two threads) some of them, or all, are run by groups: threads that share a
  *          block, as many as gain by it (cpu_cost.c), side by side where there are more. That comes first,
  *          when all begin at the same time anyway.
  * Bytes    None of this can change a result, only when it is ready.
@@ -53,22 +53,22 @@ static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
     }
 }
 
-/* One block for each crew, when that is less than a usual block: then a small batch reads the weights
- * once a crew. 0: the batch is larger, or too small to be dealt out. */
-static size_t fair_share(const fl_engine *engine, size_t tokens, unsigned crews) {
-    size_t share = (tokens + crews - 1) / crews;
-    return crews > 1 && share >= BLOCK_MIN && share <= engine->block_size ? share : 0;
+/* One block for each group, when that is less than a usual block: then a small batch reads the weights
+ * once a group. 0: the batch is larger, or too small to be dealt out. */
+static size_t fair_share(const fl_engine *engine, size_t tokens, unsigned groups) {
+    size_t share = (tokens + groups - 1) / groups;
+    return groups > 1 && share >= BLOCK_MIN && share <= engine->block_size ? share : 0;
 }
 
-/* How long the next block should be when `left` tokens are left and `crews` work at a time; `share` is
+/* How long the next block should be when `left` tokens are left and `groups` work at a time; `share` is
  * what fair_share said, or 0 for blocks that shrink. */
-static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews, size_t share) {
+static size_t goal_for(const fl_engine *engine, size_t left, unsigned groups, size_t share) {
     size_t goal = engine->block_size;
     if (share > 0) {
         return share;
     }
-    if (crews > 1) {
-        size_t part = left / (2 * (size_t)crews);
+    if (groups > 1) {
+        size_t part = left / (2 * (size_t)groups);
         goal        = part < goal ? part : goal;
         return goal < BLOCK_MIN ? BLOCK_MIN : goal;
     }
@@ -76,13 +76,13 @@ static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews, siz
     return (left + count - 1) / count;
 }
 
-/* Cut plan->order into blocks; `crews` is how many work at a time. */
+/* Cut plan->order into blocks; `groups` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
-                       unsigned crews, size_t share) {
+                       unsigned groups, size_t share) {
     size_t left       = batch->tokens - engine->prompt.saved;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
-        size_t       goal   = goal_for(engine, left, crews, share);
+        size_t       goal   = goal_for(engine, left, groups, share);
         uint32_t     length = length_of(engine, batch, plan->order[first]);
         fl_cpu_block block  = {first, first + 1, length, fl_cpu_text_cost(engine, length)};
         while (block.last < batch->texts) {
@@ -102,10 +102,10 @@ static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_pl
 
 /* ---- Who runs a block ------------------------------------------------------------------------ */
 
-/* A run of blocks that crews of `members` run, block i of it by crew i modulo `crews`. */
+/* A run of blocks that groups of `ranks` run, block i of it by group i modulo `groups`. */
 typedef struct together {
     uint32_t first, count;
-    unsigned members, crews;
+    unsigned ranks, groups;
 } together;
 
 static const together alone = {0, 0, 1, 1};
@@ -125,13 +125,13 @@ static double take_least(double *load, unsigned count, double cost) {
     return sum;
 }
 
-/* When the crew with most of the run is through. */
+/* When the group with most of the run is through. */
 static double end_of_run(const fl_engine *engine, const fl_cpu_block *blocks, together run) {
     double last = 0.0;
-    for (uint32_t crew = 0; crew < run.crews && crew < run.count; crew++) {
+    for (uint32_t group = 0; group < run.groups && group < run.count; group++) {
         double sum = 0.0;
-        for (uint32_t i = crew; i < run.count; i += run.crews) {
-            sum += fl_cpu_crew_time(engine, &blocks[run.first + i], run.members);
+        for (uint32_t i = group; i < run.count; i += run.groups) {
+            sum += fl_cpu_group_time(engine, &blocks[run.first + i], run.ranks);
         }
         last = sum > last ? sum : last;
     }
@@ -153,13 +153,13 @@ static double end_of(const fl_engine *engine, const fl_cpu_block *blocks, uint32
     return end_of_run(engine, blocks, run) + last;
 }
 
-/* The crews that `longest`, the first block, is best run by. */
-static together crews_for(const fl_engine *engine, const fl_cpu_block *longest, unsigned threads) {
-    unsigned members = fl_cpu_crew_size(engine, longest);
-    return (together){0, 0, members, threads / members};
+/* The groups that `longest`, the first block, is best run by. */
+static together groups_for(const fl_engine *engine, const fl_cpu_block *longest, unsigned threads) {
+    unsigned ranks = fl_cpu_group_size(engine, longest);
+    return (together){0, 0, ranks, threads / ranks};
 }
 
-/* The run by such crews that ends soonest: none, all, one block, or as many as are over when every thread
+/* The run by such groups that ends soonest: none, all, one block, or as many as are over when every thread
  * has as many as the next. Where there are many of both only some places are tried. */
 static together choose_run(const fl_engine *engine, const fl_cpu_block *blocks, uint32_t count,
                            together run, double *load, unsigned threads) {
@@ -167,7 +167,7 @@ static together choose_run(const fl_engine *engine, const fl_cpu_block *blocks, 
     double   soonest = end_of(engine, blocks, count, best, load, threads) * worth;
     run.first        = 0;
     run.count        = count;
-    if (run.members == 1) {
+    if (run.ranks == 1) {
         return best;
     }
     if (end_of(engine, blocks, count, run, load, threads) < soonest) {
@@ -188,13 +188,13 @@ static together choose_run(const fl_engine *engine, const fl_cpu_block *blocks, 
     return best;
 }
 
-/* The next smaller crew to try below `members`: two, three, four, six, eight, twelve … */
-static unsigned smaller_crew(unsigned members) {
+/* The next smaller group to try below `ranks`: two, three, four, six, eight, twelve … */
+static unsigned smaller_group(unsigned ranks) {
     unsigned power = 1;
-    while (2 * power < members) {
+    while (2 * power < ranks) {
         power *= 2;
     }
-    return power > 1 && power + power / 2 < members ? power + power / 2 : power;
+    return power > 1 && power + power / 2 < ranks ? power + power / 2 : power;
 }
 
 /* The slowest thread's time over the mean when all blocks are dealt. */
@@ -216,7 +216,7 @@ static void bring_forward(fl_cpu_block *blocks, together run) {
     }
 }
 
-/* Blocks in front that no thread alone has room for, each of one text: a crew runs them. */
+/* Blocks in front that no thread alone has room for, each of one text: a group runs them. */
 static uint32_t longer_ones(const fl_engine *engine, const fl_cpu_plan *plan) {
     uint32_t count = 0;
     while (count < plan->block_count && plan->blocks[count].tokens > engine->block_max) {
@@ -235,19 +235,19 @@ static void cut_for_threads(const fl_engine *engine, const fl_batch *batch, fl_c
     }
 }
 
-static void cut_for_crews(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
-                          unsigned crews) {
+static void cut_for_groups(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
+                           unsigned groups) {
     size_t tokens = batch->tokens - engine->prompt.saved;
-    cut_blocks(engine, batch, plan, crews, fair_share(engine, tokens, crews));
+    cut_blocks(engine, batch, plan, groups, fair_share(engine, tokens, groups));
 }
 
-/* All blocks by crews of at most `most.members`, if that ends before `soonest`; the blocks are cut for it. */
-static together choose_crews(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
-                             together most, double soonest) {
+/* All blocks by groups of at most `most.ranks`, if that ends before `soonest`; the blocks are cut for it. */
+static together choose_groups(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
+                              together most, double soonest) {
     together best = alone;
-    for (unsigned m = most.members; m > 1; m = smaller_crew(m)) {
+    for (unsigned m = most.ranks; m > 1; m = smaller_group(m)) {
         together run = {0, 0, m, engine->threads / m};
-        cut_for_crews(engine, batch, plan, run.crews);
+        cut_for_groups(engine, batch, plan, run.groups);
         run.count  = plan->block_count;
         double end = end_of_run(engine, plan->blocks, run);
         if (end < soonest) {
@@ -256,7 +256,7 @@ static together choose_crews(const fl_engine *engine, const fl_batch *batch, fl_
         }
     }
     if (best.count > 0) {
-        cut_for_crews(engine, batch, plan, best.crews);
+        cut_for_groups(engine, batch, plan, best.groups);
     } else {
         cut_for_threads(engine, batch, plan);
     }
@@ -265,9 +265,9 @@ static together choose_crews(const fl_engine *engine, const fl_batch *batch, fl_
 
 /* So many threads have something to do. */
 static unsigned threads_of(const fl_engine *engine, const fl_cpu_plan *plan) {
-    uint32_t dealt = plan->block_count - plan->shared;
-    uint32_t crews = plan->shared < plan->crews ? plan->shared : plan->crews;
-    uint32_t busy  = crews * plan->members + dealt;
+    uint32_t dealt  = plan->block_count - plan->shared;
+    uint32_t groups = plan->shared < plan->groups ? plan->shared : plan->groups;
+    uint32_t busy   = groups * plan->ranks + dealt;
     return busy < engine->threads ? busy : engine->threads;
 }
 
@@ -276,22 +276,22 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
     sort_by_length(engine, batch, plan);
     cut_for_threads(engine, batch, plan);
     uint32_t longer = longer_ones(engine, plan), others = plan->block_count - longer;
-    together crews = crews_for(engine, plan->blocks, engine->threads);
-    if (longer > 0) { /* the room for them is one crew's */
-        crews = (together){0, 0, engine->long_members, 1};
+    together groups = groups_for(engine, plan->blocks, engine->threads);
+    if (longer > 0) { /* the room for them is one group's */
+        groups = (together){0, 0, engine->long_ranks, 1};
     }
     together run =
-        choose_run(engine, plan->blocks + longer, others, crews, plan->load, engine->threads);
+        choose_run(engine, plan->blocks + longer, others, groups, plan->load, engine->threads);
     bool all = run.count == others; /* then in blocks of another size */
-    if (longer == 0 && crews.members > 1 && lag(engine, plan->blocks, others, plan->load) > even) {
+    if (longer == 0 && groups.ranks > 1 && lag(engine, plan->blocks, others, plan->load) > even) {
         double   end   = end_of(engine, plan->blocks, others, run, plan->load, engine->threads);
-        together whole = choose_crews(engine, batch, plan, crews, all ? DBL_MAX : end * worth);
+        together whole = choose_groups(engine, batch, plan, groups, all ? DBL_MAX : end * worth);
         run            = whole.count > 0 ? whole : run;
     }
     bring_forward(plan->blocks + longer, run);
     plan->shared  = longer + run.count;
-    plan->members = longer > 0 ? crews.members : run.members;
-    plan->crews   = longer > 0 ? 1 : run.crews;
+    plan->ranks   = longer > 0 ? groups.ranks : run.ranks;
+    plan->groups  = longer > 0 ? 1 : run.groups;
     plan->threads = threads_of(engine, plan);
 }
 
@@ -328,19 +328,19 @@ static uint32_t length_at(const slope *lengths, uint32_t text) {
     return length > 1.0 ? (uint32_t)(length + 0.5) : 1;
 }
 
-/* Rows of a block that a thread takes through a product at a time, alone or as one of a crew. One that is a
+/* Rows of a block that a thread takes through a product at a time, alone or as one of a group. One that is a
  * little too long for one step takes two short ones, and less room than a shorter one. */
-static uint32_t rows_of(const fl_engine *engine, uint32_t tokens, unsigned members) {
-    bool   apart = fl_cpu_by_rows(engine, tokens, members);
-    size_t own   = apart ? (tokens + members - 1) / members : tokens;
+static uint32_t rows_of(const fl_engine *engine, uint32_t tokens, unsigned ranks) {
+    bool   apart = fl_cpu_by_rows(engine, tokens, ranks);
+    size_t own   = apart ? (tokens + ranks - 1) / ranks : tokens;
     size_t step  = fl_cpu_rows_step(engine, own);
     return (uint32_t)(step < own ? step : own);
 }
 
-/* What is guessed: texts whose lengths fall evenly, by crews of so many members. */
+/* What is guessed: texts whose lengths fall evenly, by groups of so many ranks. */
 typedef struct question {
     uint32_t texts, tokens, longest;
-    unsigned members, crews;
+    unsigned ranks, groups;
     size_t   share;
 } question;
 
@@ -351,7 +351,7 @@ static guess guess_blocks(const fl_engine *engine, const question *q, fl_cpu_blo
     double   load[GUESS_THREADS] = {0.0}, total = 0.0, most = 0.0;
     uint32_t left = q->tokens;
     for (uint32_t text = 0; text < q->texts && left > 0;) {
-        size_t   goal  = goal_for(engine, left, q->crews, q->share);
+        size_t   goal  = goal_for(engine, left, q->groups, q->share);
         uint32_t block = 0, first = text, next = length_at(&lengths, text);
         double   time = 0.0;
         do {
@@ -361,7 +361,7 @@ static guess guess_blocks(const fl_engine *engine, const question *q, fl_cpu_blo
             next = length_at(&lengths, ++text);
         } while (text < q->texts && block + next <= goal && block < left);
         bool     longer = block > engine->block_max;
-        uint32_t rows   = rows_of(engine, block, longer ? engine->long_members : q->members);
+        uint32_t rows   = rows_of(engine, block, longer ? engine->long_ranks : q->ranks);
         out.rows        = rows > out.rows ? rows : out.rows;
         left -= block;
         if (longer) {
@@ -372,14 +372,14 @@ static guess guess_blocks(const fl_engine *engine, const question *q, fl_cpu_blo
             blocks[out.blocks] = (fl_cpu_block){first, text, block, time};
         }
         out.blocks++;
-        double end = take_least(load, q->crews, time);
+        double end = take_least(load, q->groups, time);
         total += time;
         most        = end > most ? end : most;
         out.largest = block > out.largest ? block : out.largest;
     }
-    out.lag = total > 0.0 ? most * q->crews / total : 1.0;
+    out.lag = total > 0.0 ? most * q->groups / total : 1.0;
     if (lengths.step > 0.0 &&
-        q->crews == 1) { /* a gap that few texts leave goes to a later block */
+        q->groups == 1) { /* a gap that few texts leave goes to a later block */
         uint32_t gap         = q->longest * out.blocks / q->texts;
         uint32_t most_tokens = (uint32_t)engine->block_size;
         most_tokens          = most_tokens > out.largest ? most_tokens : out.largest;
@@ -396,32 +396,32 @@ static fl_cpu_guess dealt(const fl_engine *engine, guess found, uint32_t shared,
                           .rows    = found.rows,
                           .longest = longest,
                           .blocks  = found.blocks,
-                          .members = 1,
+                          .ranks   = 1,
                           .threads = all ? engine->threads : found.blocks};
 }
 
-/* The plan of all blocks by crews of at most `most` members that ends soonest, and when it does. */
-static fl_cpu_guess by_crews(const fl_engine *engine, question q, unsigned most, unsigned threads,
-                             double *soonest) {
+/* The plan of all blocks by groups of at most `most` ranks that ends soonest, and when it does. */
+static fl_cpu_guess by_groups(const fl_engine *engine, question q, unsigned most, unsigned threads,
+                              double *soonest) {
     fl_cpu_guess out = {0};
     fl_cpu_block blocks[EVEN];
-    for (unsigned m = most; m > 1; m = smaller_crew(m)) {
-        q.members   = m;
-        q.crews     = threads / m;
-        q.share     = fair_share(engine, q.tokens, q.crews);
+    for (unsigned m = most; m > 1; m = smaller_group(m)) {
+        q.ranks     = m;
+        q.groups    = threads / m;
+        q.share     = fair_share(engine, q.tokens, q.groups);
         guess found = guess_blocks(engine, &q, blocks);
         if (found.blocks > EVEN) {
             continue;
         }
-        double end = end_of_run(engine, blocks, (together){0, found.blocks, m, q.crews});
-        if (out.members == 0 || end < *soonest) {
-            unsigned busy = found.blocks < q.crews ? found.blocks : q.crews;
+        double end = end_of_run(engine, blocks, (together){0, found.blocks, m, q.groups});
+        if (out.ranks == 0 || end < *soonest) {
+            unsigned busy = found.blocks < q.groups ? found.blocks : q.groups;
             *soonest      = end;
             out           = (fl_cpu_guess){.tokens  = found.largest,
                                            .rows    = found.rows,
                                            .longest = q.longest,
                                            .blocks  = found.blocks,
-                                           .members = m,
+                                           .ranks   = m,
                                            .threads = (busy > 0 ? busy : 1) * m};
         }
     }
@@ -443,31 +443,31 @@ unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tok
         q.share = 0;
         found   = guess_blocks(engine, &q, blocks);
     }
-    unsigned members = found.blocks > 0 && !found.longer ? fl_cpu_crew_size(engine, &blocks[0])
-                                                         : engine->long_members;
-    together run     = alone;
-    bool     close   = false;
+    unsigned ranks = found.blocks > 0 && !found.longer ? fl_cpu_group_size(engine, &blocks[0])
+                                                       : engine->long_ranks;
+    together run   = alone;
+    bool     close = false;
     if (found.blocks < EVEN) {
-        together crews = {0, 0, members, threads / members};
-        run            = choose_run(engine, blocks, found.blocks, crews, load, threads);
-        end            = end_of(engine, blocks, found.blocks, run, load, threads);
-        crews.count    = found.blocks;
-        close          = members > 1 && texts > 1 && longest * texts > tokens &&
+        together groups = {0, 0, ranks, threads / ranks};
+        run             = choose_run(engine, blocks, found.blocks, groups, load, threads);
+        end             = end_of(engine, blocks, found.blocks, run, load, threads);
+        groups.count    = found.blocks;
+        close           = ranks > 1 && texts > 1 && longest * texts > tokens &&
                 end_of(engine, blocks, found.blocks, alone, load, threads) <
-                    end_of(engine, blocks, found.blocks, crews, load, threads) * like;
+                    end_of(engine, blocks, found.blocks, groups, load, threads) * like;
     }
     if (close && share > found.largest) { /* blocks of a fair share each may come out even */
         found.largest = (uint32_t)share;
         found.rows    = (uint32_t)(share < engine->rows_max ? share : engine->rows_max);
     }
-    fl_cpu_guess whole = by_crews(engine, q, members, threads, &whole_end);
-    bool         split = whole.members > 1 &&
+    fl_cpu_guess whole = by_groups(engine, q, ranks, threads, &whole_end);
+    bool         split = whole.ranks > 1 &&
                  (run.count == found.blocks || (found.lag > even && whole_end < end * worth));
     unsigned count = 0;
     if (!split || close) {
         out[count++] = dealt(engine, found, split ? 0 : run.count, longest);
     }
-    if (split || (close && whole.members > 1)) {
+    if (split || (close && whole.ranks > 1)) {
         out[count++] = whole;
     }
     for (unsigned i = 0; i < count; i++) {

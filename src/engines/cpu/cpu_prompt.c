@@ -59,7 +59,7 @@ int fl_cpu_prompt_open(fl_engine *e, fletch_error *error) {
         e->desc.segments || e->desc.position_skips_pad) {
         return FLETCH_OK;
     }
-    size_t rows   = e->desc.layers * e->kv_most * 2 * FL_CPU_PROMPT * e->head16;
+    size_t rows   = e->desc.layers * e->kv_max * 2 * FL_CPU_PROMPT * e->head16;
     size_t joined = (size_t)2 * FL_CPU_PROMPT_TEXT * e->head16, floats = rows + joined * e->threads;
     p->bytes = floats * sizeof *p->rows + e->batch_texts * sizeof *p->shared;
     p->block = fl_big_alloc(p->bytes);

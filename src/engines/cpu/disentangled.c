@@ -13,7 +13,7 @@
  *          one order.
  * Narrow   float32 in every precision: q and k are float32 there too.
  * Proof    tests/golden/test_families.py; tests/unit/test_engine.c, test_engine_bytes.c. */
-#include "engines/cpu/crew.h"
+#include "engines/cpu/split.h"
 
 enum { QUERIES = 24, KEYS = 96 };
 
@@ -90,11 +90,11 @@ static void add_keys(const fl_engine *e, const slice *s, size_t row, size_t rows
 
 /* Distances between QUERIES queries and n keys, or KEYS keys; a range begins and ends within a panel. */
 static size_t products_room(const fl_engine *e, size_t n) {
-    size_t wide   = fl_cpu_least(e->relative16, fl_cpu_pad(n + QUERIES) + FL_CPU_LANES);
-    size_t narrow = fl_cpu_least(e->relative16, fl_cpu_pad(KEYS + QUERIES) + FL_CPU_LANES);
-    return fl_cpu_least(n, QUERIES) * wide > fl_cpu_least(n, KEYS) * narrow
-               ? fl_cpu_least(n, QUERIES) * wide
-               : fl_cpu_least(n, KEYS) * narrow;
+    size_t wide   = fl_cpu_min(e->relative16, fl_cpu_pad(n + QUERIES) + FL_CPU_LANES);
+    size_t narrow = fl_cpu_min(e->relative16, fl_cpu_pad(KEYS + QUERIES) + FL_CPU_LANES);
+    return fl_cpu_min(n, QUERIES) * wide > fl_cpu_min(n, KEYS) * narrow
+               ? fl_cpu_min(n, QUERIES) * wide
+               : fl_cpu_min(n, KEYS) * narrow;
 }
 
 static size_t bias_stride(size_t n) {
@@ -104,7 +104,7 @@ static size_t bias_stride(size_t n) {
 size_t fl_cpu_disentangled_scratch(const fl_engine *e, size_t n) {
     return e->relative16 == 0 || n == 0
                ? 0
-               : fl_cpu_least(n, FL_CPU_RELATIVE_ROWS) * bias_stride(n) + products_room(e, n);
+               : fl_cpu_min(n, FL_CPU_RELATIVE_ROWS) * bias_stride(n) + products_room(e, n);
 }
 
 void fl_cpu_attend_disentangled(const fl_engine *e, const fl_cpu_layer *layer, size_t head,
@@ -116,17 +116,17 @@ void fl_cpu_attend_disentangled(const fl_engine *e, const fl_cpu_layer *layer, s
     at.bias_row     = (ptrdiff_t)s.stride;
     for (size_t i = 0; i < all->heads; i++, s.head++) {
         for (size_t row = 0; row < all->rows; row += at.rows) {
-            at.rows    = fl_cpu_least(all->rows - row, FL_CPU_RELATIVE_ROWS);
+            at.rows    = fl_cpu_min(all->rows - row, FL_CPU_RELATIVE_ROWS);
             at.first   = all->first + row;
             at.q       = all->q + i * all->q_head + row * all->q_stride;
             at.out     = all->out + i * all->out_head + row * all->out_stride;
             at.bias    = s.bias;
             s.products = s.bias + at.rows * s.stride;
             for (size_t some = 0, rows; some < at.rows; some += rows) {
-                rows = fl_cpu_least(at.rows - some, QUERIES);
+                rows = fl_cpu_min(at.rows - some, QUERIES);
                 write_queries(e, &s, some, rows);
                 for (size_t key = 0, keys; key < at.n; key += keys) {
-                    keys = fl_cpu_least(at.n - key, KEYS);
+                    keys = fl_cpu_min(at.n - key, KEYS);
                     add_keys(e, &s, some, rows, key, keys);
                 }
             }

@@ -5,7 +5,7 @@
  * Method   W [out, in] row-major becomes, for every 16 rows of W (columns of the product), one
  *          panel [in][16]; 16 x 128 pieces are converted to float32 and transposed through L1. Odd
  *          sizes are padded with zeros: head_dim to a multiple of 16 inside every head (q, k, v
- *          rows and the input columns of Wo), the MLP's middle and the hidden width likewise. 1/√d
+ *          rows and the input columns of Wo), the MLP's columns and the hidden width likewise. 1/√d
  *          is folded into the query's weights and bias, or where queries are normed, into the weights of
  *          that norm. Norms of 1 + w get the sum. A gate's panels stand in front of those of up, one
  *          by one, so that a product of two panels makes what is multiplied.
@@ -14,7 +14,7 @@
  *          groups through groups.c.
  * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon
  *          as it is packed, so that the peak is one copy of the weights and not two.
- * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one
+ * Threads  The team packs pieces (a layer's attention matrices, a tile of its MLP) from one
  *          counter.
  * Proof    tests/unit/test_engine*.c: odd sizes, F16 and BF16 sources. */
 #include <string.h>
@@ -63,9 +63,10 @@ static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *laye
     const fl_layer_desc   *rules  = &d->layer[index];
     const size_t           groups = rules->convolves ? d->heads : d->kv_heads;
     const size_t           parts = d->heads + 2 * groups, experts = rules->experts;
-    layer->group = d->heads / groups;
-    layer->sight = &e->sight[rules->distance];
-    layer->bias = has_own_bias(e, index) ? take(at, d->heads * e->bias_stride) : layer->sight->bias;
+    layer->group  = d->heads / groups;
+    layer->window = &e->window[rules->distance];
+    layer->bias =
+        has_own_bias(e, index) ? take(at, d->heads * e->bias_stride) : layer->window->bias;
     layer->rope = rules->rope > 0 ? &e->rope[rules->rope - 1] : NULL;
     if (e->format == FL_CPU_INT8) {
         layer->qkv_gain = take(at, e->hidden16);
@@ -86,8 +87,8 @@ static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *laye
         layer->conv      = take(at, d->taps * e->inner);
         layer->conv_bias = take(at, e->inner);
     } else if (d->qk_norm != FL_QK_NORM_NONE) {
-        layer->q_norm = take_norm(at, e->q_wide > 0 ? e->q_wide : e->head16);
-        layer->k_norm = take_norm(at, e->k_wide > 0 ? e->k_wide : e->head16);
+        layer->q_norm = take_norm(at, e->q_joint > 0 ? e->q_joint : e->head16);
+        layer->k_norm = take_norm(at, e->k_joint > 0 ? e->k_joint : e->head16);
     }
     if (experts > 0) {
         layer->experts      = experts;
@@ -380,19 +381,20 @@ static void pack_up(const fl_engine *e, const fl_tensor *slot, const fl_cpu_laye
     }
 }
 
-static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
-                       size_t chunk, float *columns, bool again) {
+static void pack_tile(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
+                      size_t col, float *columns, bool again) {
     size_t         hidden = e->desc.hidden, mlp = e->desc.intermediate;
-    size_t         width  = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
+    size_t         width  = e->mlp16 - col < FL_CPU_MLP_TILE ? e->mlp16 - col : FL_CPU_MLP_TILE;
     size_t         panels = width / FL_CPU_LANES;
-    const uint8_t *at   = layer->mlp + chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, layer, FL_CPU_CHUNK);
-    source         down = {.w     = &slot[FL_LAYER_DOWN_W],
-                           .in    = mlp,
-                           .rows  = hidden,
-                           .col   = chunk,
-                           .cols  = mlp - chunk < width ? mlp - chunk : width,
-                           .scale = 1.0f};
-    pack_up(e, slot, layer, chunk, panels, columns, at);
+    const uint8_t *at =
+        layer->mlp + col / FL_CPU_MLP_TILE * fl_cpu_mlp_tile(e, layer, FL_CPU_MLP_TILE);
+    source down = {.w     = &slot[FL_LAYER_DOWN_W],
+                   .in    = mlp,
+                   .rows  = hidden,
+                   .col   = col,
+                   .cols  = mlp - col < width ? mlp - col : width,
+                   .scale = 1.0f};
+    pack_up(e, slot, layer, col, panels, columns, at);
     if (!again) {
         pack_panels(e, &layer->down_form, &down, e->hidden16 / FL_CPU_LANES, width, columns,
                     at + fl_cpu_up(e, layer, width));
@@ -400,25 +402,25 @@ static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
 }
 
 /* The same of an expert, which has no gate; always in float32. */
-static void pack_expert_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
-                              size_t expert, size_t chunk) {
+static void pack_expert_tile(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
+                             size_t expert, size_t col) {
     size_t hidden = e->desc.hidden, mlp = e->desc.intermediate;
-    size_t width = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
-    size_t real = mlp - chunk < width ? mlp - chunk : width, panels = width / FL_CPU_LANES;
+    size_t width = e->mlp16 - col < FL_CPU_MLP_TILE ? e->mlp16 - col : FL_CPU_MLP_TILE;
+    size_t real = mlp - col < width ? mlp - col : width, panels = width / FL_CPU_LANES;
     float *at = (float *)(uintptr_t)layer->mlp +
                 (expert * fl_cpu_mlp(e, layer) +
-                 chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, layer, FL_CPU_CHUNK)) /
+                 col / FL_CPU_MLP_TILE * fl_cpu_mlp_tile(e, layer, FL_CPU_MLP_TILE)) /
                     sizeof(float);
     source up   = {.w     = &slot[FL_LAYER_EXPERTS_UP],
                    .in    = hidden,
-                   .row   = expert * mlp + chunk,
+                   .row   = expert * mlp + col,
                    .rows  = real,
                    .cols  = hidden,
                    .scale = 1.0f};
     source down = {.w      = &slot[FL_LAYER_EXPERTS_DOWN],
                    .in     = hidden,
                    .rows   = hidden,
-                   .col    = expert * mlp + chunk,
+                   .col    = expert * mlp + col,
                    .cols   = real,
                    .turned = true};
     pack_floats(&up, panels, e->hidden16, at);
@@ -482,7 +484,7 @@ static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
         {FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, e->desc.hidden, 1.0f, &layer->mlp_norm},
         {FL_LAYER_MLP_EXTRA_W, FL_LAYER_MLP_EXTRA_B, e->desc.hidden, 1.0f, &layer->mlp_extra}};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
-        bool wide = i < 2 && e->q_wide > 0; /* a layer norm whatever the others are */
+        bool wide = i < 2 && e->q_joint > 0; /* a layer norm whatever the others are */
         pack_norm(&slot[norms[i].weight], &slot[norms[i].bias],
                   e->desc.norm == FL_NORM_RMS_PLUS_ONE && !wide, norms[i].width, norms[i].scale,
                   norms[i].out);
@@ -621,14 +623,14 @@ static void pack_global(const fl_engine *e, const fl_tensor *global) {
 
 /* ---- The work -------------------------------------------------------------------------------- */
 
-/* Piece 0 of a layer is its attention and norms, piece 1 + c chunk c of its MLP, expert after expert.
- * Whoever finishes a layer's last chunk gives the pages of the MLP's matrices back. */
+/* Piece 0 of a layer is its attention and norms, piece 1 + t tile t of its MLP, expert after expert.
+ * Whoever finishes a layer's last tile gives the pages of the MLP's matrices back. */
 typedef struct packing {
     fl_engine        *engine;
     const fl_encoder *encoder;
-    size_t            chunks;
+    size_t            tiles;
     atomic_size_t     next;
-    atomic_uint      *left; /* [layers] chunks to do */
+    atomic_uint      *left; /* [layers] tiles to do */
     float *columns;         /* where numbers are rounded: [threads][17 * most], see read_columns */
     size_t most;            /* steps of k of the longest product */
     float *relative, *room; /* DeBERTa: its table, and relative_room for each thread */
@@ -637,7 +639,7 @@ typedef struct packing {
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
     if (slot[which].map) {
-        fl_map_release(slot[which].map, slot[which].data, slot[which].bytes);
+        fl_map_release(slot[which].map, slot[which].data, fl_tensor_span(&slot[which]));
     }
 }
 
@@ -671,14 +673,14 @@ static void pack_mlp_piece(const packing *work, const fl_tensor *slot, size_t in
                            float *columns) {
     const fl_engine    *e     = work->engine;
     const fl_cpu_layer *layer = &e->layers[index];
-    size_t              chunk = piece % work->chunks * FL_CPU_CHUNK;
-    if (piece / work->chunks >= (layer->experts > 0 ? layer->experts : 1)) {
+    size_t              col   = piece % work->tiles * FL_CPU_MLP_TILE;
+    if (piece / work->tiles >= (layer->experts > 0 ? layer->experts : 1)) {
         return; /* others have more experts */
     }
     if (layer->experts > 0) {
-        pack_expert_chunk(e, slot, layer, piece / work->chunks, chunk);
+        pack_expert_tile(e, slot, layer, piece / work->tiles, col);
     } else {
-        pack_chunk(e, slot, layer, chunk, columns, work->again);
+        pack_tile(e, slot, layer, col, columns, work->again);
     }
     if (atomic_fetch_sub(&work->left[index], 1) == 1) {
         release(slot, FL_LAYER_GATE_W);
@@ -693,7 +695,7 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
     packing   *work    = arg;
     fl_engine *e       = work->engine;
     size_t     experts = e->experts16 > 0 ? e->experts16 : 1;
-    size_t     per = work->chunks * experts + 1, pieces = per * e->desc.layers;
+    size_t     per = work->tiles * experts + 1, pieces = per * e->desc.layers;
     float     *columns = work->columns ? work->columns + member * COLUMN_ROWS * work->most : NULL;
     (void)size;
     if (member == 0 && !work->again) {
@@ -726,13 +728,14 @@ static void free_packing(packing *work) {
 
 /* All pieces, by the whole team. */
 static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fletch_error *error) {
-    packing work = {.engine = engine, .encoder = encoder, .chunks = engine->chunks, .again = again};
-    work.left    = fl_alloc_array(engine->desc.layers + 1, sizeof *work.left);
+    packing work = {
+        .engine = engine, .encoder = encoder, .tiles = engine->mlp_tiles, .again = again};
+    work.left = fl_alloc_array(engine->desc.layers + 1, sizeof *work.left);
     const bool rounds =
         engine->format != FL_CPU_FP32 || engine->weights_kept > FL_CPU_WEIGHTS_STORED;
     if (rounds) {
         work.most    = engine->inner > engine->hidden16 ? engine->inner : engine->hidden16;
-        work.most    = work.most > FL_CPU_CHUNK ? work.most : FL_CPU_CHUNK;
+        work.most    = work.most > FL_CPU_MLP_TILE ? work.most : FL_CPU_MLP_TILE;
         work.columns = fl_alloc_array(engine->threads * COLUMN_ROWS * work.most, sizeof(float));
     }
     if (engine->relative16 > 0 && !again) {
@@ -747,7 +750,7 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
     }
     for (uint32_t i = 0; i < engine->desc.layers; i++) {
         size_t experts = engine->layers[i].experts;
-        atomic_init(&work.left[i], (unsigned)(work.chunks * (experts > 0 ? experts : 1)));
+        atomic_init(&work.left[i], (unsigned)(work.tiles * (experts > 0 ? experts : 1)));
     }
     fl_team_run(engine->team, pack_some, &work);
     free_packing(&work);

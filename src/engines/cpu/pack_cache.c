@@ -92,6 +92,8 @@ static void put_tensor(pack_cache *c, fl_buf *key, const fl_tensor *w) {
     c->adapted = c->adapted || w->adapter != NULL;
     put_u64(key, w->dtype);
     put_u64(key, w->turned);
+    put_u64(key, w->run);
+    put_u64(key, w->step);
     put_u64(key, w->bytes);
     if (w->packed != NULL) {
         put_u64(key, w->packed_row);
@@ -123,8 +125,8 @@ static void put_descriptor(fl_buf *key, const fl_engine *e) {
 static void put_options(pack_cache *c, fl_buf *key) {
     const fl_engine *e       = c->engine;
     const uint64_t   sizes[] = {
-          FL_CPU_LANES,  FL_CPU_CHUNK, (uint64_t)e->format, e->weights_kept,
-          e->max_length, e->rows_max,  e->weights_bytes,    (uint64_t)e->narrow.group};
+          FL_CPU_LANES,  FL_CPU_MLP_TILE, (uint64_t)e->format, e->weights_kept,
+          e->max_length, e->rows_max,     e->weights_bytes,    (uint64_t)e->narrow.group};
     put_text(key, FLETCH_VERSION);
     put_text(key, e->kernels->isa);
     put_text(key, e->kernels->name);

@@ -57,11 +57,11 @@ size_t fl_cpu_lay_out_tables(fl_engine *e, const fl_encoder *encoder, float *bas
         const fl_distance *rule  = &e->desc.distance[i];
         ptrdiff_t          first = fl_distance_first(rule), last = fl_distance_last(rule);
         size_t             dims = e->desc.rope[i].dims, angles = e->max_length * (dims / 2);
-        fl_cpu_sight      *sight = &e->sight[i];
-        sight->before            = first == -PTRDIFF_MAX ? FL_CPU_ALL : (size_t)-first;
-        sight->after             = last == PTRDIFF_MAX ? FL_CPU_ALL : (size_t)last;
-        sight->bias        = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED ||
-                              fl_t5_by_layer(&e->desc, rule)
+        fl_cpu_window     *window = &e->window[i];
+        window->before            = first == -PTRDIFF_MAX ? FL_CPU_ALL : (size_t)-first;
+        window->after             = last == PTRDIFF_MAX ? FL_CPU_ALL : (size_t)last;
+        window->bias       = rule->bias == FL_BIAS_NONE || rule->bias == FL_BIAS_DISENTANGLED ||
+                               fl_t5_by_layer(&e->desc, rule)
                                  ? NULL
                                  : take(base, &used, e->desc.heads * e->bias_stride);
         e->rope[i].dims    = dims;
@@ -143,8 +143,8 @@ void fl_cpu_fill_tables(const fl_engine *e, const fl_encoder *encoder) {
         fill_columns(e);
     }
     for (size_t i = 0; i < FL_RULES_MAX; i++) {
-        if (e->sight[i].bias) {
-            fl_cpu_spread_bias(e, encoder, i, 0, mutable(e->sight[i].bias));
+        if (e->window[i].bias) {
+            fl_cpu_spread_bias(e, encoder, i, 0, mutable(e->window[i].bias));
         }
         if (e->rope[i].dims > 0) {
             fl_rope_table(&e->desc.rope[i], 0, (uint32_t)e->max_length, mutable(e->rope[i].cosine),

@@ -64,6 +64,7 @@ int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     teller        t   = {.fn = fn, .user = user};
     unsigned long all = (unsigned long)atomic_load(&e->batches);
     unsigned long by  = (unsigned long)atomic_load(&e->graph_launches);
+    tell(&t, "cuda.engine", "no GPU has run it yet; docs/cuda.md", "experimental");
     tell(&t, "cuda.device", "", "%s, compute capability %d.%d, at %s", e->name, e->major, e->minor,
          e->bus);
     tell(&t, "cuda.driver", "", "CUDA %d.%d", e->cuda->driver_version / 1000,
@@ -75,8 +76,6 @@ int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
          e->tiers[e->tier_count - 1].texts);
     tell(&t, "cuda.graphs", e->use_graphs ? "captured now" : "off", "%u",
          atomic_load(&e->captured));
-    tell(&t, "cuda.small_batches", e->few ? "their products by kernels of their own" : "", "%s",
-         e->maps ? "without copies" : "as large ones");
     tell(&t, "cuda.batches", "since opening", "%lu, %lu of them by graph", all, by);
     if (e->options.fp32_retries != NULL)
         tell(&t, "cuda.fp32_retries", "texts that overflowed", "%llu",

@@ -314,24 +314,37 @@ static OrtStatus *run_plain(fl_ort_lane *lane, run_values *v) {
     return s->ort->api.Run(s->session, NULL, names, inputs, s->input_count, &output, 1, &v->output);
 }
 
-/* Bound first; where that fails and plain Run does not, binding is at fault and is given up. */
-static OrtStatus *run(fl_ort_lane *lane, run_values *v) {
+/* The processor has no device that speaks, and runs side by side. */
+static void listen(const fl_ort_lane *lane, char heard[FL_ORT_WORDS]) {
+    if (!lane->session->processor)
+        fl_ort_heard(heard);
+}
+
+/* Bound first; where that fails and plain Run does not, binding is at fault and is given up, but for want
+ * of memory. `heard`: what the device said of it, or "": a run is not to be trusted in which it spoke of a
+ * fault, whatever the status. */
+static OrtStatus *run(fl_ort_lane *lane, run_values *v, char heard[FL_ORT_WORDS]) {
     const fl_ort_api *api = &lane->session->ort->api;
+    char              words[FL_ORT_WORDS];
     lane->runs++;
-    if (lane->binding == NULL)
-        return run_plain(lane, v);
-    OrtStatus *status = run_bound(lane, v);
+    OrtStatus *status = lane->binding == NULL ? run_plain(lane, v) : run_bound(lane, v);
+    listen(lane, heard);
+    if (status == NULL && heard[0] != '\0')
+        return api->CreateStatus(ORT_FAIL, heard);
     if (status == NULL) {
-        lane->bound_runs++;
+        lane->bound_runs += lane->binding != NULL;
         return NULL;
     }
+    fl_ort_words(api->GetErrorMessage(status), words);
+    if (lane->binding == NULL || fl_ort_is_memory(heard) || fl_ort_is_memory(words))
+        return status;
     OrtStatus *plain = run_plain(lane, v);
     if (plain != NULL) { /* the model is at fault, not the binding */
         api->ReleaseStatus(status);
         return plain;
     }
     fl_log_write(lane->log, FL_LOG_WARNING, "io.binding: %s; running without binding from now on",
-                 api->GetErrorMessage(status));
+                 words);
     api->ReleaseStatus(status);
     api->ReleaseIoBinding(lane->binding);
     lane->binding = NULL;
@@ -391,22 +404,30 @@ static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
     return FLETCH_OK;
 }
 
-/* What a failed run means. Memory may do for fewer texts. What the library calls an argument is the
+/* What a failed run means. Memory may do for fewer texts; where one alone finds none on a device, the next
+ * provider has more. What the library calls an argument is the
  * model's trouble with these very ids, as is everything on the processor, where nothing can be lost:
  * a lone text is named, of several nobody knows whose fault it is. Anything else breaks the replica. */
-static int failed(fl_ort_lane *lane, OrtStatus *status, const uint32_t *order,
+static int failed(fl_ort_lane *lane, OrtStatus *status, const char *heard, const uint32_t *order,
                   const fl_ort_group *group) {
-    const fl_ort_session *s     = lane->session;
-    const char           *words = s->ort->api.GetErrorMessage(status);
-    bool memory = strstr(words, "Failed to allocate memory") || strstr(words, "out of memory") ||
-                  strstr(words, "bad_alloc");
+    const fl_ort_session *s      = lane->session;
+    const char           *words  = s->ort->api.GetErrorMessage(status);
+    bool                  memory = fl_ort_is_memory(words) || fl_ort_is_memory(heard);
     bool texts = s->processor || s->ort->api.GetErrorCode(status) == ORT_INVALID_ARGUMENT;
-    int  code  = memory ? FLETCH_ENOMEM : texts ? FLETCH_EMODEL : FLETCH_EPROVIDER;
-    fl_ort_check(s->ort, status, code, &lane->error,
-                 code == FLETCH_EMODEL
-                     ? "the model cannot be run on this text; do its files belong "
-                       "together? ONNX Runtime"
-                     : "ONNX Runtime's run failed");
+    int  code  = texts ? FLETCH_EMODEL : FLETCH_EPROVIDER;
+    if (memory && (s->processor || group->count > 1))
+        code = FLETCH_ENOMEM;
+    fl_log_write(lane->log, FL_LOG_DEBUG, "onnxruntime: %s", words);
+    if (heard[0] != '\0') {
+        s->ort->api.ReleaseStatus(status);
+        fl_fail(&lane->error, code, FLETCH_NOWHERE, "ONNX Runtime's run failed: %s", heard);
+    } else {
+        fl_ort_check(s->ort, status, code, &lane->error,
+                     code == FLETCH_EMODEL
+                         ? "the model cannot be run on this text; do its files belong "
+                           "together? ONNX Runtime"
+                         : "ONNX Runtime's run failed");
+    }
     if (group->count == 1)
         lane->error.where = order[group->first];
     return code;
@@ -414,9 +435,10 @@ static int failed(fl_ort_lane *lane, OrtStatus *status, const uint32_t *order,
 
 int fl_ort_lane_run(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *order,
                     const fl_ort_group *group) {
-    const fl_ort_session *s      = lane->session;
-    run_values            values = {.output = NULL};
-    float                *rows   = direct_rows(lane, batch, order, group);
+    const fl_ort_session *s                   = lane->session;
+    run_values            values              = {.output = NULL};
+    float                *rows                = direct_rows(lane, batch, order, group);
+    char                  heard[FL_ORT_WORDS] = "";
     if (batch->pool_skip != NULL && !s->skips)
         for (uint32_t i = 0; i < group->count; i++)
             if (batch->pool_skip[order[group->first + i]] > 0)
@@ -430,9 +452,9 @@ int fl_ort_lane_run(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
     if (status == NULL)
         status = make_output(lane, group, rows, &values);
     if (status == NULL)
-        status = run(lane, &values);
+        status = run(lane, &values, heard);
     int code = status == NULL ? hand_out(lane, batch, order, group, &values, rows != NULL)
-                              : failed(lane, status, order, group);
+                              : failed(lane, status, heard, order, group);
     release(s->ort, &values);
     return code;
 }

@@ -41,6 +41,12 @@ static struct {
     bool            stuck; /* a plug-in does not come back, and holds ONNX Runtime's lock */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* What a device said first since somebody asked. A lock of its own: whoever registers a plug-in may hear. */
+static struct {
+    pthread_mutex_t lock;
+    char            words[FL_ORT_WORDS];
+} heard = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static const char base_door[] = "OrtGetApiBase", factories[] = "CreateEpFactories";
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
@@ -93,10 +99,25 @@ static int check_version(fl_ort *ort, const char *text, const fl_log *log, fletc
     return FLETCH_OK;
 }
 
-/* The library is silent on its own: sessions have loggers that lead to the caller's. */
-static void drop_message(void *param, OrtLoggingLevel severity, const char *category,
-                         const char *logid, const char *where, const char *message) {
-    (void)param, (void)severity, (void)category, (void)logid, (void)where, (void)message;
+/* The library is silent on its own: sessions have loggers that lead to the caller's. What a device says
+ * comes here alone, though: that WebGPU has no memory left is in no status, which tell of the
+ * buffers that are missing then. */
+static void hear(void *param, OrtLoggingLevel severity, const char *category, const char *logid,
+                 const char *where, const char *message) {
+    (void)param, (void)severity, (void)category, (void)logid, (void)where;
+    if (strstr(message, "device error(") == NULL)
+        return;
+    pthread_mutex_lock(&heard.lock);
+    if (heard.words[0] == '\0') /* the first is the cause of the others */
+        fl_ort_words(message, heard.words);
+    pthread_mutex_unlock(&heard.lock);
+}
+
+void fl_ort_heard(char out[FL_ORT_WORDS]) {
+    pthread_mutex_lock(&heard.lock);
+    memcpy(out, heard.words, sizeof heard.words);
+    heard.words[0] = '\0';
+    pthread_mutex_unlock(&heard.lock);
 }
 
 #define COPY_SLOT(index, type, name, parameters)                                                   \
@@ -111,7 +132,7 @@ static void copy_editor_slots(fl_ort_editor_api *target, void *const *table) {
 
 static int make_environment(fl_ort *ort, fletch_error *error) {
     OrtStatus *status =
-        ort->api.CreateEnvWithCustomLogger(drop_message, NULL, ORT_LOG_ERROR, "fletch", &ort->env);
+        ort->api.CreateEnvWithCustomLogger(hear, NULL, ORT_LOG_ERROR, "fletch", &ort->env);
     if (status == NULL)
         status = ort->api.DisableTelemetryEvents(ort->env);
     if (status == NULL)
@@ -279,7 +300,9 @@ static int run_bounded(const char *path, OrtStatus **refused, fletch_error *erro
         return fl_fail_nomem(error, sizeof *r, "a plug-in's registration");
     r->ort = process.ort;
     snprintf(r->name, sizeof r->name, "fletch%u", process.plugin_count);
-    snprintf(r->path, sizeof r->path, "%s", path);
+    /* A relative path would be looked for beside ONNX Runtime; what is nowhere, the loader may know by its name. */
+    if (realpath(path, r->path) == NULL)
+        snprintf(r->path, sizeof r->path, "%s", path);
     pthread_mutex_init(&r->lock, NULL);
     fl_cond_init(&r->changed);
     int status = fl_thread_start(&thread, "fl-plugin", run_registration, r, error);

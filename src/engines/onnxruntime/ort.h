@@ -48,6 +48,13 @@ int fl_ort_plugin_open(const fl_ort_plugin **out, const char *path, fletch_error
 enum { FL_ORT_WORDS = 240 };
 void fl_ort_words(const char *message, char out[FL_ORT_WORDS]);
 
+/* library.c: the first that a device said of a fault, in the library's log and in no status, since this was
+ * last called; "": nothing. Of the process: another model's device may have said it. */
+void fl_ort_heard(char out[FL_ORT_WORDS]);
+
+/* Whether such words mean that memory did not suffice. */
+bool fl_ort_is_memory(const char *words);
+
 /* Turn a status into an error and free it: NULL is FLETCH_OK, anything else fills *error with
  * "CONTEXT: the library's own words" and returns `code`. */
 int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *error,

@@ -379,7 +379,9 @@ static int match(fl_ort_session *s, const fl_encoder *encoder, const fl_engine_o
 
 int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
                         const fl_engine_options *options, unsigned inside, fletch_error *error) {
+    char before[FL_ORT_WORDS];
     memset(out, 0, sizeof *out);
+    fl_ort_heard(before); /* what a device says from here on, the first run tells */
     out->ort       = ort;
     out->processor = strcmp(options->provider, "cpu") == 0;
     out->pinned    = fl_ort_provider_pinned(options->provider);

@@ -4,7 +4,8 @@
  * Role    Every status of the library that becomes an error of ours passes here.
  * Method  A message begins with the place in the library's source where it was made, the signature of
  *         a C++ function included, and holds its own code behind it, once for each layer that wrapped
- *         another: what counts is behind the last one. A refusal is searched for the piece that a
+ *         another: what counts is behind the last one. Dawn, which WebGPU runs on, adds functions and files
+ *         behind. A refusal is searched for the piece that a
  *         machine without a working device lacks, which says better than the name of a package what
  *         is to be installed.
  * Memory  none. Threads: any.
@@ -61,21 +62,54 @@ static const char *past_place(const char *at) {
     return at;
 }
 
+/* Past the number of a fault of WebGPU, "3): ": memory, by whatever name the system has for it. */
+static const char *past_kind(const char *at, char out[FL_ORT_WORDS], size_t *used) {
+    static const char memory[] = "out of memory: ";
+    if (strncmp(at, "3)", 2) == 0) {
+        memcpy(out, memory, sizeof memory);
+        *used = sizeof memory - 1;
+    }
+    const char *end = strstr(at, "): ");
+    return end == NULL ? at : end + strlen("): ");
+}
+
 void fl_ort_words(const char *message, char out[FL_ORT_WORDS]) {
     static const char loader[] = " with error: ", claim[] = " was false. ";
-    const char       *at = past_place(past_codes(message)), *why = strstr(at, loader);
+    static const char node[] = "Status Message: ", device[] = "device error(";
+    const char       *at = past_place(past_codes(message)), *why = strstr(at, node);
     size_t            used = 0;
+    if (why != NULL) /* which node met it is for the log */
+        at = past_place(why + sizeof node - 1);
+    why = strstr(at, device);
+    at  = why == NULL ? at : past_kind(why + sizeof device - 1, out, &used);
+    why = strstr(at, loader);
     if (why != NULL) /* which of its own files does not load, says less than what that one lacks */
         at = why + sizeof loader - 1;
     why = strstr(at, claim);
     if (why != NULL && why[sizeof claim - 1] != '\0')
         at = why + sizeof claim - 1;
-    const char *end = strstr(at, " ; GPU="); /* and host, file, line */
+    const char *end   = strstr(at, " ; GPU=");   /* and host, file, line */
+    const char *stack = strstr(at, "\n    at "); /* functions of Dawn, with their files */
+    if (stack != NULL && (end == NULL || stack < end))
+        end = stack;
     for (; *at != '\0' && at != end && used < FL_ORT_WORDS - 1; at++)
-        out[used++] = isspace((unsigned char)*at) ? ' ' : *at;
+        if (!isspace((unsigned char)*at))
+            out[used++] = *at;
+        else if (used > 0 && out[used - 1] != ' ')
+            out[used++] = ' ';
     while (used > 0 && (out[used - 1] == ' ' || out[used - 1] == '.'))
         used--;
     out[used] = '\0';
+}
+
+bool fl_ort_is_memory(const char *words) {
+    static const char *const known[] = {
+        "Failed to allocate memory", "out of memory", "bad_alloc",    "OUT_OF_DEVICE_MEMORY",
+        "OUT_OF_HOST_MEMORY",        "E_OUTOFMEMORY", "Out of memory"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        found = found || strstr(words, known[i]) != NULL;
+    return found;
 }
 
 int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *error,
@@ -93,12 +127,18 @@ int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *e
 static const struct {
     const char *words, *remedy;
 } remedies[] = {
+    {"undefined symbol: cuTensorMap",
+     "Install a newer NVIDIA driver: this one is older than CUDA 12"},
     {"libcuda.so", "The NVIDIA driver is missing: install it"},
     {"nvcuda.dll", "The NVIDIA driver is missing: install it"},
     {"stub library", "The driver found is the CUDA toolkit's stub: take its folder off the library "
                      "path, and install the NVIDIA driver"},
     {"driver version is insufficient", "Install a newer NVIDIA driver, or an ONNX Runtime for an "
                                        "older CUDA"},
+    {"not supported in the installed CUDA driver", "Install a newer NVIDIA driver"},
+    {"unsupported display driver", "The NVIDIA driver's library and kernel module are of different "
+                                   "versions: restart the machine, or install one version of both"},
+    {"CUDA failure 999", "The NVIDIA driver does not start: see nvidia-smi and dmesg"},
     {"no CUDA-capable device", "The NVIDIA driver shows no GPU: see nvidia-smi and "
                                "CUDA_VISIBLE_DEVICES"},
     {"WebGPU adapter", "Install a driver of the GPU for Vulkan, Direct3D 12 or Metal"},
