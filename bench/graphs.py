@@ -42,8 +42,9 @@ def export(model, names: list[str], take, target: pathlib.Path, output: str) -> 
 
 
 def export_plain(folder: str, target: pathlib.Path) -> None:
-    from transformers import AutoModel
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    from transformers import AutoConfig, AutoModel, T5EncoderModel
+    kind = T5EncoderModel if AutoConfig.from_pretrained(folder).model_type == "t5" else AutoModel
+    model = kind.from_pretrained(folder, attn_implementation="eager").eval()
     names = ["input_ids", "attention_mask"] + (["token_type_ids"] if takes_types(model.config.to_dict()) else [])
     export(model, names, lambda found, _: found.last_hidden_state, target, "last_hidden_state")
 

@@ -2,7 +2,7 @@
 /* store.c - how long the exact search over many stored vectors takes, on one core.
  *
  * Role    build/bench_store [ROWS [COLUMNS [SEARCHES]]]; 1,000,000 rows of 384 unless told.
- * Method  Pseudo-random rows of length 1 as src/server/store.c keeps them; the median and the best of the
+ * Method  Pseudo-random rows of length 1 as src/store/store.c keeps them; the median and the best of the
  *         searches for the 10 nearest, by the clock and by the core's own time (which other programs
  *         disturb less), and the speed of memory that this is. Nothing is printed before a plain
  *         loop has found the same nearest row. Then eight searches in one pass, per search.

@@ -398,7 +398,7 @@ _fletch() {
     *:--cpu-replicas) return ;;
     *:--cpu-inter-op-threads) return ;;
     *:--cpu-parallel-execution) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
-    *:--cpu-isa) COMPREPLY=($(compgen -W "auto ref avx2 avxvnni avx512 avx512vnni avx512bf16 amx neon neondot" -- "$word")); return ;;
+    *:--cpu-isa) COMPREPLY=($(compgen -W "auto ref avx2 avxvnni avx512 avx512vnni avx512bf16 amx neon neondot neonmm" -- "$word")); return ;;
     *:--onnxruntime-library) compopt -o default 2>/dev/null; return ;;
     *:--onnxruntime-provider-library) compopt -o default 2>/dev/null; return ;;
     *:--onnxruntime-graph-optimization-level) return ;;

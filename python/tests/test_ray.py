@@ -88,7 +88,7 @@ def test_every_id_once_while_actors_are_killed(source, tmp_path):
         killer.join()
     table = pq.read_table(tmp_path / "out").sort_by("id")
     assert killed and table["id"].to_pylist() == list(range(ROWS))
-    assert table["embedding"].null_count == 10 and table["embedding_refused"][0].as_py() == "there is no text"
+    assert table["embedding"].null_count == 10 and table["embedding_refused"][0].as_py() == "the text is missing"
     with fletch.Model(TOY) as model:
         want = model.embed(pq.read_table(source / "0.parquet")["text"][1:], truncate="right")
     got = table["embedding"].slice(1, len(want)).combine_chunks().flatten().to_numpy()

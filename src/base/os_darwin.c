@@ -186,6 +186,7 @@ void fl_os_caches(fl_cpu *out) {
 void fl_os_arm(fl_cpu *out) {
     out->neon         = number_of("hw.optional.arm64") != 0;
     out->neon_dotprod = number_of("hw.optional.arm.FEAT_DotProd") != 0;
+    out->neon_i8mm    = number_of("hw.optional.arm.FEAT_I8MM") != 0;
     out->neon_bf16    = number_of("hw.optional.arm.FEAT_BF16") != 0;
 }
 

@@ -16,6 +16,7 @@
  * Proof   tests/unit/test_base_pool.c, also under ThreadSanitizer. */
 #include "base/pool.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -156,6 +157,7 @@ static void *work(void *arg) {
 
 /* Stop and join the first `count` workers, then free the team. */
 static void dismiss(fl_team *team, unsigned count) {
+    assert(count < team->size);
     team->stop    = true;
     team->members = count + 1;
     call_others(team, 0);
@@ -168,6 +170,7 @@ static void dismiss(fl_team *team, unsigned count) {
 /* Start the workers with every signal blocked; the caller's mask is put back. Returns how many run.
  */
 static unsigned start_workers(fl_team *team, const uint16_t *cores, int *reason) {
+    assert(team->size > 0);
     sigset_t before;
     unsigned started = 0;
     fl_thread_hold_signals(&before);
@@ -228,6 +231,8 @@ unsigned fl_team_size(const fl_team *team) {
 }
 
 void fl_team_run_some(fl_team *team, unsigned members, fl_team_fn fn, void *arg) {
+    assert(fn && members > 0 && members <= team->size);
+    assert(atomic_load(&team->pending) == 0);
     if (members == 1) {
         fn(arg, 0, 1);
         return;
@@ -248,6 +253,7 @@ void fl_team_run(fl_team *team, fl_team_fn fn, void *arg) {
 /* ---- The barrier ----------------------------------------------------------------------------- */
 
 void fl_barrier_init(fl_barrier *barrier, const fl_team *team, unsigned members) {
+    assert(members > 0 && members <= team->size);
     atomic_init(&barrier->arrived, 0);
     atomic_init(&barrier->phase, 0);
     atomic_init(&barrier->sleepers, 0);
@@ -256,6 +262,7 @@ void fl_barrier_init(fl_barrier *barrier, const fl_team *team, unsigned members)
 }
 
 void fl_barrier_wait(fl_barrier *barrier) {
+    assert(barrier->size > 0);
     unsigned phase = atomic_load_explicit(&barrier->phase, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) + 1 ==
         barrier->size) {

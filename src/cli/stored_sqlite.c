@@ -30,7 +30,7 @@ static int take(void *user, const fl_sqlite_row *row, fletch_error *error) {
         FL_TRY(status);
     }
     if (row->blob && row->vector_size % sizeof(float) != 0) {
-        return fl_stored_refuse(s, error, "has a vector of %zu bytes, which are no float32",
+        return fl_stored_refuse(s, error, "has a vector of %zu bytes, not a multiple of float32",
                                 row->vector_size);
     }
     return s->numbers.failed

@@ -507,7 +507,7 @@ static int refuse(fl_download *session, CURLcode result, const char *url, fletch
     const char *what = session->detail[0] != '\0' ? session->detail : fl_curl.easy_strerror(result);
     if (session->cancelled) {
         return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
-                       "download of %.200s cancelled; what came so far is kept", session->label);
+                       "download of %.200s cancelled; the partial file is kept", session->label);
     }
     if (to->kind == TARGET_FILE && to->write_errno != 0) {
         bool full =
@@ -527,7 +527,7 @@ static int refuse(fl_download *session, CURLcode result, const char *url, fletch
     }
     if (to->too_long) {
         return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE,
-                       "%.160s from %.160s is longer than it may be", session->label, who);
+                       "%.160s from %.160s is longer than allowed", session->label, who);
     }
     if (result == CURLE_OK) {
         return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE,

@@ -31,7 +31,7 @@ static int home_path(char out[FL_HUB_PATH_MAX], const char *below, fletch_error 
     const char *home = getenv("HOME");
     if (home == NULL || home[0] == '\0')
         return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-                       "HOME is not set, so there is no ~/%s.", below);
+                       "HOME is not set, so ~/%s is unknown.", below);
     return fl_path_join(out, FL_HUB_PATH_MAX, home, below, error);
 }
 
@@ -149,11 +149,10 @@ static int find_ollama(const char *name, const fl_hub_options *options, char out
         FL_TRY(home_path(store, ".ollama/models", error));
     FL_TRY(manifest_of(name, store, path, error));
     if (!fl_file_exists(path))
-        return fl_fail(
-            error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-            "ollama:%.120s is not in Ollama's store: there is no %.200s. Run `ollama pull "
-            "%.120s`, or say by OLLAMA_MODELS where the store is.",
-            name, path, name);
+        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
+                       "ollama:%.120s is not in Ollama's store: no such file: %.200s. Run `ollama "
+                       "pull %.120s`, or set OLLAMA_MODELS to the store's folder.",
+                       name, path, name);
     FL_TRY(fl_json_read(&root, path, MANIFEST_BYTES_MAX, error));
     fl_json_reader manifest = {.object = root, .source = path, .error = error};
     int            status   = read_layers(&manifest, store, out);
@@ -203,10 +202,9 @@ static int choose(const char *folder, const char *name, const char *quantisation
     if (c.count == 1)
         return fl_path_join(out, FL_HUB_PATH_MAX, folder, c.first, error);
     return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-                   c.count == 0
-                       ? "%.120s: %.200s holds no .gguf file%s%.40s."
-                       : "%.120s: %.200s holds several .gguf files%s%.40s; say which one, as "
-                         "in hf.co/org/repo:Q8_0.",
+                   c.count == 0 ? "%.120s: %.200s holds no .gguf file%s%.40s."
+                                : "%.120s: %.200s holds several .gguf files%s%.40s; choose one, as "
+                                  "in hf.co/org/repo:Q8_0.",
                    name, folder, quantisation[0] != '\0' ? " of " : "", quantisation);
 }
 
@@ -241,11 +239,10 @@ static int find_hub(const char *name, const fl_hub_options *options, char out[FL
                : revision == NULL || revision[0] == '\0' ? "main"
                                                          : revision;
     if (!fl_hub_ref_read(&repo, revision, commit))
-        return fl_fail(
-            error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-            "hf.co/%.120s is not in the cache %.200s, and fletch fetches no GGUF files. Run `hf "
-            "download %.120s --include \"*%.40s*.gguf\"`.",
-            id.id, env.cache, id.id, quantisation);
+        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
+                       "hf.co/%.120s is not in the cache %.200s, and fletch does not download GGUF "
+                       "files. Run `hf download %.120s --include \"*%.40s*.gguf\"`.",
+                       id.id, env.cache, id.id, quantisation);
     FL_TRY(fl_hub_repo_path(&repo, "snapshots", commit, "", folder, error));
     return choose(folder, name, quantisation, out, error);
 }
@@ -261,7 +258,7 @@ static int find_lmstudio(const char *name, const fl_hub_options *options, char o
     FL_TRY(fl_path_join(folder, sizeof folder, store, id.id, error));
     if (!fl_folder_exists(folder))
         return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-                       "lmstudio:%.200s: there is no folder %.200s.", name, folder);
+                       "lmstudio:%.200s: no such folder: %.200s.", name, folder);
     return choose(folder, name, quantisation, out, error);
 }
 

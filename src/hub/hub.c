@@ -51,7 +51,7 @@ static int copy_path(char *path, size_t capacity, const char *text, fletch_error
     }
     if (size >= capacity) {
         return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
-                       "the path needs %zu bytes, the buffer has %zu", size + 1, capacity);
+                       "the path needs %zu bytes, but the buffer has %zu", size + 1, capacity);
     }
     memcpy(path, text, size + 1);
     return 0;
@@ -78,8 +78,8 @@ static int find(place *out, const char *name, const fl_hub_options *options, fle
             error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
             fl_file_exists(name)
                 ? "%.300s is neither an .onnx nor a GGUF file; give the folder it lies in"
-                : "there is no folder %.300s; give a folder with config.json, "
-                  "a hub id (org/name), or low, medium, high",
+                : "no such folder: %.300s; give a folder with config.json, a hub id (org/name), or "
+                  "low, medium, high",
             name);
     }
     out->revision = out->name.revision[0] != '\0'                               ? out->name.revision
@@ -216,7 +216,7 @@ static int pull_one(const char *name, const fl_hub_options *options, fletch_prog
     }
     if (status == FLETCH_ENETWORK && found.state == FL_HUB_COMPLETE) {
         /* As Python does: the copy that is here is whole, only its age is not known. */
-        fl_log_write(options->log, FL_LOG_WARNING, "%s: the copy in the cache is kept (%s)",
+        fl_log_write(options->log, FL_LOG_WARNING, "%s: using the copy in the cache (%s)",
                      found.repo.id, error->message);
         fl_error_clear(error);
         memcpy(found.commit, cached, sizeof cached);

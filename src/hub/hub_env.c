@@ -69,8 +69,8 @@ static int expand(char out[FL_HUB_PATH_MAX], const char *text, fletch_error *err
         const char *home = variable("HOME");
         if (home == NULL) {
             return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                           "HOME is not set, so \"%.200s\" means nothing; set HF_HUB_CACHE to the "
-                           "folder that holds downloaded models",
+                           "HOME is not set, so \"%.200s\" cannot be resolved; set HF_HUB_CACHE to "
+                           "the folder that holds downloaded models",
                            text);
         }
         fl_buf_puts(&buf, home);

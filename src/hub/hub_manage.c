@@ -185,7 +185,7 @@ static int verify_file(void *user, const char *relative) {
     const char *kind  = fl_hub_etag_kind(etag);
     bool        wrong = false;
     if (stat(path, &info) != 0) {
-        snprintf(verdict, sizeof verdict, "missing: the link leads nowhere");
+        snprintf(verdict, sizeof verdict, "missing: dangling link");
         wrong = true;
     } else if (kind == NULL) {
         snprintf(verdict, sizeof verdict, "no hash known (%llu bytes)",
@@ -219,11 +219,10 @@ int fl_hub_verify(const char *name, const fl_hub_options *options, fletch_proper
     if (work.wrong == 0) {
         return 0;
     }
-    return fl_fail(
-        error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
-        "%u file(s) of %.120s are damaged, %.120s first; run `fletch model rm` and `fletch "
-        "model pull` to get them anew",
-        work.wrong, name, work.first);
+    return fl_fail(error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
+                   "%u file(s) of %.120s are damaged, %.120s first; run `fletch model rm` and "
+                   "`fletch model pull` to download them again",
+                   work.wrong, name, work.first);
 }
 
 /* ---- remove ---- */
@@ -367,7 +366,7 @@ static int find_repo(fl_hub_repo *repo, fl_hub_name *name, const char *text,
     FL_TRY(fl_hub_name_parse(name, text, error));
     if (name->folder) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "%.300s is a path; only models of the cache are removed, by their hub id",
+                       "%.300s is a path; only cached models can be removed, by their hub id",
                        text);
     }
     FL_TRY(fl_hub_env_read(&env, options, error));

@@ -7,6 +7,7 @@
  *         outside the cache: letters, digits, '-', '_', '.', at most one '/', no "--", no "..".
  * Memory  none. Threads: pure functions.
  * Proof   tests/unit/test_hub.c. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -56,6 +57,7 @@ bool fl_hub_etag_is_valid(const char *etag) {
 }
 
 const char *fl_hub_etag_kind(const char *etag) {
+    assert(etag);
     size_t size = strlen(etag);
     if (!is_hex(etag, size)) {
         return NULL;
@@ -125,6 +127,7 @@ bool fl_hub_name_is_plain(const char *name) {
 }
 
 int fl_hub_name_parse(fl_hub_name *out, const char *name, fletch_error *error) {
+    assert(name);
     memset(out, 0, sizeof *out);
     if (name == NULL || name[0] == '\0') {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,

@@ -50,9 +50,9 @@ static int refuse(const pull_work *pull, const fl_reply *reply, const char *what
     const char *id    = pull->repo->id;
     const char *hub   = pull->env->endpoint;
     bool        token = pull->env->token[0] != '\0';
-    const char *hint  = token ? "the token that was sent has no access"
+    const char *hint  = token ? "the token has no access"
                         : pull->env->token_held_back
-                            ? "HF_HUB_DISABLE_IMPLICIT_TOKEN keeps your token back"
+                            ? "HF_HUB_DISABLE_IMPLICIT_TOKEN withholds your token"
                             : "no token was sent";
     if (strcmp(reply->error_code, "GatedRepo") == 0) {
         return fl_fail(
@@ -73,19 +73,17 @@ static int refuse(const pull_work *pull, const fl_reply *reply, const char *what
                        id, what);
     }
     if (reply->status == 401 && strncmp(reply->error_message, "Invalid", 7) == 0) {
-        return fl_fail(
-            error, FLETCH_EDENIED, FLETCH_NOWHERE,
-            "%.120s does not accept the token: make a new one in its settings and set HF_TOKEN, "
-            "or unset it for public models",
-            hub);
+        return fl_fail(error, FLETCH_EDENIED, FLETCH_NOWHERE,
+                       "%.120s does not accept the token: create a new one in its settings and set "
+                       "HF_TOKEN, or unset it for public models",
+                       hub);
     }
     if (reply->status == 404 || reply->status == 401 ||
         strcmp(reply->error_code, "RepoNotFound") == 0) {
-        return fl_fail(
-            error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-            "%.120s has no model %s, or it is private (%s): check the spelling, or set HF_TOKEN "
-            "to a token that may read it",
-            hub, id, hint);
+        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
+                       "%.120s has no model %s, or it is private (%s): check the spelling, or set "
+                       "HF_TOKEN to a token with read access",
+                       hub, id, hint);
     }
     if (reply->status == 403) {
         return fl_fail(error, FLETCH_EDENIED, FLETCH_NOWHERE, "%.120s denies %s (403%s%.120s); %s",
@@ -107,11 +105,11 @@ static int explain_network(const pull_work *pull, int status, fletch_error *erro
     }
     char why[sizeof error->message];
     snprintf(why, sizeof why, "%s", error->message);
-    return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE,
-                   "the model %.100s cannot be fetched: %.220s. Without this hub: give a local "
-                   "model folder, set "
-                   "HF_ENDPOINT to a mirror, or copy models--* from another machine into %.120s",
-                   pull->repo->id, why, pull->env->cache);
+    return fl_fail(
+        error, FLETCH_ENETWORK, FLETCH_NOWHERE,
+        "the model %.100s cannot be fetched: %.220s. Without access to the hub: use a local model "
+        "folder, set HF_ENDPOINT to a mirror, or copy models--* from another machine into %.120s",
+        pull->repo->id, why, pull->env->cache);
 }
 
 static void make_url(fl_buf *url, const pull_work *pull, const char *before, const char *between,
@@ -138,11 +136,10 @@ static int read_listing(pull_work *pull, const fl_buf *text, fletch_error *error
     fl_json    *files  = fl_json_get(listing, "siblings");
     if (commit == NULL || !fl_hub_commit_is_valid(commit) || !fl_json_is(files, FL_JSON_ARRAY)) {
         fl_json_free(listing);
-        return fl_fail(
-            error, FLETCH_ENETWORK, FLETCH_NOWHERE,
-            "%.200s does not answer like a hub: its list of files for %s has no commit; check "
-            "HF_ENDPOINT and proxy",
-            pull->env->endpoint, pull->repo->id);
+        return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE,
+                       "%.200s does not answer like a hub: its file list for %s has no commit; "
+                       "check HF_ENDPOINT and the proxy",
+                       pull->env->endpoint, pull->repo->id);
     }
     memcpy(pull->commit, commit, FL_HUB_COMMIT_MAX);
     for (size_t i = 0; status == 0 && i < fl_json_count(files); i++) {
@@ -264,7 +261,7 @@ static int wait_for_lock(void *user) {
 static int say_done(const pull_work *pull, const char *name, uint64_t size, fletch_error *error) {
     if (pull->progress != NULL && pull->progress(pull->user, name, size, size) != 0) {
         return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
-                       "download of %s cancelled; the files that came are kept", pull->repo->id);
+                       "download of %s cancelled; the files received are kept", pull->repo->id);
     }
     return 0;
 }
@@ -283,8 +280,8 @@ static int check_hash(const char *path, const char *etag, const char *name, flet
     }
     return fl_fail(
         error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
-        "%.160s arrived damaged: its %s is %s, the hub says %s; it was thrown away, pull again",
-        name, kind, hex, etag);
+        "%.160s arrived damaged: its %s is %s, the hub says %s; it was discarded, pull again", name,
+        kind, hex, etag);
 }
 
 static int no_space(const pull_work *pull, const char *name, uint64_t bytes, fletch_error *error) {
@@ -313,8 +310,8 @@ static int fill(pull_work *pull, const char *url, const char *name, const char *
     if (head->size_known && !is_weights(name) && expected > FL_TOKENIZER_BYTES_MAX) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "%.160s has %llu bytes as the hub says; a file other than weights may have %d", name,
-            (unsigned long long)expected, FL_TOKENIZER_BYTES_MAX);
+            "%.160s has %llu bytes as the hub says; the limit for files other than weights is %d",
+            name, (unsigned long long)expected, FL_TOKENIZER_BYTES_MAX);
     }
     if (fstat(fd, &info) != 0) {
         return fl_fail_errno(error, errno, "cannot read", path);
@@ -375,7 +372,7 @@ static int fetch_blob(pull_work *pull, const char *url, const char *name, const 
             return status;
         }
         fl_log_write(pull->log, FL_LOG_WARNING,
-                     "%s: the part found in the cache was damaged; starting over", name);
+                     "%s: the partial file in the cache was damaged; starting over", name);
     }
 }
 

@@ -8,6 +8,7 @@
  *         refused by name.
  * Memory  stage->weight and stage->bias, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -162,6 +163,7 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const cha
 }
 
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error) {
+    assert(width > 0);
     char           path[FL_MODEL_PATH_MAX];
     fl_json_reader reader;
     FL_TRY(fl_module_config_read(&reader, path, folder, error));

@@ -230,8 +230,10 @@ typedef struct fl_family {
     X(modernbert)                                                                                  \
     X(voyage)                                                                                      \
     X(pplx)                                                                                        \
+    X(qwen3_bidirectional)                                                                         \
     X(qwen3)                                                                                       \
     X(qwen2)                                                                                       \
+    X(reasonir)                                                                                    \
     X(llama)                                                                                       \
     X(eurobert)                                                                                    \
     X(llama_bidirec)                                                                               \

@@ -113,11 +113,10 @@ static int refuse_unknown_keys(const reader *r) {
             continue;
         key = (fl_span){key.data + size + 1, key.size - size - 1};
         if (!is_known(r, key))
-            return fl_fail(
-                r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                "%s: metadata key \"%s.%.*s\" is not known; it may change the vectors, so "
-                "the model is refused rather than approximated.",
-                r->path, r->arch->name, (int)(key.size < 80 ? key.size : 80), key.data);
+            return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                           "%s: metadata key \"%s.%.*s\" is unknown; it may change the vectors, so "
+                           "the model is rejected rather than approximated.",
+                           r->path, r->arch->name, (int)(key.size < 80 ? key.size : 80), key.data);
     }
     return 0;
 }
@@ -183,7 +182,7 @@ static int put_config(const reader *r, fl_json_w *w) {
         const fl_gguf_field *field = &r->arch->fields[i];
         const fl_gguf_value *value = field->key != NULL ? find(r, field->key) : NULL;
         if (value != NULL && !put_value(w, field->config, value))
-            return refuse_key(r, FLETCH_EMODEL, field->key, "is of a type that it cannot be");
+            return refuse_key(r, FLETCH_EMODEL, field->key, "is of the wrong type");
         if (value == NULL && field->fallback == NULL)
             return refuse_key(r, FLETCH_EMODEL, field->key, "is missing");
         if (value == NULL) {
@@ -264,10 +263,8 @@ static int read_pooling(const reader *r, const fl_model_options *options) {
     if (options->pooling != NULL && options->pooling[0] != '\0')
         return fl_pooling_override(model, options->pooling, r->error);
     if (type == 0)
-        return refuse_key(
-            r, FLETCH_EUNSUPPORTED, "pooling_type",
-            "is missing: say how token vectors become one with --pooling mean, cls or "
-            "lasttoken");
+        return refuse_key(r, FLETCH_EUNSUPPORTED, "pooling_type",
+                          "is missing: set --pooling mean, cls or lasttoken");
     FL_TRY(fl_model_keep(model, &origin, "a name", r->error, "%s.pooling_type", r->arch->name));
     fl_pooling_set(model, fl_gguf_poolings[type - 1], origin);
     return 0;

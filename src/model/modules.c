@@ -34,8 +34,7 @@ typedef struct entry {
 
 static int refuse_code(const fl_modules *modules, const char *type, fletch_error *error) {
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "%s: module type \"%.100s\" is code outside sentence-transformers, which fletch "
-                   "does not run.",
+                   "%s: module type \"%.100s\" is custom code, which fletch does not run.",
                    modules->path, type);
 }
 
@@ -304,8 +303,8 @@ static int read_splade(const fl_modules *modules, fl_model *model, const entry *
                        "%s: SpladePooling is supported as the last of two modules, after a "
                        "Transformer of the task fill-mask.",
                        modules->path);
-    FL_TRY(refuse_pooling(options, "splade", "the folder's model is sparse and knows splade alone.",
-                          error));
+    FL_TRY(refuse_pooling(options, "splade",
+                          "the folder's model is sparse and supports only splade.", error));
     return set_sparse(model,
                       modules->router != NULL
                           ? "router_config.json (SpladePooling; queries: a table)"
@@ -371,7 +370,7 @@ static int set_late(fl_model *model, const fl_model_options *options, fletch_err
     model->encoder.desc.late = true;
     fl_pooling_set(model, FL_POOL_MEAN, "late interaction: every token has a vector");
     model->normalize_source.origin = "modules.json";
-    return refuse_pooling(options, NULL, "a late-interaction model pools nothing.", error);
+    return refuse_pooling(options, NULL, "a late-interaction model does not pool.", error);
 }
 
 /* What sentence-transformers makes of a plain transformer. */
@@ -387,7 +386,7 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
     if (fl_onnx_only(model))
         fl_onnx_output_read(model, &out);
     if (out.pooled) {
-        model->pooling_source.origin   = "the .onnx file pools by itself";
+        model->pooling_source.origin   = "the .onnx file does its own pooling";
         model->normalize_source.origin = "the .onnx file's own";
         return 0;
     }
@@ -400,7 +399,7 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
-    static const char averages[] = "a static model averages its rows and knows mean alone.";
+    static const char averages[] = "a static model averages its rows and supports only mean.";
     const bool        late = model->head == FL_HEAD_LATE, own_pooling = model->own->own_pooling;
     if (model->own->classifier)
         return refuse_other_pooling(options, error);

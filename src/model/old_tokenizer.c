@@ -189,7 +189,7 @@ static int read_pieces(maker *m, const fl_buf *file) {
             FL_TRY(read_spec(m, field.body, field.number == 2));
     }
     if (more < 0 || seen <= m->form->skipped)
-        return damaged(m, "it is not a model of SentencePiece, or is cut short");
+        return damaged(m, "it is not a SentencePiece model, or is truncated");
     if (m->map.at == m->map.end)
         return refuse(m, "a model of SentencePiece without a map of characters is not supported");
     return 0;

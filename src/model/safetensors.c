@@ -14,6 +14,7 @@
  * Proof   tests/unit/test_safetensors.c. */
 #include "model/safetensors.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -152,7 +153,7 @@ static int add_part(fl_safetensors *file, uint64_t number, fletch_error *error) 
         if (added != 0)
             return added < 0 ? fl_fail_nomem(error, sizeof *part->table.tensors, "tensors")
                              : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                                       "%s: tensor %.80s is in another part too.", part->path,
+                                       "%s: tensor %.80s is in another part as well.", part->path,
                                        part->table.names[i]);
     }
     return 0;
@@ -283,6 +284,7 @@ int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_
 }
 
 const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *name) {
+    assert(name);
     return fl_table_find(table_of(file), name);
 }
 
@@ -302,10 +304,12 @@ size_t fl_safetensors_count(const fl_safetensors *file) {
 }
 
 const char *fl_safetensors_name(const fl_safetensors *file, size_t index) {
+    assert(index < fl_safetensors_count(file));
     return table_of(file)->names[index];
 }
 
 const char *fl_safetensors_path(const fl_safetensors *file, size_t index) {
+    assert(index < fl_safetensors_count(file));
     return index < file->count ? file->shards[index].path : NULL;
 }
 

@@ -68,7 +68,7 @@ static int read_table(fl_model *model, fletch_error *error) {
         table = find(model, name = "embeddings");
     if (table == NULL)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: neither tensor embedding.weight nor embeddings is there.",
+                       "%s: neither tensor embedding.weight nor embeddings is present.",
                        model->own->transformer);
     if (table->rank != 2 || table->shape[0] == 0 || table->shape[1] == 0 ||
         table->shape[0] > UINT32_MAX || table->shape[1] > WIDTH_MAX ||
@@ -99,9 +99,10 @@ static int unpack(fl_model *model, const char *path, const fl_buf *file, uint64_
     const size_t each = columns / 2 + sizeof(float), rows = file->size / each;
     if (columns == 0 || columns % 2 != 0 || columns > WIDTH_MAX || rows == 0 || rows > UINT32_MAX ||
         file->size % each != 0)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: %zu bytes are no table of %llu columns in 4 bits with a scale a row.",
-                       path, file->size, (unsigned long long)columns);
+        return fl_fail(
+            error, FLETCH_EMODEL, FLETCH_NOWHERE,
+            "%s: %zu bytes are not a table of %llu columns in 4 bits with a scale per row.", path,
+            file->size, (unsigned long long)columns);
     const size_t bytes = rows * (sizeof(float) + (size_t)columns);
     float       *scale = fl_alloc(bytes);
     if (scale == NULL)

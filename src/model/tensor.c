@@ -13,6 +13,7 @@
  * Proof   tests/unit/test_model_tensor.c: all 65536 values of both small types. */
 #include "model/tensor.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -44,6 +45,7 @@ const fl_dtype_row fl_dtypes[] = {
 };
 
 const char *fl_dtype_name(fl_dtype dtype) {
+    assert(dtype < FL_DTYPE_END);
     const fl_block_row *block = fl_block_of(dtype);
     return block != NULL              ? block->name
            : dtype == FL_DTYPE_PACKED ? "packed"
@@ -52,12 +54,14 @@ const char *fl_dtype_name(fl_dtype dtype) {
 }
 
 uint64_t fl_dtype_bytes(fl_dtype dtype, uint64_t count) {
+    assert(dtype < FL_DTYPE_END);
     const fl_block_row *block = fl_block_of(dtype);
     return block != NULL ? count / block->values * block->bytes
                          : count * (fl_dtypes[dtype].bits / 8);
 }
 
 bool fl_tensor_holds(const fl_tensor *tensor, uint64_t count) {
+    assert(tensor->rank <= FL_RANK_MAX);
     return tensor->packed != NULL
                ? count / tensor->packed->columns <= tensor->packed->rows - tensor->packed_row
                : tensor->bytes >= fl_dtype_bytes(tensor->dtype, count);
@@ -146,6 +150,7 @@ uint64_t fl_tensor_span(const fl_tensor *tensor) {
 }
 
 static void convert_rows(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+    assert(!fl_tensor_in_order(tensor));
     const uint64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1;
     for (uint64_t done = 0, n; done < count; done += n) {
         uint64_t row = (first + done) / columns, column = (first + done) % columns;
@@ -155,6 +160,7 @@ static void convert_rows(const fl_tensor *tensor, uint64_t first, uint64_t count
 }
 
 void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+    assert((tensor->data || tensor->packed) && out);
     const fl_adapter *a = tensor->adapter;
     float             left[FL_ADAPTER_RANK_MAX];
     (fl_tensor_in_order(tensor) ? convert : convert_rows)(tensor, first, count, out);

@@ -80,7 +80,7 @@ struct fl_replica {
     uint32_t             busy FL_GUARDED;  /* workers */
     uint32_t             held FL_GUARDED;  /* by who asks the engine something: it is not closed */
     uint32_t             worker_count;
-    fl_worker           *workers; /* owned [slot_count] */
+    fl_worker           *workers; /* owned [worker_count] */
 };
 
 struct fl_replicas {

@@ -140,9 +140,8 @@ static int read_line(turn *t, slot *s, fl_batch_line *line, fletch_error *error)
         return fl_fail_nomem(error, s->line.size, "a line of a batch");
     }
     if (!fl_fields_read(&s->full->shared, &in, fl_batch_line_fields, line)) {
-        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                       "line %" PRIu64 " of %s is not what it was: %s", s->number, t->batch->input,
-                       in.message);
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "line %" PRIu64 " of %s has changed: %s",
+                       s->number, t->batch->input, in.message);
     }
     s->custom_id = line->custom_id;
     return FLETCH_OK;
@@ -522,7 +521,7 @@ static int check(turn *t, fletch_error *error) {
 
 static int lost_input(turn *t, fletch_error *error) {
     fl_buf errors = {0};
-    fl_batch_fault(&errors, "input_file_not_found", "The input file is not there any more.");
+    fl_batch_fault(&errors, "input_file_not_found", "The input file no longer exists.");
     int status = errors.failed ? fl_fail_nomem(error, 256, "the errors of a batch")
                                : end_early(t->batches, t->batch, FL_BATCH_FAILED, &errors, error);
     fl_buf_free(&errors);
@@ -649,7 +648,7 @@ static void *run(void *arg) {
         failed = status < 0;
         if (failed && !atomic_load(&batches->stopping)) {
             fl_server_log_line(batches->server->log, FL_LEVEL_WARNING,
-                               "batch %s cannot go on for now: %s", last, error.message);
+                               "batch %s cannot continue for now: %s", last, error.message);
             fl_cond_wait_until(&batches->more, &batches->lock, fl_clock_ns() + pause_ns);
         }
     }

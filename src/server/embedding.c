@@ -538,7 +538,7 @@ static bool read_outputs(fl_job *job) {
             return refuse_outputs(job, error.message);
         }
         if (is_named_twice(names, i)) {
-            return refuse_outputs(job, "one is named twice; ask for it once");
+            return refuse_outputs(job, "one is named twice");
         }
         if (outputs[i].out.cols > job->served->info.dimensions) {
             return refuse_outputs(job, "one has more dimensions than the model");
@@ -601,7 +601,7 @@ static bool settle_outputs(fl_job *job) {
         return false;
     }
     if (takes_octets(job)) {
-        return refuse_outputs(job, "they come as JSON; leave Accept: application/octet-stream out");
+        return refuse_outputs(job, "they are JSON; omit Accept: application/octet-stream");
     }
     choose_form(job);
     job->options.normalize = late ? 0 : job->ask.normalize == -1 ? -1 : 1;
@@ -838,8 +838,7 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
         return;
     }
     if (!good) {
-        fl_reply_error(request, FL_HTTP_INTERNAL,
-                       "the model gave a vector that is not finite for one of the texts");
+        fl_reply_error(request, FL_HTTP_INTERNAL, "the vector of one of the texts is not finite");
         return;
     }
     common_headers(job);

@@ -105,13 +105,13 @@ enum { FL_WORD_PASSAGE = 1, FL_WORD_WORDS };
 #define FL_ASK_KEEP_ALIVE                                                                          \
     .name = "keep_alive", .type = FL_FIELD_RAW, .flags = FL_FIELD_NULL,                            \
     .offset = offsetof(fl_ask, keep_alive), .words = FL_KEEP_ALIVE_SCHEMA,                         \
-    .text = "How long a model on demand stays open without work: 300, \"5m\", 0, -1 for ever."
+    .text = "How long an on-demand model stays open when idle: 300, \"5m\", 0, -1 for ever."
 #define FL_KEEP_ALIVE_SCHEMA                                                                       \
     "\"anyOf\":[{\"type\":[\"number\",\"null\"]},{\"type\":\"string\","                            \
     "\"pattern\":\"^-?([0-9]+|([0-9]+(h|m|s|ms))+)$\"}]"
 #define FL_ASK_DETAILS                                                                             \
     .name = "details", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                              \
-    .offset = offsetof(fl_ask, details), .text = "Tell tokens and truncation of each text."
+    .offset = offsetof(fl_ask, details), .text = "Report tokens and truncation of each text."
 
 /* Why a job is refused; `message` of fl_style.refuse says it in plain words. */
 typedef enum fl_refusal {

@@ -91,7 +91,7 @@ bool fl_job_take_spans(fl_job *job, const fl_documents *documents) {
     size_t bytes = SIZE_MAX;
     if (!windows_size(job, documents, &bytes)) {
         job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
-                           "the spans go on in more windows than memory has room for; send fewer");
+                           "the spans need more windows than fit in memory; send fewer");
         return false;
     }
     if (!fl_request_hold(job->request, bytes)) {

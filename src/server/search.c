@@ -16,6 +16,7 @@
  * Memory  request memory, which texts that go to a model count in; the reply passes its gate item by item.
  * Threads see above; a request is in one stage at a time.
  * Proof   tests/server/test_search.py, tests/server/test_store.py. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -55,31 +56,31 @@ const fl_field fl_fields_seed_search[] = {
     {"text", FL_FIELD_STRING, 0, AT(source), .min = 1, .text = "What to look for."},
     {"vector", FL_FIELD_RAW, 0, AT(vector),
      .words = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
-     .text  = "Or a vector of the model's size."},
+     .text  = "Or a vector with the model's dimensions."},
     {COUNT("k", 0, "How many items, or documents, 10 by default.")},
     {COUNT("top_k", 1, "Another name of k.")},
     {COUNT("limit", 2, "Another name of k.")},
     {"filter", FL_FIELD_RAW, 0, AT(filter), .words = "\"type\":[\"object\",\"null\"]",
      .text = "Only items whose metadata has all of this."},
     {"hybrid", FL_FIELD_BOOL, FL_FIELD_NULL, AT(hybrid),
-     .text = "By words, too (BM25), and both orders put together by reciprocal ranks."},
+     .text = "Also search by words (BM25) and fuse both rankings by reciprocal rank."},
     {"rerank", FL_FIELD_BOOL, FL_FIELD_NULL, AT(rerank),
-     .text = "Have a reranker of this server read what is found, and order it."},
+     .text = "Reorder the results with a reranker of this server."},
     {.name   = "rerank_model",
      .type   = FL_FIELD_STRING,
      .flags  = FL_FIELD_NULL,
      .offset = AT(model),
-     .text   = "Which one; the first by default. It implies rerank."},
+     .text   = "Which reranker; the first by default. Implies rerank."},
     {"candidates", FL_FIELD_INT, 0, AT(candidates), .min = 1, .max = K_MAX,
-     .text = "Items that are found by each way before they are put together, reranked or grouped; "
-             "100, or 50 for a reranker."},
+     .text = "Candidates of each ranking before fusion, reranking or grouping; 100, or 50 with a "
+             "reranker."},
     {"group_by", FL_FIELD_WORD, FL_FIELD_NULL, AT(group_by), .words = "document",
-     .text = "The best k documents, with the best chunks of each."},
+     .text = "Return the best k documents, with the best chunks of each."},
     {"group_size", FL_FIELD_INT, 0, AT(group_size), .min = 1, .max = GROUP_MAX,
      .text = "How many chunks of a document, 3 by default."},
     {"highlight", FL_FIELD_WORD, FL_FIELD_NULL, AT(highlight), .words = FL_WORDS_HIGHLIGHT,
-     .text = "passage: the sentences of each text that are most like what is looked for; words: "
-             "where its words stand."},
+     .text = "passage: the sentences of each text closest to the query; words: the positions of "
+             "its words."},
     {FL_ASK_PROMPT_NAME, .text = "One of the model's prompts."},
     {.flags = FL_FIELD_CLOSED}};
 
@@ -121,7 +122,7 @@ static bool take_vector(fl_job *job) {
         }
     }
     if (count != columns) {
-        return fl_seed_refuse(job->request, "vector: the model's vectors have %zu numbers",
+        return fl_seed_refuse(job->request, "vector: the model's vectors have %zu dimensions",
                               columns);
     }
     return fl_vector_normalize(job->rows, columns) ||
@@ -146,8 +147,7 @@ static bool take_count(fl_job *job) {
     int64_t        found = 0;
     for (size_t i = 0; i < COUNTS; i++) {
         if (found != 0 && k[i] != 0) {
-            return fl_seed_refuse(job->request,
-                                  "k, top_k and limit mean the same: give one of them");
+            return fl_seed_refuse(job->request, "k, top_k and limit are synonyms: use one of them");
         }
         found = k[i] != 0 ? k[i] : found;
     }
@@ -195,9 +195,9 @@ static bool take_words(fl_job *job) {
         return true;
     }
     if (!fl_store_has_words(job->request->server->store)) {
-        fl_reply_error(job->request, FL_HTTP_WRONG_TASK,
-                       "hybrid, and words to highlight, need an SQLite with FTS5, which this "
-                       "server has not");
+        fl_reply_error(
+            job->request, FL_HTTP_WRONG_TASK,
+            "hybrid, and words to highlight, need SQLite with FTS5, which this server lacks");
         return false;
     }
     work->word_count = fl_words_expression(job->ask.source.data, job->ask.source.size, &text);
@@ -225,11 +225,11 @@ static bool take_stages(fl_job *job) {
                               "hybrid, rerank and words to highlight need a text, not a vector");
     }
     if (ask->rerank == -1 && ask->model.size > 0) {
-        return fl_seed_refuse(job->request, "rerank_model is for rerank");
+        return fl_seed_refuse(job->request, "rerank_model needs rerank");
     }
     work->grouped = ask->group_by != 0;
     if (!work->grouped && ask->group_size != 0) {
-        return fl_seed_refuse(job->request, "group_size belongs to group_by");
+        return fl_seed_refuse(job->request, "group_size needs group_by");
     }
     work->each = ask->group_size > 0 ? (size_t)ask->group_size : GROUP_DEFAULT;
     if (!take_count(job) || !take_filter(job) || !take_reranker(job) || !take_words(job)) {
@@ -242,7 +242,7 @@ static bool take_stages(fl_job *job) {
                               K_MAX, work->k * work->each);
     }
     if (ask->candidates > 0 && (size_t)ask->candidates < work->k) {
-        return fl_seed_refuse(job->request, "candidates: at least k, which is %zu", work->k);
+        return fl_seed_refuse(job->request, "candidates: must be at least k (%zu)", work->k);
     }
     size_t most      = work->reranker != NULL              ? RERANK_DEFAULT
                        : ask->hybrid == 1 || work->grouped ? CANDIDATES_DEFAULT
@@ -337,6 +337,7 @@ fl_job *fl_search_reader(fl_http_request *request, fl_served *served, size_t col
 }
 
 void fl_search_add(fl_job *reader, fl_span text) {
+    assert(reader);
     fl_body_input *input           = &reader->ask.input;
     input->texts[input->count]     = text.data;
     input->lengths[input->count++] = text.size;
@@ -362,7 +363,7 @@ static void reranked(fl_http_request *request, const fletch_outcome *outcome) {
     for (size_t i = 0; i < reader->count; i++) {
         if (!isfinite(order[i].score)) {
             fl_reply_error(request, FL_HTTP_INTERNAL,
-                           "the reranker gave a score that is not finite for one of the texts");
+                           "the reranker's score of one of the texts is not finite");
             return;
         }
         hits[i]         = (fl_hit){work->hits[order[i].index].key, order[i].score};

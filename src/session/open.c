@@ -13,6 +13,7 @@
  * Proof   tests/unit/test_fletch.c, tests/stress/test_submit.c; tests/cli for the messages. */
 #include "session/open.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -203,7 +204,7 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     const fl_head_words *head  = fl_result_head(model);
     if (asked > 0 && head->gives)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "model.dimensions is %lld (%s), but the model gives %s; leave it out",
+                       "model.dimensions is %lld (%s), but the model gives %s; remove it",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS),
                        head->gives);
     if (asked > model->dimensions)
@@ -367,6 +368,7 @@ enum { LEAST_SHARE = 64 };
 
 /* The rules of the queue follow the replicas that are open. */
 FL_LOCKED static void set_rules(fletch_model *m) {
+    assert(fl_replicas_first(m->scheduler.replicas));
     const fl_config  *c       = m->config;
     const fl_replica *replica = fl_replicas_first(m->scheduler.replicas);
     uint32_t          texts   = texts_of(m, replica);
@@ -477,11 +479,11 @@ static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_
     FL_TRY(resolve_prompt(m, error));
     FL_TRY(resolve_output(m, error));
     if (m->model->weigher_refused)
-        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "there are no sparse vectors: %s",
+        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "no sparse vectors: %s",
                      m->model->weigher_refused);
     if (m->model->colbert_refused)
-        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING,
-                     "there are no vectors for late interaction: %s", m->model->colbert_refused);
+        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "no late-interaction vectors: %s",
+                     m->model->colbert_refused);
     describe_engines(m);
     return open_engines(m, error);
 }
@@ -606,7 +608,7 @@ static int begin_reopening(fletch_model *m, fletch_error *error) {
     fl_model_lock(m);
     if (m->closing || m->reopening)
         status = fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "the model is being %s",
-                         m->closing ? "closed" : "reopened; wait for that to end");
+                         m->closing ? "closed" : "reopened; wait until that is done");
     else
         m->reopening = true, m->live_count++;
     fl_model_unlock(m);
@@ -615,6 +617,7 @@ static int begin_reopening(fletch_model *m, fletch_error *error) {
 
 static void end_reopening(fletch_model *m) {
     fl_model_lock(m);
+    assert(m->reopening);
     m->reopening = false;
     fl_model_left(m); /* closing waits for us too */
     pthread_cond_broadcast(&m->scheduler.left);
@@ -622,6 +625,7 @@ static void end_reopening(fletch_model *m) {
 }
 
 static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
+    assert(config);
     fl_replicas *set;
     int          status = fl_replicas_open(&set, &m->scheduler, config, true, error);
     if (status < 0) {

@@ -248,7 +248,7 @@ static int read_rows(const fl_sqlite_ask *ask, sqlite3 *db, const char *sql, fl_
     if (sqlite3_column_count(rows) != 2 || sqlite3_stmt_readonly(rows) == 0) {
         (void)sqlite3_finalize(rows);
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "--sql is one SELECT of two columns, the text and its vector");
+                       "--sql takes one SELECT of two columns, the text and its vector");
     }
     while (status == 0 && (step = sqlite3_step(rows)) == SQLITE_ROW) {
         fl_sqlite_row row = {.text        = (const char *)sqlite3_column_text(rows, 0),

@@ -19,6 +19,7 @@
  * Proof   tests/server/test_store.py kills the server in the middle of a load and counts. */
 #include "store/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -137,8 +138,8 @@ static int fail_sql(const fl_store *store, sqlite3 *db, fletch_error *error) {
     bool damaged = code == SQLITE_NOTADB || code == SQLITE_CORRUPT;
     if (code == SQLITE_FULL && !store->lasts) {
         return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
-                       "the store in memory is full, it takes at most %d MiB: delete items, or "
-                       "start the server with --server-store FILE",
+                       "the in-memory store is full (limit %d MiB): delete items, or start the "
+                       "server with --server-store FILE",
                        (int)(FL_STORE_MEMORY >> 20));
     }
     return fl_fail(error,
@@ -287,7 +288,7 @@ static int make_tables(const fl_store *store, fletch_error *error) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s is %s; name another file with server.store", store->path,
                        application == FL_STORE_APPLICATION ? "of another version of fletch"
-                                                           : "no store of fletch");
+                                                           : "not a store of fletch");
     }
     return write_tables(store, format, error);
 }
@@ -422,8 +423,8 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
     FL_TRY(fl_store_begin(store, model, fingerprint, columns, error));
     if (ask_number(store->writer, "SELECT count(*) FROM about WHERE name = 'moving'") != 0) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s has not got all texts of the store that is moved into it: the same "
-                       "fletch run --re-embed goes on",
+                       "%s does not have all texts of the store being moved into it: rerun the "
+                       "same fletch run --re-embed",
                        store->path);
     }
     FL_TRY(run_sql(store, store->writer, "DELETE FROM about WHERE name = 'moved'", error));
@@ -527,6 +528,7 @@ void fl_store_close(fl_store *store) {
 /* ---- Writing ------------------------------------------------------------------------------------- */
 
 void fl_store_write(fl_store *store, fl_write *write) {
+    assert(write);
     write->next = NULL;
     pthread_mutex_lock(&store->lock);
     *store->last = write;
@@ -536,6 +538,7 @@ void fl_store_write(fl_store *store, fl_write *write) {
 }
 
 static bool bind_text(sqlite3_stmt *s, int at, const char *text, size_t size) {
+    assert(at > 0);
     return sqlite3_bind_text64(s, at, text, size, SQLITE_STATIC, SQLITE_UTF8) == SQLITE_OK;
 }
 
@@ -778,7 +781,7 @@ static bool is_utf8(const char *text, size_t size) {
 /* What is wrong with a row that somebody else wrote; NULL: nothing. */
 static const char *damage_of(const fl_store *store, const fl_stored_item *item, size_t bytes) {
     return item->row == NULL || bytes != store->columns * sizeof(float)
-               ? "its vector is not of the model's size"
+               ? "its vector does not have the model's dimensions"
            : !is_utf8(item->id, item->id_size)     ? "its id is not UTF-8"
            : !is_utf8(item->text, item->text_size) ? "its text is not UTF-8"
            : item->context != NULL && !is_utf8(item->context, item->context_size)
@@ -818,10 +821,10 @@ int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk
         (void)sqlite3_bind_int64(s, 2, chunk);
     }
     int code   = sqlite3_step(s);
-    int status = code == SQLITE_ROW    ? tell(store, s, found, user, error)
-                 : code == SQLITE_DONE ? fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-                                                 "no item of this id is stored")
-                                       : fail_sql(store, store->reader, error);
+    int status = code == SQLITE_ROW ? tell(store, s, found, user, error)
+                 : code == SQLITE_DONE
+                     ? fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "no item with this id")
+                     : fail_sql(store, store->reader, error);
     (void)sqlite3_reset(s);
     pthread_mutex_unlock(&store->read_lock);
     return status;

@@ -117,7 +117,7 @@ static int check_files(const fl_store_move *move, fletch_error *error) {
     struct stat a, b;
     mover       m = {.move = move};
     if (stat(move->from, &a) != 0) {
-        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "there is no store %s", move->from);
+        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "no such store: %s", move->from);
     }
     if (stat(move->to, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -151,11 +151,10 @@ static int check_items(mover *m, fletch_error *error) {
     return contexts + late == 0
                ? 0
                : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                         "%s has %llu %s, which a move does not make again; add those documents "
-                         "to the new store",
+                         "%s has %llu %s, which cannot be re-embedded; add those documents to the "
+                         "new store",
                          m->move->from, (unsigned long long)(contexts > 0 ? contexts : late),
-                         contexts > 0 ? "items with a context around them"
-                                      : "chunks of late chunking");
+                         contexts > 0 ? "items with a context" : "chunks of late chunking");
 }
 
 static int open_both(mover *m, fletch_error *error) {
@@ -176,8 +175,8 @@ static int open_both(mover *m, fletch_error *error) {
     FL_TRY(ask_number(m, ours_sql, &ours, error));
     return ours > 0 ? run_sql(m, mark_sql, error)
                     : fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                              "%s is a store with texts of its own, which a move would drop; name "
-                              "a new file",
+                              "%s is a store with texts of its own, which a move would delete; "
+                              "name a new file",
                               m->move->to);
 }
 
@@ -225,8 +224,7 @@ static int embed_batch(const mover *m, fletch_error *error) {
     }
     for (size_t i = 0; i < m->count; i++) {
         if (!fl_vector_normalize(m->rows + i * m->columns, m->columns)) {
-            return fl_fail(error, FLETCH_EMODEL, i,
-                           "the model gave a vector without a direction for item %lld",
+            return fl_fail(error, FLETCH_EMODEL, i, "the vector of item %lld is zero or not finite",
                            (long long)m->keys[i]);
         }
     }
@@ -274,8 +272,8 @@ static int move_items(mover *m, fl_store_move *move, fletch_error *error) {
         FL_TRY(write_batch(m, &written, error));
         if (written == 0) {
             return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                           "item %lld of %s is damaged, or changes all the time",
-                           (long long)m->keys[0], move->from);
+                           "item %lld of %s is damaged or keeps changing", (long long)m->keys[0],
+                           move->from);
         }
         move->made += written;
         move->progress(move->user, move->before + move->made, m->total);
@@ -300,8 +298,8 @@ static int begin(const fl_store_move *move, fl_store *store, fletch_error *error
     return strcmp(id, first) == 0
                ? 0
                : fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                         "%s was begun under vector id %.12s, and this model and its settings have "
-                         "%.12s; go on with those, or name another file",
+                         "%s was created under vector id %.12s, but this model and its settings "
+                         "have %.12s; use the earlier ones, or name another file",
                          move->to, first, id);
 }
 

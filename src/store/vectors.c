@@ -13,6 +13,7 @@
  *         the last slot and then published by `count`. */
 #include "store/vectors.h"
 
+#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -52,6 +53,7 @@ static void lock_shared(fl_vectors *vectors) {
 }
 
 int fl_vectors_open(fl_vectors **out, size_t columns, fletch_error *error) {
+    assert(columns > 0);
     fl_vectors *vectors = fl_alloc_zero(1, sizeof *vectors);
     *out                = NULL;
     if (vectors == NULL) {
@@ -122,6 +124,7 @@ static size_t slot_of(const fl_vectors *vectors, size_t count, int64_t key) {
 }
 
 static void write_row(fl_vectors *vectors, size_t slot, const float *row) {
+    assert(row);
     float *to = row_of(vectors, slot);
     memcpy(to, row, vectors->columns * sizeof *to);
     memset(to + vectors->columns, 0, (vectors->stride - vectors->columns) * sizeof *to);
@@ -199,6 +202,7 @@ static bool is_worse(fl_hit a, fl_hit b) {
 
 /* Let the hit at the top sink to where both below it are better. */
 static void sink(fl_hit *heap, size_t size) {
+    assert(size > 0);
     fl_hit hit = heap[0];
     size_t at  = 0;
     for (size_t child; (child = 2 * at + 1) < size; at = child) {
@@ -212,6 +216,7 @@ static void sink(fl_hit *heap, size_t size) {
 }
 
 void fl_hits_offer(fl_hit *heap, size_t *size, size_t k, fl_hit hit) {
+    assert(k > 0 && *size <= k);
     if (*size == k) { /* k is at least 1 */
         if (is_worse(heap[0], hit)) {
             heap[0] = hit;

@@ -9,6 +9,7 @@
  * Proof   tests/server/test_search.py against BM25 in Python. */
 #include "store/word_index.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,7 @@ static void likeness(const Fts5ExtensionApi *api, Fts5Context *fts, sqlite3_cont
 }
 
 static bool is_allowed(int64_t key, const int64_t *allowed, size_t count) {
+    assert(allowed || count == 0);
     size_t low = 0;
     while (low < count) {
         size_t middle = low + (count - low) / 2;

@@ -110,11 +110,11 @@ int fl_token_settings_differ(const fl_token_settings *settings, fl_json_reader *
                              const char *what) {
     root->status =
         fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                "%s: %s is not what %s makes; transformers 4 and 5 give other tokens here, so "
-                "there is no right answer. %s",
+                "%s: %s is not what %s makes; transformers 4 and 5 give different tokens here, so "
+                "neither is right. %s",
                 root->source, what, settings->class->name,
                 settings->forced ? "For this model_type transformers 5 takes that class, whatever "
-                                   "tokenizer_class says: only a tokenizer of it will do"
+                                   "tokenizer_class says: only a tokenizer of that class works"
                                  : "Save the tokenizer again, or set tokenizer_class to "
                                    "PreTrainedTokenizerFast to take tokenizer.json as it is");
     return root->status;
@@ -356,11 +356,11 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
         return fl_token_settings_differ(settings, root, "normalizer");
     }
     if (!good_split && class->steps == FL_AS_IN_FILE) {
-        root->status = fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                               "%s: add_prefix_space of the pre_tokenizer is not what "
-                               "tokenizer_config.json says (%s); transformers 4 goes by the one "
-                               "and transformers 5 by the other. Make both the same",
-                               root->source, prefix ? "true" : "false, or nothing");
+        root->status = fl_fail(
+            root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: add_prefix_space of the pre_tokenizer is not what tokenizer_config.json says "
+            "(%s); transformers 4 follows one and transformers 5 the other. Make them equal",
+            root->source, prefix ? "true" : "false, or nothing");
         return root->status;
     }
     return good_split ? 0 : fl_token_settings_differ(settings, root, "pre_tokenizer");

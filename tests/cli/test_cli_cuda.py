@@ -48,7 +48,7 @@ def door(abi: int, version: str) -> str:
 
 def test_a_file_that_is_not_there(fletch, tmp_path):
     found = reason(fletch, tmp_path / "none.so")
-    assert found.startswith("no: cuda.module: there is no file") and "none.so" in found
+    assert found.startswith("no: cuda.module: no such file") and "none.so" in found
 
 
 def test_a_folder_without_a_module(fletch, tmp_path):
@@ -72,7 +72,7 @@ def test_a_module_of_another_abi(fletch, compile):
 
 def test_a_module_of_another_version(fletch, compile):
     found = reason(fletch, compile(door(ABI, "0.0.9")))
-    assert "is of fletch 0.0.9, this is fletch" in found and "cuda.module" in found
+    assert "belongs to fletch 0.0.9, this is fletch" in found and "cuda.module" in found
 
 
 def test_a_module_of_other_sources(fletch, compile):
@@ -144,7 +144,7 @@ def test_statistics_tell_the_device_and_its_pool(fletch, toy, simulated):
     result, stats = embed_on(fletch, toy, simulated, devices=1)
     device, = stats["devices"]
     assert device["utilisation"] == 42 and device["memory_total"] == 8000000000
-    assert device["pool_takes"] == 1 and 0 < device["pool_used"] == device["pool_peak"] <= device["pool_held"]
+    assert device["pool_requests"] == 1 and 0 < device["pool_used"] == device["pool_peak"] <= device["pool_held"]
     told = re.search(r"^device 0 +Simulated GPU 0: ([\d.]+) MB in use, .*busy 42 %", result.stderr.decode(), re.M)
     assert told and float(told[1]) == pytest.approx(device["pool_used"] / 1e6, abs=0.1)
 

@@ -199,6 +199,7 @@ def make_decoders() -> None:
     make_gte_qwen()
     make_both_ways()
     make_pplx()
+    make_codes_of_half_a_name()
     make_lfm2()
     path = save("family-llama", transformers.LlamaConfig(
         **GROUPED | {"attention_bias": True, "mlp_bias": True},
@@ -332,6 +333,17 @@ def make_pplx() -> None:
     modules = json.loads((path / "modules.json").read_text())
     modules.append({"idx": 2, "name": "2", "path": "", "type": "st_quantize.FlexibleQuantizer", "kwargs": ["quantization"]})
     base.write_json(path / "modules.json", modules)
+
+
+def make_codes_of_half_a_name() -> None:
+    """Giga-Embeddings and BidirLM (Qwen3) and ReasonIR (Llama): they look both ways, and of their code's name a half is known."""
+    path = save("family-qwen3-bidirec", transformers.Qwen3Config(**GROUPED | {"is_causal": False}), MEAN)
+    base.finish(path)
+    change(path, published_as("qwen3_bidirec", "modeling", "Qwen3BidirectionalModel", architectures=["Qwen3BidirectionalModel"], is_causal=False))
+    again("family-qwen3-bidirec-hub", path, lambda config: config.update(model_type="bidirlm", auto_map={"AutoModel": "modeling_bidirlm.BidirLM"}))
+    path = save("family-reasonir", transformers.LlamaConfig(**GROUPED | {"is_causal": False}), MEAN)
+    base.finish(path)
+    change(path, published_as("llama", "modeling_reasonir_8b", "ReasonIRModel", architectures=["ReasonIRModel"]))
 
 
 def change(path: pathlib.Path, edit) -> None:

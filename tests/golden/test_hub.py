@@ -415,7 +415,7 @@ def test_a_file_that_never_ends_is_refused_at_its_limit(bench, name, said, most)
         bench.hub.fail("hub", name, Fault("no_size", times=99), "HEAD")
     bench.hub.fail("cdn" if name == WEIGHTS else "hub", "/" if name == WEIGHTS else name, Fault("endless", 200, times=99))
     for _ in range(2):
-        bench.fletch("pull", ID).expect("ENETWORK", "longer than it may be", name)
+        bench.fletch("pull", ID).expect("ENETWORK", "longer than allowed", name)
     assert most <= bench.hub.endless <= 2 * (most + SLACK)
     assert all(part.stat().st_size == 0 for part in bench.incomplete())
     assert not (bench.repo / "refs/main").exists()

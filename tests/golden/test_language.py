@@ -66,7 +66,7 @@ def test_code_of_pairs_that_is_not_known_is_refused(tmp_path):
     copy = changed(FOLDERS / "zerank", tmp_path)
     text = (copy / "tokenizer.json").read_text(encoding="utf-8")
     (copy / "tokenizer.json").write_text(text.replace('"Yes":', '"Yess":'), encoding="utf-8")
-    assert "lacks this token" in run(copy, PAIRS[:1], tmp_path, status=3)
+    assert "its tokenizer lacks" in run(copy, PAIRS[:1], tmp_path, status=3)
 
 
 def changed(folder, work, **changes):

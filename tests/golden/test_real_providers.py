@@ -95,7 +95,7 @@ def test_statistics_and_doctor_name_openvino(tmp_path):
     done = fletch("embed", "-m", FOLDERS / "plain-bert", *BY_OPENVINO, "--stats-json", stats, "a b", "a b c")
     assert done.returncode == 0, done.stderr
     said = json.loads(stats.read_text())
-    assert said["devices"][0]["provider"] == "openvino" and said["bound_runs"] == 1 and said["plain_runs"] == 0
+    assert said["devices"][0]["provider"] == "openvino" and said["bound_runs"] == 1 and said["unbound_runs"] == 0
     done = fletch("doctor", *BY_OPENVINO, "--provider-hardware-detection", "false")
     assert "provider.openvino     usable: ONNX Runtime 1." in done.stdout, done.stdout
 
@@ -164,7 +164,7 @@ def test_a_plugin_at_work(failing, tmp_path):
     assert "provider.plugin       usable" in done.stdout and "plugin, then cpu" in done.stdout, done.stdout
 
 
-REFUSALS = {"register": "the driver is of another version", "hang": "has not registered itself in 30 seconds",
+REFUSALS = {"register": "the driver is of another version", "hang": "did not register within 30 seconds",
             "devices": "lists no device", "abi": "or is made for a later ONNX Runtime than 1.",
             "session": "FailingExecutionProvider makes no session of the graph built from the model's weights: the device does not",
             "1": "the device has fallen off the bus"}

@@ -311,18 +311,18 @@ def test_the_passage_is_the_nearest_part_of_the_text(server):
     ("/add", {"text": "a", "chunk": {"sice": 3}}, "unknown field `sice`"), ("/add", {"text": "a", "chunk": {"size": 255}}, "254"),
     ("/add", {"text": "a", "chunk": 5}, "chunk"), ("/add", {"text": "a", "context": "no place"}, "{chunk}"),
     ("/add", {"text": "a", "context": "{chunk"}, "name between"), ("/add", {"text": "a", "context": "{}{chunk}"}, "name between"),
-    ("/add", {"text": "a", "context": "} {chunk}"}, "ends nothing"), ("/add", {"text": "a", "context": "{chunk}" * 33}, "32 pieces"),
+    ("/add", {"text": "a", "context": "} {chunk}"}, "unmatched }"), ("/add", {"text": "a", "context": "{chunk}" * 33}, "32 pieces"),
     ("/add", {"text": "a", "context": "{title}{chunk}"}, "no text under \"title\""),
     ("/add", {"text": "a", "context": "{title}{chunk}", "metadata": {"title": ["x"]}}, "no text under"),
     ("/add", {"text": "a", "chunk": {}, "context": "{t}{chunk}", "metadata": {"t": "word " * 300}}, "leaves no room"),
     ("/search", {"text": "a", "group_by": "document", "group_size": 0}, "group_size"),
     ("/search", {"text": "a", "group_by": "document", "group_size": 1000000}, "from 1 to 100"),
-    ("/search", {"text": "a", "group_by": "author"}, "unknown variant"), ("/search", {"text": "a", "group_size": 2}, "belongs to group_by"),
+    ("/search", {"text": "a", "group_by": "author"}, "unknown variant"), ("/search", {"text": "a", "group_size": 2}, "needs group_by"),
     ("/search", {"text": "a", "k": 500, "group_by": "document", "highlight": "passage"}, "at most 1000 texts"),
     ("/search", {"text": "a", "candidates": 5}, "at least k"), ("/search", {"text": "a", "candidates": 1001}, "from 1 to 1000"),
     ("/search", {"vector": [1] * 384, "hybrid": True}, "need a text"), ("/search", {"vector": [1] * 384, "rerank": True}, "need a text"),
     ("/search", {"vector": [1] * 384, "highlight": "words"}, "need a text"), ("/search", {"text": "a", "highlight": "bold"}, "unknown variant"),
-    ("/search", {"text": "a", "rerank": False, "rerank_model": "rank"}, "is for rerank")])
+    ("/search", {"text": "a", "rerank": False, "rerank_model": "rank"}, "needs rerank")])
 def test_what_makes_no_sense_is_refused(server, path, body, says):
     before = server.metrics()["fletch_store_items"]
     reply = ask(server, path, **body)
@@ -409,7 +409,7 @@ def test_an_sqlite_without_fts5_serves_all_but_hybrid_and_the_index_is_made_agai
     good(first, "/add", texts=["one whale", "two larks"], ids=["a", "b"])
     assert first.end() == 0
     plain = start("--server-store", path, env={"LD_PRELOAD": str(tmp_path / "no.so")})
-    plain.wait_event(lambda event: "no FTS5" in event["msg"])
+    plain.wait_event(lambda event: "lacks FTS5" in event["msg"])
     for body in ({"hybrid": True}, {"highlight": "words"}):
         reply = ask(plain, "/search", text="whale", **body)
         assert reply.status == 424 and "FTS5" in reply.json()["error"]

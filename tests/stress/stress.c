@@ -131,7 +131,7 @@ static void submit(fletch_model *model, flight *f, uint64_t *state) {
     if (draw(state) % 4 == 0)
         request.deadline_ms = 1 + (uint32_t)(draw(state) % 20);
     if (draw(state) % 2)
-        request.spare_us = UINT32_MAX; /* this thread may carry it */
+        request.inline_us = UINT32_MAX; /* this thread may carry it */
     atomic_store(&f->answers, 0);
     atomic_store(&f->idle, false);
     f->model   = model;

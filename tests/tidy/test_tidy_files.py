@@ -39,7 +39,7 @@ HEAP = {word: "base/mem.h" for word in (
 
 
 def library_files():
-    return [path for path in house.c_files("src") if not {"cli", "server"} & set(path.parts)]
+    return [path for path in house.c_files("src") if not {"cli", "server", "store"} & set(path.parts)]
 
 
 def functions(path):

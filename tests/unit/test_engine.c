@@ -457,9 +457,10 @@ static bool fast_takes(const toy_spec *spec, const char *isa, char told[256]) {
 Test(engine, fast_takes_what_gains_where_its_gates_allow_it) {
     static const struct {
         const char *isa, *taken;
-    } all[]          = {{"ref", "fp32"},         {"neon", "fp32"},        {"neondot", "fp32"},
-                        {"avx2", "int16"},       {"avxvnni", "int16"},    {"avx512", "fp32"},
-                        {"avx512vnni", "int16"}, {"avx512bf16", "int16"}, {"amx", "int16"}};
+    } all[]          = {{"ref", "fp32"},    {"neon", "fp32"},        {"neondot", "fp32"},
+                        {"neonmm", "fp32"}, {"avx2", "int16"},       {"avxvnni", "int16"},
+                        {"avx512", "fp32"}, {"avx512vnni", "int16"}, {"avx512bf16", "int16"},
+                        {"amx", "int16"}};
     toy_spec experts = plain;
     experts.experts = 4, experts.experts_used = 2;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

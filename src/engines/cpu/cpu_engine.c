@@ -9,6 +9,7 @@
  *          with the plan; a third one for prompts of causal models; nothing afterwards.
  * Threads  The caller of forward is thread 0 of the team; one forward at a time.
  * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -128,6 +129,7 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
 }
 
 void *fl_cpu_place(char *base, size_t *used, size_t count, size_t size) {
+    assert(size > 0);
     void *place = base ? base + *used : NULL;
     *used += (count * size + 63) / 64 * 64;
     return place;
@@ -219,7 +221,7 @@ static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
     }
     if (e->threads < threads) {
         fl_log_write(log, FL_LOG_WARNING,
-                     "memory is short: the cpu engine has scratch for %u threads, not for %u; free "
+                     "low on memory: the cpu engine has scratch for %u threads instead of %u; free "
                      "memory, or set cpu.intra_op_threads to %u",
                      e->threads, threads, e->threads);
     }
@@ -266,17 +268,16 @@ static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *
                        precision, NARROW_LONGEST);
     }
     if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && e->desc.layers == 0) {
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider.precision %s: %s has no layers whose products could be computed "
-                       "in it; use fp32",
-                       precision, e->desc.architecture);
-    }
-    if (format != FL_CPU_FP32 && e->experts16 > 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "provider.precision %s: where numbers are rounded, tokens go to other experts "
-            "and some vectors of %s are far off; use fp32",
+            "provider.precision %s: %s has no layers that could be computed in it; use fp32",
             precision, e->desc.architecture);
+    }
+    if (format != FL_CPU_FP32 && e->experts16 > 0) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: rounding sends tokens to other experts, and some "
+                       "vectors of %s are far off; use fp32",
+                       precision, e->desc.architecture);
     }
     return FLETCH_OK;
 }
@@ -287,11 +288,11 @@ static void choose_fast(fl_engine *e) {
     const char  *found = "gain by it";
     fletch_error ignored;
     if (!e->kernels->narrow[FL_CPU_INT16].pays) {
-        found = "gain by nothing narrower";
+        found = "gain nothing from lower precision";
     } else if (e->desc.layers == 0) {
-        found = "have no products to gain by in this model";
+        found = "have nothing to gain in this model";
     } else if (check_format(e, FL_CPU_INT16, &ignored) != FLETCH_OK) {
-        found = "come near enough to this model's vectors in fp32 alone";
+        found = "are close enough to this model's vectors only in fp32";
     } else {
         e->format = FL_CPU_INT16;
     }
@@ -343,20 +344,19 @@ static int choose_weights(fl_engine *e, const char *precision, const char *weigh
     if (e->desc.layers == 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s: %s has no layers whose weights could be kept so; use auto", weights,
-            e->desc.architecture);
+            "model.weights %s: %s has no layers whose weights could be stored that way; use auto",
+            weights, e->desc.architecture);
     }
     if (e->experts16 > 0) {
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s: where weights are rounded, tokens go to other experts and "
-            "some vectors of %s are far off; use auto",
-            weights, e->desc.architecture);
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "model.weights %s: rounding the weights sends tokens to other experts, and "
+                       "some vectors of %s are far off; use auto",
+                       weights, e->desc.architecture);
     }
     if (e->format != FL_CPU_FP32 && !fl_engine_chooses(precision)) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "model.weights %s is for fp32 products, and provider.precision is %s, which "
-                       "has weights of its own; leave one of the two at auto",
+                       "has its own weights; leave one of the two at auto",
                        weights, precision);
     }
     if (e->format != FL_CPU_FP32) {
@@ -432,6 +432,7 @@ static void run(void *arg, unsigned thread, unsigned size) {
 }
 
 void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
+    assert(batch->texts > 0);
     e->batch = batch;
     fl_cpu_plan_make(e, batch);
     atomic_store(&e->next_block, e->plan.shared);
@@ -445,6 +446,7 @@ void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
 
 /* Texts [first, last) of a batch. */
 static fl_batch part_of(const fl_batch *batch, uint32_t first, uint32_t last) {
+    assert(first < last && last <= batch->texts);
     fl_batch part  = *batch;
     part.cu        = batch->cu + first; /* into the same ids */
     part.texts     = last - first;
@@ -484,6 +486,8 @@ static int run_parts(fl_engine *e, const fl_batch *batch, fletch_error *error) {
 }
 
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
+    assert(batch->texts > 0 && batch->cu[0] == 0 && batch->cu[batch->texts] == batch->tokens);
+    assert(batch->rows || batch->terms);
     (void)slot; /* there is one */
     if (batch->texts == 0) {
         return FLETCH_OK;
@@ -512,6 +516,7 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
 }
 
 static uint32_t devices(const fl_engine_options *options) {
+    assert(options);
     (void)options;
     return 1;
 }

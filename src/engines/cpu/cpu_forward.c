@@ -11,6 +11,7 @@
  *          scratch.
  * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and
  *          threads. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,6 +121,7 @@ static void embed(const fl_cpu_split *c, float *y) {
 }
 
 size_t fl_cpu_rows_step(const fl_engine *e, size_t tokens) {
+    assert(tokens > 0);
     size_t steps = (tokens + e->rows_max - 1) / e->rows_max;
     size_t rows  = (tokens + steps - 1) / steps;
     return (rows + FL_CPU_TILE - 1) / FL_CPU_TILE * FL_CPU_TILE;
@@ -133,6 +135,7 @@ void fl_cpu_report_bad(fl_engine *e, uint32_t text) {
 }
 
 size_t fl_cpu_pooled_row(const fl_engine *engine, size_t n, size_t skip) {
+    assert(n > 0);
     fl_pooling mode = engine->pooling[0];
     if (engine->pooling_count > 1 || (mode != FL_POOL_CLS && mode != FL_POOL_LAST_TOKEN)) {
         return SIZE_MAX;

@@ -9,12 +9,15 @@
  * Memory  One block, which grows with the longest text so far and stays: later ones take nothing. When it
  *         cannot be had the text fails with ENOMEM, and the others go on. Threads: who calls forward.
  * Proof   tests/unit/test_engine_long.c, tests/unit/test_prediction.c. */
+#include <assert.h>
+
 #include "base/error.h"
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
 
 /* Heads that a rank has at a time: none, where there are more ranks than heads. */
 static size_t heads_of(const fl_engine *e, unsigned rank) {
+    assert(rank < e->long_ranks);
     size_t first = (size_t)e->desc.heads * rank / e->long_ranks;
     size_t own   = (size_t)e->desc.heads * (rank + 1) / e->long_ranks - first;
     return own < e->q_run ? own : e->q_run;
@@ -59,6 +62,7 @@ size_t fl_cpu_long_bytes(const fl_engine *e, size_t length) {
 }
 
 int fl_cpu_long_reserve(fl_engine *e, size_t length, fletch_error *error) {
+    assert(length > 0);
     fl_cpu_long *l = &e->longer;
     if (length <= e->block_max || length <= l->length) {
         return FLETCH_OK;

@@ -18,6 +18,8 @@
  * Memory  stack only. Threads: any, also while a batch runs; nothing of it is read.
  * Proof   tests/unit/test_prediction.c measures forked engines over many shapes: at most 10 % off.
  *         An array that is added to fl_cpu_scratch and not here fails there. */
+#include <assert.h>
+
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
 
@@ -148,6 +150,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
 }
 
 uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    assert(longest <= tokens);
     fl_cpu_guess guess[FL_CPU_GUESSES];
     uint64_t     most = 0;
     if (texts == 0 || tokens == 0) {

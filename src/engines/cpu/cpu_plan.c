@@ -11,6 +11,7 @@
  *          when all begin at the same time anyway.
  * Bytes    None of this can change a result, only when it is ready.
  * Memory   Arrays of the engine's arena. Threads: called by the thread that calls forward. */
+#include <assert.h>
 #include <float.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ static const double like = 1.5;
 
 /* Tokens that are to be computed. */
 static uint32_t length_of(const fl_engine *engine, const fl_batch *batch, uint32_t text) {
+    assert(text < batch->texts && batch->cu[text] < batch->cu[text + 1]);
     uint32_t shared = engine->prompt.shared ? engine->prompt.shared[text] : 0;
     return batch->cu[text + 1] - batch->cu[text] - shared;
 }
@@ -56,6 +58,7 @@ static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
 /* One block for each group, when that is less than a usual block: then a small batch reads the weights
  * once a group. 0: the batch is larger, or too small to be dealt out. */
 static size_t fair_share(const fl_engine *engine, size_t tokens, unsigned groups) {
+    assert(groups > 0);
     size_t share = (tokens + groups - 1) / groups;
     return groups > 1 && share >= BLOCK_MIN && share <= engine->block_size ? share : 0;
 }
@@ -63,6 +66,7 @@ static size_t fair_share(const fl_engine *engine, size_t tokens, unsigned groups
 /* How long the next block should be when `left` tokens are left and `groups` work at a time; `share` is
  * what fair_share said, or 0 for blocks that shrink. */
 static size_t goal_for(const fl_engine *engine, size_t left, unsigned groups, size_t share) {
+    assert(left > 0 && groups > 0);
     size_t goal = engine->block_size;
     if (share > 0) {
         return share;
@@ -79,6 +83,7 @@ static size_t goal_for(const fl_engine *engine, size_t left, unsigned groups, si
 /* Cut plan->order into blocks; `groups` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
                        unsigned groups, size_t share) {
+    assert(batch->tokens > engine->prompt.saved);
     size_t left       = batch->tokens - engine->prompt.saved;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
@@ -141,6 +146,7 @@ static double end_of_run(const fl_engine *engine, const fl_cpu_block *blocks, to
 /* When all are done: first the run, then the others, dealt to whoever is free. */
 static double end_of(const fl_engine *engine, const fl_cpu_block *blocks, uint32_t count,
                      together run, double *load, unsigned threads) {
+    assert(threads > 0 && run.first + run.count <= count);
     double last = 0.0;
     memset(load, 0, threads * sizeof *load);
     for (uint32_t b = 0; b < count; b++) {

@@ -162,7 +162,7 @@ static const char *make_key(pack_cache *c, unsigned char out[DIGEST]) {
     c->readers = ~0U;
     put_options(c, &key);
     const char *why =
-        c->adapted ? "weights that an adapter changes are not kept" : put_files(c, &key);
+        c->adapted ? "weights changed by an adapter are not stored" : put_files(c, &key);
     if (key.failed) {
         why = no_memory;
     } else if (why == NULL) {
@@ -216,7 +216,7 @@ static const char *find(pack_cache *c, const fl_engine_options *options) {
         return "nothing of this model is packed";
     }
     if (strcmp(asked, "auto") == 0 && e->weights_bytes < PAYS) {
-        return "auto: these weights are packed faster than a file is read";
+        return "auto: packing these weights is faster than reading a file";
     }
     if (options->folder == NULL || !find_folder(c, asked) || !find_file(c, options->folder)) {
         return "no folder: set HOME, or model.pack_cache to a shorter name";
@@ -280,7 +280,7 @@ static const char *check(const pack_cache *c, const fl_map *map, int *level) {
     uint64_t         sum;
     *level = FL_LOG_WARNING;
     if (!fl_os_look(map->fd, &file) || !file.guarded) {
-        return "others than its reader may write it";
+        return "users other than its reader may write to it";
     }
     if (map->size < HEAD) {
         return damaged;
@@ -292,7 +292,7 @@ static const char *check(const pack_cache *c, const fl_map *map, int *level) {
     if (head.version != want->version || head.byte_order != want->byte_order ||
         memcmp(head.key, want->key, sizeof head.key) != 0) {
         *level = FL_LOG_INFO;
-        return "it is of other weights or of another fletch";
+        return "it belongs to other weights or another version of fletch";
     }
     if (head.bytes != want->bytes || map->size - HEAD != want->bytes) {
         return damaged;
@@ -371,11 +371,11 @@ static void keep(pack_cache *c) {
     if (store(c, &error) < 0) {
         (void)snprintf(e->pack_note, sizeof e->pack_note, "%s", error.message);
         fl_log_write(c->log, FL_LOG_WARNING,
-                     "packed weights are not kept for the next opening: %s. Mend it, or leave "
+                     "packed weights are not stored for the next opening: %s. Fix it, or leave "
                      "model.pack_cache empty",
                      error.message);
     } else if (load(c)) {
-        fl_log_write(c->log, FL_LOG_INFO, "packed weights are kept in %s", c->path);
+        fl_log_write(c->log, FL_LOG_INFO, "packed weights are stored in %s", c->path);
         fl_big_free(e->panels->block, e->weights_bytes);
         e->panels->block = NULL;
     }

@@ -48,7 +48,7 @@ static void tell_memory(const fl_engine *e, teller *t) {
     tell(t, "cuda.memory_predicted", "before anything was taken", "%.1f MB",
          (double)fl_cuda_resident(e) / 1e6);
     tell(t, e->pool == &e->own ? "cuda.memory_blocks" : "cuda.memory_pool",
-         e->pool == &e->own ? "taken one by one" : "of all engines on the device",
+         e->pool == &e->own ? "allocated one by one" : "of all engines on the device",
          "%.1f MB in use, %.1f MB at most, %.1f MB held, %llu of %llu blocks without growing",
          (double)load.pool_used / 1e6, (double)load.pool_peak / 1e6, (double)load.pool_held / 1e6,
          (unsigned long long)load.pool_hits, (unsigned long long)load.pool_takes);

@@ -30,7 +30,7 @@ enum {
     LEAST_MINOR      = 5
 };
 
-static const char no_answer[] = "does not answer; it is taken again when it does";
+static const char no_answer[] = "does not answer; it is used again when it does";
 
 /* ---- Probe ----------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ static int acquire(const fl_cuda **out, const fl_engine_options *options, fletch
 
 static int count_devices(const fl_cuda *cuda, int *count, fletch_error *error) {
     int status = fl_cuda_check(cuda, cuda->cu.device_count(count), FLETCH_EPROVIDER, error,
-                               "devices cannot be counted");
+                               "cannot count the devices");
     if (status < 0 || *count > 0)
         return status;
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
@@ -194,7 +194,7 @@ static int open_device(fl_engine *e, const fl_engine_options *options, fletch_er
         return status;
     if (options->device >= (uint32_t)count)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "there is no CUDA device %u; the driver shows %d", options->device, count);
+                       "no CUDA device %u; the driver shows %d", options->device, count);
     CUresult r = cu->device_get(&e->device, (int)options->device);
     if (r == CUDA_SUCCESS && fl_cuda_device_hangs(e->device))
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "CUDA device %u %s",
@@ -266,10 +266,8 @@ static int check_fp8(const fl_engine *e, fletch_error *error) {
     if (e->narrow != FL_CUDA_E4M3)
         return FLETCH_OK;
     if (d->norm_place == FL_NORM_PRE)
-        return fl_fail(
-            error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-            "provider.precision fp8: models with norms before their blocks lose too much "
-            "by it; use auto");
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "provider.precision fp8: pre-norm models lose too much accuracy; use auto");
     if (d->hidden % STEP == 0 && d->intermediate % STEP == 0)
         return FLETCH_OK;
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,

@@ -401,10 +401,11 @@ int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier
     bool                  is_q8 = m->takes == FL_CUDA_Q8;
     const void           *alpha = is_q8 ? (const void *)&one_q8 : &m->alpha;
     const void           *beta  = is_q8 ? (const void *)&zero_q8 : m->adds ? &one : &zero;
-    cublasStatus_t        s     = e->cuda->lt.matmul(
-                   e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[kind], pointer(in), plan->in,
-                   beta, pointer(out), plan->out, pointer(out), plan->out, &plan->algo,
-                   pointer(slot->workspace), e->workspace_bytes, slot->stream);
+    cublasStatus_t        s;
+    s = e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[kind],
+                           pointer(in), plan->in, beta, pointer(out), plan->out, pointer(out),
+                           plan->out, &plan->algo, pointer(slot->workspace), e->workspace_bytes,
+                           slot->stream);
     fl_cuda_mark(e, slot, fl_cuda_product_names[p]);
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EINTERNAL, error, "a product failed");
 }

@@ -177,8 +177,8 @@ static int fail_fit(const fl_engine *e, uint64_t need, uint64_t room, uint64_t f
                     uint64_t limit, fletch_error *error) {
     return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
                    "cuda: a text of %u tokens in %s needs at least %.1f MB on %s (weights %.1f MB, "
-                   "%u streams), but only %.1f MB may be taken (%s; %.1f MB are free, a fifth of "
-                   "them is left alone): raise cuda.memory_limit, lower cuda.streams or "
+                   "%u streams), but only %.1f MB may be taken (%s; %.1f MB are free, of which a "
+                   "fifth is reserved): raise cuda.memory_limit, lower cuda.streams or "
                    "model.max_length, or free the device",
                    e->max_length, e->precision, (double)need / 1e6, e->name,
                    (double)e->weights_bytes / 1e6, e->slot_count, (double)room / 1e6,
