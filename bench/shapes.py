@@ -98,6 +98,8 @@ def make(name: str, folder: pathlib.Path) -> None:
         if tensor.dim() > 1:
             tensor.data.normal_(0.0, tensor.shape[-1] ** -0.5)
     model.save_pretrained(part)
+    written = json.loads((part / "config.json").read_text(encoding="utf-8"))
+    write_json(part / "config.json", written | {"hidden_size": config.hidden_size})  # T5 says it in another word, which peers do not read
     save_modules(part, config.hidden_size, pooling)
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)

@@ -187,7 +187,7 @@ def test_heads_in_a_loop():
 def test_what_is_cut_is_told():
     with fletch.Model(GOLDEN / "scores/bert") as model:
         documents = ["a"] * 300 + ["the road " * 90]
-        with pytest.warns(fletch.TruncationWarning, match="1 of 301 texts were cut.*first at index 300") as told:
+        with pytest.warns(fletch.TruncationWarning, match="1 of 301 texts were truncated.*first at index 300") as told:
             model.rerank("the cat", documents)
         assert told[0].filename == __file__
         with warnings.catch_warnings():

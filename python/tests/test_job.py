@@ -175,8 +175,8 @@ def test_what_is_refused(toy, source, tmp_path):
     refuse("not text", column="more")
     for shard in ("0/0", "7/7", "-1/3", "1", "a/b", "٣/٤", (3, 3)):
         refuse("I/N", shard=shard)
-    refuse("inside", out=source / "out")
-    refuse("inside", out=source)
+    refuse("contain each other", out=source / "out")
+    refuse("contain each other", out=source)
     refuse("no file found at", FileNotFoundError, place=tmp_path / "absent")
     (tmp_path / "torn.parquet").write_bytes((source / "a.parquet").read_bytes()[:-9])
     refuse("not a valid Parquet file", OSError, place=tmp_path / "torn.parquet")

@@ -121,7 +121,7 @@ def test_what_cannot_work_is_said_at_once(spark):
         fletch.spark.embed(frame, column="body")
     with pytest.raises(TypeError, match='"id" is int, not string'):
         fletch.spark.embed(frame, column="id")
-    with pytest.raises(ValueError, match='a column "text" already'):
+    with pytest.raises(ValueError, match='already has a column "text"'):
         fletch.spark.embed(frame, output="text")
     with pytest.raises(ValueError, match="dtype must be one of"):
         fletch.spark.embed(frame, dtype="float64")

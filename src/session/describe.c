@@ -314,11 +314,11 @@ int fl_system_describe(const fl_config *config, fletch_property_fn fn, void *use
     report(&t, "version", "", "%s", FLETCH_VERSION);
     report(&t, "cpu", "", "%s", cpu.name);
     report(&t, "cpu.features", "", "%s%s%s%s%s%s%s%s%s%s%s", cpu.avx2 ? "avx2 " : "",
-         cpu.fma ? "fma " : "", cpu.f16c ? "f16c " : "", cpu.avx512f ? "avx512f " : "",
-         cpu.avx512_vnni ? "avx512_vnni " : "", cpu.avx_vnni ? "avx_vnni " : "",
-         cpu.amx_tile ? "amx " : "", cpu.neon ? "neon " : "",
-         cpu.neon_dotprod ? "neon_dotprod " : "", cpu.neon_i8mm ? "neon_i8mm " : "",
-         cpu.neon_bf16 ? "neon_bf16 " : "");
+           cpu.fma ? "fma " : "", cpu.f16c ? "f16c " : "", cpu.avx512f ? "avx512f " : "",
+           cpu.avx512_vnni ? "avx512_vnni " : "", cpu.avx_vnni ? "avx_vnni " : "",
+           cpu.amx_tile ? "amx " : "", cpu.neon ? "neon " : "",
+           cpu.neon_dotprod ? "neon_dotprod " : "", cpu.neon_i8mm ? "neon_i8mm " : "",
+           cpu.neon_bf16 ? "neon_bf16 " : "");
     report(&t, "cpu.caches", "", "L1d %" PRIu32 " KiB, L2 %" PRIu32 " KiB, L3 %" PRIu32 " KiB",
            cpu.l1d_bytes / 1024, cpu.l2_bytes / 1024, cpu.l3_bytes / 1024);
     report(&t, "cpu.cores", "affinity and cgroup quota", "%u", fl_cpu_usable());

@@ -693,7 +693,7 @@ def test_a_gated_table_that_is_damaged_is_told(tmp_path):
         return pathlib.Path(shutil.copytree(FOLDERS / name, tmp_path / "model"))
     path = copy("family-static-gated-4bit")
     table = (path / "embedding.q4_k_m.bin").read_bytes()
-    for content, words in ((table[:-1], "no table of 20 columns"), (b"", "no table of 20 columns"), (None, "embedding.q4_k_m.bin")):
+    for content, words in ((table[:-1], "not a table of 20 columns"), (b"", "not a table of 20 columns"), (None, "embedding.q4_k_m.bin")):
         (path / "embedding.q4_k_m.bin").write_bytes(content) if content is not None else (path / "embedding.q4_k_m.bin").unlink()
         assert words in refusal(path)
     path = copy("family-static-gated")

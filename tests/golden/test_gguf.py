@@ -91,7 +91,7 @@ def refusal(path, *flags) -> str:
 # What is set or taken away, and what the message says.
 WRONG = [
     ({"general.architecture": "gpt2"}, 'architecture "gpt2" is not supported'),
-    ({"bert.pooling_type": None}, "bert.pooling_type is missing: say how token vectors become one with --pooling"),
+    ({"bert.pooling_type": None}, "bert.pooling_type is missing: set --pooling"),
     ({"bert.pooling_type": 0}, "bert.pooling_type is missing"),
     ({"bert.pooling_type": 4}, "bert.pooling_type is that of a reranker"),
     ({"bert.pooling_type": "mean"}, "bert.pooling_type is not a number"),

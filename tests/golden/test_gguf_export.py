@@ -201,9 +201,9 @@ def test_the_tokenizer_gives_the_same_ids(name, tmp_path):
 
 REFUSED = [  # a folder, what is changed in its config.json, and what the message says
     ("mpnet", {}, "llama.cpp has no name for this architecture (mpnet)"),
-    ("family-gte", {}, "what this gte is"), ("family-deberta", {}, "what this deberta-v2 is"), ("family-nomic-moe", {}, "mixtures of experts"),
-    ("activation-gelu_new", {}, "activation gelu_pytorch_tanh"), ("family-qwen3-yarn", {}, "what this qwen3 is"),
-    ("family-gemma3-causal", {}, "what this gemma3_text is"),
+    ("family-gte", {}, "this architecture (gte)"), ("family-deberta", {}, "this architecture (deberta-v2)"), ("family-nomic-moe", {}, "mixtures of experts"),
+    ("activation-gelu_new", {}, "activation gelu_pytorch_tanh"), ("family-qwen3-yarn", {}, "this architecture (qwen3)"),
+    ("family-gemma3-causal", {}, "this architecture (gemma3_text)"),
     ("pooling-max", {}, "its pooling is none of mean, cls and lasttoken"), ("pooling-concat-new", {}, "its pooling is none of"),
     ("dense-tanh", {}, "other layers follow its pooling"), ("layer-norm", {}, "other layers follow its pooling"),
     ("prompts", {}, "it puts a prompt before every text by default"), ("truncate-dim", {}, "cut to truncate_dim"),

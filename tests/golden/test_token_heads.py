@@ -155,7 +155,7 @@ class Evil:
     ("names", lambda p: p.replace(b"X\x04\0\0\0bias", b"X\x06\0\0\0weight"), "two tensors have one name"),
     ("number", lambda p: p.replace(b"u.", b"X\x01\0\0\0xK\x01u."), "something other than tensors"),
     ("result", lambda p: p.replace(b"u.", b"uK\x01."), "dictionary alone"),
-    ("stack", lambda p: b"\x80\x02R.", "not there"),
+    ("stack", lambda p: b"\x80\x02R.", "missing value"),
     ("recall", lambda p: b"\x80\x02h\x09.", "never there"),
     ("state", lambda p: p.replace(b"u.", b"uK\x01b."), "a state"),
     ("without a bias", lambda p: p.replace(b"X\x04\0\0\0bias", b"X\x04\0\0\0cias"), "bias is missing"),
