@@ -250,8 +250,8 @@ void fl_request_run_inner(fl_request_full *full, size_t held);
  * many wait: then false. */
 bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cost_ns);
 
-/* While fn(request) runs on a worker: others that wait for the same fn and are `wanted`, at most `most`, so that it does
- * the work of all. Each is answered or goes on as if fn had been called, and then fl_request_gathered is told. */
+/* While fn(request) runs on a worker: others that wait for the same fn and are `wanted`, at most `most`, so that it
+ * does the work of all. Each is answered or goes on as if fn had been called, and then fl_request_gathered is told. */
 enum { FL_GATHER_MAX = 16 };
 typedef bool (*fl_wanted_fn)(const fl_http_request *request);
 size_t fl_request_gather(const fl_http_request *request, fl_wanted_fn wanted,

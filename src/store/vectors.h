@@ -50,7 +50,8 @@ typedef bool (*fl_over_fn)(const void *user);
 size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, const int64_t *allowed,
                          size_t allowed_count, fl_over_fn over, const void *user, fl_hit *hits);
 
-/* Several of all keys in one pass over the rows, each as it would be alone; those that are over are left out from then on. */
+/* Several of all keys in one pass over the rows, each as it would be alone; those that are over are left out from
+ * then on. */
 typedef struct fl_query {
     const float *row;
     const void  *user; /* of over */

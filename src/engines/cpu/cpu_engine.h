@@ -387,8 +387,8 @@ void   fl_cpu_attend_disentangled(const fl_engine *engine, const fl_cpu_layer *l
                                   float              *scratch);
 size_t fl_cpu_disentangled_scratch(const fl_engine *engine, size_t n);
 
-/* cpu_cost.c: what does not depend on a batch; a text of n tokens on one thread, a block on a split group, and how often it
- * meets in a layer; and the largest split group of which each rank is worth having. */
+/* cpu_cost.c: what does not depend on a batch; a text of n tokens on one thread, a block on a split group, and
+ * how often that meets in a layer; and the largest split group of which each rank is worth having. */
 void     fl_cpu_cost_open(fl_engine *engine);
 double   fl_cpu_text_cost(const fl_engine *engine, double n);
 double   fl_cpu_group_time(const fl_engine *engine, const fl_cpu_block *block, unsigned ranks);
