@@ -152,6 +152,10 @@ static place place_of(const char *root, uint16_t cpu) {
     return out;
 }
 
+uint16_t fl_cpu_node(const char *root, uint16_t cpu) {
+    return place_of(root, cpu).node;
+}
+
 static int by_place(const void *a, const void *b) {
     const place *x = a, *y = b;
     return x->node != y->node   ? x->node - y->node

@@ -102,8 +102,8 @@
     X(CPU_INTRA_OP_THREADS, "cpu.intra_op_threads", "--cpu-intra-op-threads", INT, "0",            \
       FL_RANGE_OR("auto", 0, 1024),                                                                \
       "Threads per batch; 0: the cores this process may use.")                                     \
-    X(CPU_REPLICAS, "cpu.replicas", "--cpu-replicas", INT, "1", FL_RANGE(1, 1024),                 \
-      "Replicas on the cpu, each with its own share of the cores, pinned, by NUMA node.")          \
+    X(CPU_REPLICAS, "cpu.replicas", "--cpu-replicas", INT, "0", FL_RANGE_OR("auto", 0, 1024),      \
+      "Replicas on the cpu, each pinned to its share of the cores; 0: one on each NUMA node.")     \
     X(CPU_INTER_OP_THREADS, "cpu.inter_op_threads", "--cpu-inter-op-threads", INT, "1",            \
       FL_RANGE(1, 1024), "ONNX Runtime: operators that may run in parallel.")                      \
     X(CPU_PARALLEL_EXECUTION, "cpu.parallel_execution", "--cpu-parallel-execution", BOOL, "false", \
@@ -189,7 +189,7 @@
       "Maximum texts in a batch; unless set, only tokens limit bulk and GPU batches.")             \
     X(BATCH_MAX_TOKENS, "batch.max_tokens", "--batch-max-tokens", INT, "16384",                    \
       FL_RANGE(16, 1048576),                                                                       \
-      "Maximum tokens in a batch; unless set, fewer where an engine gains nothing by more.")       \
+      "Maximum tokens in a batch; unless set, as many as the engine gains by.")                    \
     X(BATCH_MAX_WAIT_MS, "batch.max_wait_ms", "--batch-max-wait-ms", INT, "10",                    \
       FL_RANGE(0, 60000),                                                                          \
       "Maximum milliseconds a text waits, and only while callers are coming back.")                \

@@ -20,7 +20,6 @@ static const fletch_preset presets[] = {
     {"cpu", "provider.precision", "auto", "Exact."},
     {"cpu", "cpu.isa", "auto", "The best available instruction set."},
     {"cpu", "cpu.intra_op_threads", "auto", "Every core this process may use."},
-    {"cpu", "batch.max_tokens", "16384", "Larger batches gain nothing once every core is busy."},
 
     {"gpu", "provider.order", "cuda,cpu", "Run on the GPU, or on the CPU without one."},
     {"gpu", "provider.precision", "auto", "Half precision where the GPU supports it in hardware."},
@@ -55,6 +54,7 @@ static const fletch_preset presets[] = {
     {"throughput", "pool.max_bytes", "512MiB", "The same in bytes."},
 
     {"memory", "batch.max_tokens", "2048", "A replica's scratch memory grows with this."},
+    {"memory", "cpu.replicas", "1", "One copy of the weights, on one node."},
     {"memory", "model.weights", "stored", "Weights as small as in the file; the same bytes."},
     {"memory", "batch.max_texts", "16", "Fewer results in flight."},
     {"memory", "batch.memory_prediction", "true", "No batch starts that does not fit."},

@@ -164,8 +164,8 @@ void fl_tensor_from_f32(fl_dtype dtype, const float *values, uint64_t count, uns
 
 /* Where row `row` lies in the file, and whether all lie in a row there. */
 uint64_t           fl_tensor_row(const fl_tensor *tensor, uint64_t row);
-static inline bool fl_tensor_in_order(const fl_tensor *tensor) {
-    return tensor->turned == 0 && tensor->run == 0;
+static inline bool fl_tensor_in_order(const fl_tensor *t) {
+    return t->turned == 0 && t->run == 0;
 }
 /* Bytes of the file from its first row to its last. */
 uint64_t fl_tensor_span(const fl_tensor *tensor);

@@ -90,18 +90,19 @@ static int open_workers(fl_replica *replica, const fl_engine_info *like, fletch_
     return status;
 }
 
-/* The cores of group `number` of `count` groups. */
+/* The cores of a replica's group of `count` groups. */
 static int choose_cores(fl_replica *replica, uint32_t count, fletch_error *error) {
     assert(count > 0 && replica->number < count);
-    uint16_t cores[FL_CORES_MAX];
-    unsigned usable = fl_cpu_cores(cores);
-    unsigned each   = usable / count > 0 ? usable / count : 1;
-    replica->cores  = fl_alloc_array(each, sizeof *replica->cores);
+    uint16_t     cores[FL_CORES_MAX];
+    unsigned     usable = fl_cpu_cores(cores);
+    fl_cpu_group own    = fl_cpu_deal("", cores, usable, count, replica->number);
+    replica->cores      = fl_alloc_array(own.count, sizeof *replica->cores);
     if (!replica->cores)
-        return fl_fail_nomem(error, each * sizeof *replica->cores, "the cores of a replica");
-    replica->threads = each;
-    for (unsigned i = 0; i < each; i++)
-        replica->cores[i] = cores[(replica->number * each + i) % usable];
+        return fl_fail_nomem(error, own.count * sizeof *replica->cores, "the cores of a replica");
+    replica->threads = own.count;
+    replica->node    = own.node;
+    for (unsigned i = 0; i < own.count; i++)
+        replica->cores[i] = cores[(own.first + i) % usable];
     return FLETCH_OK;
 }
 
@@ -153,12 +154,26 @@ static void warn_missing(const fl_config *config, const char *provider, uint32_t
                          provider, devices);
 }
 
+/* As many as asked for; else one on each NUMA node, unless threads are. */
 static uint32_t groups_of(const fl_replicas *set, const char *provider) {
     if (strcmp(provider, "cpu") != 0)
         return 1;
-    int64_t replicas = fl_config_int(set->config, FL_KEY_CPU_REPLICAS);
-    int64_t cores    = fl_cpu_usable();
-    return (uint32_t)(replicas < cores ? replicas : cores);
+    uint16_t cores[FL_CORES_MAX];
+    int64_t  replicas = fl_config_int(set->config, FL_KEY_CPU_REPLICAS);
+    if (replicas == 0 && fl_config_int(set->config, FL_KEY_CPU_INTRA_OP_THREADS) == 0)
+        replicas = fl_cpu_nodes("", cores, fl_cpu_cores(cores));
+    int64_t usable = fl_cpu_usable();
+    return (uint32_t)(replicas < 1 ? 1 : replicas < usable ? replicas : usable);
+}
+
+/* Tokens of a batch as set, or the default, which is twelve blocks for each of eight threads: more have more. */
+static uint32_t tokens_of(const fl_replicas *set, const fl_engine_ops *ops, uint32_t threads) {
+    enum { OF_A_THREAD = 2048, MOST = 1048576 };
+    uint32_t most = (uint32_t)fl_config_int(set->config, FL_KEY_BATCH_MAX_TOKENS);
+    uint32_t all  = threads < MOST / OF_A_THREAD ? threads * OF_A_THREAD : MOST;
+    if (strcmp(ops->name, "cpu") != 0 || fl_config_is_set(set->config, FL_KEY_BATCH_MAX_TOKENS))
+        return most;
+    return all > most ? all : most;
 }
 
 /* One more replica, still closed. */
@@ -192,9 +207,21 @@ typedef struct opening {
     fletch_error             error;
 } opening;
 
+/* A replica of the same node that is open already: its weights serve this one too. */
+static const fl_engine *like_of(const fl_replica *replica) {
+    for (uint32_t r = 0; replica->cores && r < replica->number; r++) {
+        const fl_replica *other = &replica->set->replica[r];
+        if (other->engine && other->ops == replica->ops && other->node == replica->node)
+            return other->engine;
+    }
+    return NULL;
+}
+
 static void *open_one(void *arg) {
-    opening *o = arg;
-    o->status  = open_engine(o->replica, o->options, &o->error);
+    opening          *o   = arg;
+    fl_engine_options own = *o->options;
+    own.like              = like_of(o->replica);
+    o->status             = open_engine(o->replica, &own, &o->error);
     return NULL;
 }
 
@@ -292,7 +319,11 @@ FL_UNCHECKED static int open_all(void *arg, const fl_engine_ops *ops, const char
     uint32_t     groups  = groups_of(set, provider);
     uint32_t     most    = devices > groups ? devices : groups;
     int          status  = FLETCH_OK;
-    set->replica         = fl_alloc_zero(most, sizeof *set->replica);
+    uint32_t     threads = groups > 1 ? fl_cpu_usable() / groups : options->threads;
+    set->budget          = tokens_of(set, ops, threads);
+    set->batch_tokens =
+        set->budget > set->scheduler->batch_tokens ? set->budget : set->scheduler->batch_tokens;
+    set->replica = fl_alloc_zero(most, sizeof *set->replica);
     if (!set->replica)
         return fl_fail_nomem(error, most * sizeof *set->replica, "the replicas");
     for (uint32_t d = 0; d < most && status == FLETCH_OK; d++) {
@@ -328,10 +359,9 @@ int fl_replicas_open(fl_replicas **out, fl_scheduler *scheduler, fl_config *conf
     fl_replicas *set = fl_alloc_zero(1, sizeof *set);
     if (!set)
         return fl_fail_nomem(error, sizeof *set, "the replicas");
-    set->scheduler    = scheduler;
-    set->config       = config;
-    set->batch_tokens = scheduler->batch_tokens;
-    int status        = fl_provider_walk(scheduler, config, NULL, open_all, set, error);
+    set->scheduler = scheduler;
+    set->config    = config;
+    int status     = fl_provider_walk(scheduler, config, NULL, open_all, set, error);
     if (status < 0) {
         fl_free(set);
         return status;

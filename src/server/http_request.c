@@ -440,6 +440,35 @@ bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cos
     return false;
 }
 
+typedef struct gathering {
+    fl_route_fn  later;
+    fl_wanted_fn wanted;
+} gathering;
+
+/* Those that are over, or wait for a model, stay for run_later. */
+static bool is_like(const void *arg, const void *user) {
+    const fl_request_full *full = arg;
+    const gathering       *like = user;
+    return full->awaits == NULL && full->later == like->later &&
+           fl_request_over(&full->shared, NULL) == FLETCH_OK && like->wanted(&full->shared);
+}
+
+size_t fl_request_gather(const fl_http_request *request, fl_wanted_fn wanted,
+                         fl_http_request **others, size_t most) {
+    const gathering like = {fl_full_const(request)->later, wanted};
+    void           *jobs[FL_GATHER_MAX];
+    most         = most < FL_GATHER_MAX ? most : FL_GATHER_MAX;
+    size_t count = fl_workers_take(request->server->workers, run_later, is_like, &like, jobs, most);
+    for (size_t i = 0; i < count; i++) {
+        others[i] = &((fl_request_full *)jobs[i])->shared;
+    }
+    return count;
+}
+
+void fl_request_gathered(fl_http_request *other) {
+    step(fl_full(other));
+}
+
 /* The lists of an outcome, which are ours, in one or several outputs; how many. */
 static size_t lists_of(const fl_request_full *full, const fletch_outcome *outcome,
                        fletch_lists *lists[FL_OUTPUTS_MAX]) {

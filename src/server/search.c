@@ -440,44 +440,84 @@ static size_t fuse(fl_hit *hits, size_t count, const fl_hit *other, size_t other
     return best;
 }
 
-/* Of `depth` candidates by each way; false: answered. */
-static bool find_hits(fl_http_request *request, size_t depth) {
+/* What is looked for, `candidates` by each way; false: answered. */
+static bool ask_store(fl_http_request *request, fl_search *out) {
     fl_job         *job   = request->work;
     fl_search_work *work  = job->extra;
-    fletch_error    error = {0};
+    size_t          depth = work->candidates;
     bool            words = job->ask.hybrid == 1 && work->words != NULL;
     work->searched        = fl_store_count(request->server->store);
-    fl_search search      = {
-             .row    = job->rows,
-             .words  = words ? work->words : NULL,
-             .filter = work->filters ? &work->filter : NULL,
-             .k      = depth,
-             .hits   = fl_request_alloc(request, (words ? 2 : 1) * depth * sizeof *search.hits)};
-    search.word_hits = words ? fl_request_alloc(request, depth * sizeof *search.hits) : NULL;
-    if (search.hits == NULL || (words && search.word_hits == NULL)) {
+    *out =
+        (fl_search){.row    = job->rows,
+                    .words  = words ? work->words : NULL,
+                    .filter = work->filters ? &work->filter : NULL,
+                    .k      = depth,
+                    .hits = fl_request_alloc(request, (words ? 2 : 1) * depth * sizeof *out->hits)};
+    out->word_hits = words ? fl_request_alloc(request, depth * sizeof *out->hits) : NULL;
+    if (out->hits == NULL || (words && out->word_hits == NULL)) {
         return fl_seed_no_memory(request);
     }
-    if (fl_store_search(request->server->store, &search, fl_seed_asker(request), &error) < 0) {
-        fl_reply_fail(request, &error);
-        return false;
-    }
-    work->hits      = search.hits;
-    work->hit_count = job->ask.hybrid == 1
-                          ? fuse(search.hits, search.count, search.word_hits, search.word_count)
-                          : search.count;
     return true;
 }
 
-static void find(fl_http_request *request) {
-    fl_job         *job  = request->work;
-    fl_search_work *work = job->extra;
-    if (!find_hits(request, work->candidates)) {
+static void go_on(fl_http_request *request, fl_search *search) {
+    fl_job         *job   = request->work;
+    fl_search_work *work  = job->extra;
+    fletch_error    error = {0};
+    if (fl_store_search(request->server->store, search, fl_seed_asker(request), &error) < 0) {
+        fl_reply_fail(request, &error);
         return;
     }
+    work->hits      = search->hits;
+    work->hit_count = job->ask.hybrid == 1
+                          ? fuse(search->hits, search->count, search->word_hits, search->word_count)
+                          : search->count;
     if (work->reranker != NULL) {
         rerank(request);
     } else {
         arrange(request);
+    }
+}
+
+static bool reads_all_rows(const fl_http_request *request) {
+    const fl_job         *job  = request->work;
+    const fl_search_work *work = job->extra;
+    return !work->filters;
+}
+
+/* Other searches that wait come along: the rows are read from memory once for all of them. */
+static void find(fl_http_request *request) {
+    enum { TOGETHER = 8 }; /* then it is arithmetic that takes the time, not memory */
+    fl_http_request *all[TOGETHER] = {request};
+    fl_search        searches[TOGETHER];
+    fl_query         queries[TOGETHER];
+    fl_asker         askers[TOGETHER];
+    bool             asks[TOGETHER];
+    size_t           count = 1, rows = 0;
+    if (reads_all_rows(request)) {
+        count += fl_request_gather(request, reads_all_rows, all + 1, TOGETHER - 1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        asks[i] = ask_store(all[i], &searches[i]);
+        if (asks[i] && reads_all_rows(all[i])) {
+            askers[rows]      = fl_seed_asker(all[i]);
+            queries[rows]     = (fl_query){.row  = searches[i].row,
+                                           .user = &askers[rows],
+                                           .k    = searches[i].k,
+                                           .hits = searches[i].hits};
+            searches[i].query = &queries[rows++];
+        }
+    }
+    if (rows > 0) {
+        fl_store_search_rows(request->server->store, queries, rows);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (asks[i]) {
+            go_on(all[i], &searches[i]);
+        }
+        if (i > 0) {
+            fl_request_gathered(all[i]);
+        }
     }
 }
 

@@ -322,7 +322,7 @@ static bool chooses(const fletch_model *m, fl_key budget) {
  * than are predicted to fit. */
 FL_LOCKED static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
     const fl_engine_info *info = &replica->info;
-    uint32_t              most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
+    uint32_t              most = m->scheduler.replicas->budget;
     for (uint32_t r = 0; r < m->scheduler.replicas->count; r++) { /* devices may differ in memory */
         const fl_replica *one   = &m->scheduler.replicas->replica[r];
         uint32_t          takes = fl_replica_is_open(one) ? one->info.most_tokens : 0;

@@ -949,6 +949,10 @@ static int search_words(fl_store *store, fl_search *search, const int64_t *allow
     return status;
 }
 
+void fl_store_search_rows(fl_store *store, fl_query *queries, size_t count) {
+    fl_vectors_search_all(store->vectors, queries, count, is_over);
+}
+
 int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_error *error) {
     static const int64_t nothing = 0;
     fl_buf               keys    = {0};
@@ -961,8 +965,10 @@ int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_erro
     }
     size_t count = keys.size / sizeof *allowed;
     if (status == FLETCH_OK) {
-        search->count = fl_vectors_search(store->vectors, search->row, search->k, allowed, count,
-                                          is_over, &by, search->hits);
+        search->count = search->query
+                            ? search->query->found
+                            : fl_vectors_search(store->vectors, search->row, search->k, allowed,
+                                                count, is_over, &by, search->hits);
         status        = search->count == SIZE_MAX
                             ? fl_fail_nomem(error, store->columns * sizeof *search->row, "a search")
                             : fl_asker_over(by, error);

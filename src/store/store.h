@@ -119,8 +119,11 @@ typedef struct fl_search {
     size_t           k;
     fl_hit          *hits, *word_hits; /* [k] */
     size_t           count, word_count;
+    const fl_query  *query; /* that fl_store_search_rows answered, into hits; NULL: none did */
 } fl_search;
-int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_error *error);
+/* Several at a time by their rows, of all items; `user` of each is an fl_asker. */
+void fl_store_search_rows(fl_store *store, fl_query *queries, size_t count);
+int  fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_error *error);
 
 /* Where the words stand in an item: see fl_words_mark. */
 int fl_store_mark(fl_store *store, const char *words, int64_t key, fl_asker by, size_t *marks,

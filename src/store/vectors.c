@@ -241,15 +241,69 @@ void fl_hits_sort(fl_hit *heap, size_t size) {
     }
 }
 
-static void scan(const fl_vectors *vectors, const float *query, const block *b, size_t rows,
-                 fl_hit *hits, size_t *found, size_t k) {
+/* One row after the other, each for all queries while it is in the nearest cache. */
+static void scan(const fl_vectors *vectors, const block *b, size_t rows, const float *padded,
+                 fl_query *const *queries, size_t count) {
     for (size_t i = 0; i < rows; i++) {
-        if (!b->dead[i]) {
-            const float *row = b->rows + i * vectors->stride;
-            fl_hits_offer(hits, found, k,
-                          (fl_hit){b->keys[i], vectors->dot(query, row, vectors->stride)});
+        const float *row = b->rows + i * vectors->stride;
+        for (size_t q = 0; !b->dead[i] && q < count; q++) {
+            fl_query *query = queries[q];
+            float     score = vectors->dot(padded + q * vectors->stride, row, vectors->stride);
+            fl_hits_offer(query->hits, &query->found, query->k, (fl_hit){b->keys[i], score});
         }
     }
+}
+
+/* Queries that are not over move to the front, with their rows; how many. */
+static size_t keep_going(const fl_vectors *vectors, fl_query **queries, size_t count, float *padded,
+                         fl_over_fn over) {
+    size_t kept = 0;
+    for (size_t q = 0; q < count; q++) {
+        if (over(queries[q]->user)) {
+            continue;
+        }
+        if (kept < q) {
+            memcpy(padded + kept * vectors->stride, padded + q * vectors->stride,
+                   vectors->stride * sizeof *padded);
+        }
+        queries[kept++] = queries[q];
+    }
+    return kept;
+}
+
+static void pass(fl_vectors *vectors, fl_query **queries, size_t count, float *padded,
+                 fl_over_fn over) {
+    lock_shared(vectors);
+    size_t all = atomic_load_explicit(&vectors->count, memory_order_acquire);
+    for (size_t at = 0; at < all; at += ROWS) {
+        count = keep_going(vectors, queries, count, padded, over);
+        if (count == 0) {
+            break;
+        }
+        scan(vectors, vectors->blocks[at / ROWS], all - at < ROWS ? all - at : ROWS, padded,
+             queries, count);
+    }
+    pthread_rwlock_unlock(&vectors->lock);
+}
+
+void fl_vectors_search_all(fl_vectors *vectors, fl_query *queries, size_t count, fl_over_fn over) {
+    fl_query **going  = fl_alloc_array(count, sizeof *going);
+    float     *padded = fl_alloc_zero(count * vectors->stride, sizeof *padded);
+    for (size_t q = 0; q < count; q++) {
+        queries[q].found = going && padded ? 0 : SIZE_MAX;
+        if (going && padded) {
+            going[q] = &queries[q];
+            memcpy(padded + q * vectors->stride, queries[q].row, vectors->columns * sizeof *padded);
+        }
+    }
+    if (going && padded) {
+        pass(vectors, going, count, padded, over);
+    }
+    for (size_t q = 0; q < count && queries[q].found != SIZE_MAX; q++) {
+        fl_hits_sort(queries[q].hits, queries[q].found);
+    }
+    fl_free(going);
+    fl_free(padded);
 }
 
 static void scan_allowed(const fl_vectors *vectors, const float *query, size_t count,
@@ -267,6 +321,11 @@ static void scan_allowed(const fl_vectors *vectors, const float *query, size_t c
 
 size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, const int64_t *allowed,
                          size_t allowed_count, fl_over_fn over, const void *user, fl_hit *hits) {
+    if (allowed == NULL) {
+        fl_query one = {.row = query, .user = user, .k = k, .hits = hits};
+        fl_vectors_search_all(vectors, &one, 1, over);
+        return one.found;
+    }
     size_t found  = 0;
     float *padded = fl_alloc_zero(vectors->stride, sizeof *padded);
     if (padded == NULL) {
@@ -275,14 +334,9 @@ size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, cons
     memcpy(padded, query, vectors->columns * sizeof *padded);
     lock_shared(vectors);
     size_t count = atomic_load_explicit(&vectors->count, memory_order_acquire);
-    size_t all   = allowed != NULL ? allowed_count : count;
-    for (size_t at = 0; at < all && !over(user); at += ROWS) {
-        size_t rows = all - at < ROWS ? all - at : ROWS;
-        if (allowed != NULL) {
-            scan_allowed(vectors, padded, count, allowed + at, rows, hits, &found, k);
-        } else {
-            scan(vectors, padded, vectors->blocks[at / ROWS], rows, hits, &found, k);
-        }
+    for (size_t at = 0; at < allowed_count && !over(user); at += ROWS) {
+        size_t rows = allowed_count - at < ROWS ? allowed_count - at : ROWS;
+        scan_allowed(vectors, padded, count, allowed + at, rows, hits, &found, k);
     }
     pthread_rwlock_unlock(&vectors->lock);
     fl_free(padded);

@@ -6,7 +6,7 @@
  *         product, which is the cosine, since rows and query have length 1.
  * Method  Blocks of ROWS rows that never move, so that a new row is published by one atomic count and no
  *         search waits for it. A search reads every row once: at 1 M rows of 384 numbers that is 1.5 GB,
- *         and the speed of memory is the speed of the search.
+ *         and the speed of memory is the speed of the search. Searches that wait share one reading.
  * Threads One writer (reserve, put, drop); any number of searches at the same time.
  * Proof   tests/unit/test_server_vectors.c, bench/store.c. */
 #ifndef FL_STORE_VECTORS_H
@@ -49,6 +49,17 @@ size_t fl_vectors_count(const fl_vectors *vectors);
 typedef bool (*fl_over_fn)(const void *user);
 size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, const int64_t *allowed,
                          size_t allowed_count, fl_over_fn over, const void *user, fl_hit *hits);
+
+/* Several of all keys in one pass over the rows, each as it would be alone; those that are over are left out from
+ * then on. */
+typedef struct fl_query {
+    const float *row;
+    const void  *user; /* of over */
+    size_t       k;
+    fl_hit      *hits;  /* [k] */
+    size_t       found; /* SIZE_MAX: out of memory */
+} fl_query;
+void fl_vectors_search_all(fl_vectors *vectors, fl_query *queries, size_t count, fl_over_fn over);
 
 /* ---- The dot product: one form per instruction set, all give the same bits --------------------------- */
 

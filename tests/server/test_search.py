@@ -2,6 +2,7 @@
 """Long documents in the store: chunks that come and go together, hybrid searches, second stages, groups, highlights.
 
 Expected orders are those of the cosine and of BM25 computed here from the vectors and texts, and of /rerank."""
+import concurrent.futures
 import ctypes.util
 import json
 import math
@@ -227,6 +228,15 @@ def test_a_query_is_words_whatever_it_is_to_fts5(server, query):
             assert words_of(text[slice(*word["chars"])])[0] in words_of(query)
     if words_of(query) == ["bread"]:
         assert sum(len(hit["words"]) for hit in found if hit["id"] == "bread") == 3
+
+
+def test_searches_at_the_same_time_find_what_each_finds_alone(server):
+    """Those that wait for a worker share one pass over the rows: each has its own k, words, and filter or none."""
+    asked = [dict(text=row["text"], k=1 + i % 7, **(dict(hybrid=True) if i % 5 == 1 else {}), **(dict(filter={"long": True}) if i % 5 == 2 else {}))
+             for i, row in enumerate(rows(server) * 4)]
+    alone = [search(server, **body) for body in asked]
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        assert list(pool.map(lambda body: search(server, **body), asked)) == alone
 
 
 def test_filters_hold_in_every_way_of_searching(server):

@@ -307,6 +307,21 @@ Test(prediction, minilm_shape, .timeout = 1800) {
     check_all(&minilm, "fp32", shapes, sizeof shapes / sizeof *shapes);
 }
 
+/* Split groups side by side, each with rows of its own. */
+Test(prediction, many_threads, .timeout = 1800) {
+    static const shape few[] = {{1, 24, EQUAL}, {1, 512, EQUAL}, {6, 40, EQUAL}, {8, 16, EQUAL}};
+    toy                t;
+    int                wrong = 0;
+    toy_make(&t, &minilm, 5);
+    for (unsigned threads = 16; threads <= 48; threads += 32) {
+        wrong += wrong_of(
+            (job){.toy = &t, .threads = threads, .precision = "fp32", .l2_bytes = caches[1]}, few,
+            sizeof few / sizeof *few);
+    }
+    toy_free(&t);
+    cr_assert_eq(wrong, 0, "%d predictions are more than 10 %% off", wrong);
+}
+
 /* Narrow rows and their scales are arrays of their own. */
 Test(prediction, narrow_formats, .timeout = 1800) {
     static const shape few[] = {{1, 24, EQUAL}, {1, 512, EQUAL}, {16, 16, EQUAL}, {64, 100, MIXED}};

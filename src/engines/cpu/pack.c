@@ -787,11 +787,11 @@ void fl_cpu_pack_place(fl_engine *engine, const fl_encoder *encoder, const void 
 }
 
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
-    engine->weights = fl_big_alloc(engine->weights_bytes);
-    if (engine->weights == NULL) {
+    void *block = engine->panels->block = fl_big_alloc(engine->weights_bytes);
+    if (block == NULL) {
         return fl_fail_nomem(error, engine->weights_bytes, "packed weights");
     }
-    fl_cpu_pack_place(engine, encoder, engine->weights);
+    fl_cpu_pack_place(engine, encoder, block);
     for (size_t i = 0; engine->format == FL_CPU_INT8 && i < engine->desc.layers; i++) {
         for (size_t k = 0; k < engine->hidden16; k++) {
             mutable(engine->layers[i].qkv_gain)[k] = 1.0f;

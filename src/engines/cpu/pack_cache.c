@@ -13,7 +13,8 @@
  *          So nothing waits for the disk to have the file: what a power cut tore is found to be damaged.
  *          What cannot be used is packed anew and replaced; whoever still maps the old file keeps it.
  * Memory   The pages are the kernel's file cache, once for all processes and replicas, also for who wrote them.
- * Threads  open's own. Processes that write at once have a temporary each; the last one stays.
+ * Share    Engines that open one after another on a node of memory, alike, have one block; the last to close
+ *          frees it. Threads  open's own. Processes that write at once have a temporary each; the last one stays.
  * Proof    tests/golden/test_pack_cache.py, tests/unit/test_engine_pack.c. */
 #include <limits.h>
 #include <stdio.h>
@@ -324,7 +325,7 @@ static bool load(const pack_cache *c) {
         return false;
     }
     fl_cpu_pack_place(e, c->encoder, map.data + HEAD);
-    e->pack_cache = map;
+    e->panels->file = map;
     (void)snprintf(e->pack_note, sizeof e->pack_note, "%s", c->path);
     return true;
 }
@@ -335,14 +336,14 @@ static int write_file(const pack_cache *c, fl_atomic_file *file, fletch_error *e
     unsigned char page[HEAD] = {0};
     memcpy(page, &c->head, sizeof c->head);
     FL_TRY(fl_atomic_write(file, page, sizeof page, error));
-    return fl_atomic_write(file, c->engine->weights, c->engine->weights_bytes, error);
+    return fl_atomic_write(file, c->engine->panels->block, c->engine->weights_bytes, error);
 }
 
 static int store(pack_cache *c, fletch_error *error) {
     fl_atomic_file file;
     unsigned char  key[DIGEST];
     char           folder[FL_OS_PATH];
-    if (!sum_up(c->engine, c->engine->weights, &c->head.checksum)) {
+    if (!sum_up(c->engine, c->engine->panels->block, &c->head.checksum)) {
         return fl_fail_nomem(error, c->engine->weights_bytes / SLICE, "a checksum");
     }
     c->head.own = sum_head(&c->head);
@@ -375,15 +376,50 @@ static void keep(pack_cache *c) {
                      error.message);
     } else if (load(c)) {
         fl_log_write(c->log, FL_LOG_INFO, "packed weights are stored in %s", c->path);
-        fl_big_free(e->weights, e->weights_bytes);
-        e->weights = NULL;
+        fl_big_free(e->panels->block, e->weights_bytes);
+        e->panels->block = NULL;
     }
+}
+
+/* The weights of an engine like this one; false: there is none. */
+static bool borrow(fl_engine *e, const fl_encoder *encoder, const fl_engine *like) {
+    if (like == NULL || like->weights_bytes != e->weights_bytes || like->kernels != e->kernels ||
+        like->format != e->format || like->max_length != e->max_length) {
+        return false;
+    }
+    e->panels  = like->panels;
+    e->borrows = true;
+    atomic_fetch_add(&e->panels->users, 1);
+    fl_cpu_pack_place(e, encoder,
+                      e->panels->block ? e->panels->block : e->panels->file.data + HEAD);
+    (void)snprintf(e->pack_note, sizeof e->pack_note, "%s", like->pack_note);
+    return true;
+}
+
+void fl_cpu_weights_close(fl_engine *e) {
+    fl_cpu_panels *p = e->panels;
+    e->panels        = NULL;
+    if (p == NULL || atomic_fetch_sub(&p->users, 1) > 1) {
+        return;
+    }
+    fl_big_free(p->block, p->bytes);
+    fl_map_close(&p->file);
+    fl_free(p);
 }
 
 int fl_cpu_weights_open(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                         fletch_error *error) {
     pack_cache c = {.engine = e, .encoder = encoder, .log = options->log};
     fl_cpu_pack_size(e, encoder);
+    if (borrow(e, encoder, options->like)) {
+        return FLETCH_OK;
+    }
+    e->panels = fl_alloc_zero(1, sizeof *e->panels);
+    if (e->panels == NULL) {
+        return fl_fail_nomem(error, sizeof *e->panels, "packed weights");
+    }
+    atomic_init(&e->panels->users, 1);
+    e->panels->bytes   = e->weights_bytes;
     const char *why    = find(&c, options);
     int         status = FLETCH_OK;
     if (why != NULL || !load(&c)) {
