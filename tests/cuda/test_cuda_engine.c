@@ -578,7 +578,7 @@ Test(cuda, refuses_with_a_reason) {
     s.precision = "fp8";
     setenv("SIM_CUDA_DEVICES", "1", 1);
     setenv("SIM_CUDA_CAPABILITY", "9.0", 1);
-    refuse(&t, &s, FLETCH_EPROVIDER, "provider.precision fp8: models with norms before");
+    refuse(&t, &s, FLETCH_EPROVIDER, "provider.precision fp8: pre-norm models");
     toy_free(&t);
     odd.head_dim = 16;
     toy_make(&t, &odd, 3);
