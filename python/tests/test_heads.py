@@ -141,8 +141,8 @@ def test_several_outputs_of_one_pass():
         assert none["dense:8:int8"].shape == (0, 8) and none["dense:ubinary"].dtype == np.uint8 and none["tokens"] == []
         assert (asyncio.run(model.aembed_outputs(texts, ["dense"]))["dense"] == found["dense"]).all()
         for outputs, error, words in (((), ValueError, "1 to 16"), (["dense", "dense"], ValueError, "named twice"), ([3], TypeError, "names"),
-                                      (["dence"], fletch.InvalidArgument, "no output \"dence\""), (["dense:33"], ValueError, "32 dimensions"),
-                                      (["\ud800"], fletch.InvalidArgument, "no output")):
+                                      (["dence"], fletch.InvalidArgument, "unknown output \"dence\""), (["dense:33"], ValueError, "32 dimensions"),
+                                      (["\ud800"], fletch.InvalidArgument, "unknown output")):
             with pytest.raises(error, match=words):
                 model.embed_outputs(texts, outputs)
         with pytest.raises(fletch.TooLong, match="text 7 "):

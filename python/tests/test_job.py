@@ -224,7 +224,7 @@ def test_inputs_that_change_after_the_job(toy, source, tmp_path, capsys):
     (source / "a.parquet").unlink()
     capsys.readouterr()
     assert job.check(out, finish=True)["wrong"] == []
-    assert "1 of 2 inputs are gone" in capsys.readouterr().err
+    assert "1 of 2 inputs are missing" in capsys.readouterr().err
 
 
 def test_nothing_is_not_finished(toy, tmp_path):

@@ -135,8 +135,8 @@ def test_out_is_written_where_it_lies(model, vectors, tmp_path):
 @pytest.mark.parametrize("out, words", [
     (np.zeros((2, 384), np.float32), "shape"), (np.zeros((1, 383), np.float32), "shape"),
     (np.zeros((1, 385), np.float32), "shape"), (np.zeros((1, 384), np.float64), "format"),
-    (np.zeros((1, 384), np.int32), "format"), (np.zeros((1, 768), np.float32)[:, ::2], "side by side"),
-    (np.zeros((1, 384), np.float32)[:, ::-1], "side by side"), (np.zeros((384, 1), np.float32).T, None),
+    (np.zeros((1, 384), np.int32), "format"), (np.zeros((1, 768), np.float32)[:, ::2], "C-contiguous"),
+    (np.zeros((1, 384), np.float32)[:, ::-1], "C-contiguous"), (np.zeros((384, 1), np.float32).T, None),
     (np.zeros((1, 1, 384), np.float32), "shape"), (np.float32(1), "read-only|shape")])
 def test_out_that_does_not_fit(model, out, words):
     if words is None:
