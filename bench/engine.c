@@ -2,7 +2,7 @@
 /* engine.c - the CPU engine alone: tokens per second, share of the FMA peak, latency of one text.
  *
  *     bench_engine [FOLDER|minilm|mpnet] [-t THREADS] [-s SECONDS] [-i ISA] [-p PRECISION]
- *                  [-o short|long|latency]
+ *                  [-o short|long|latency] [-n TEXTS [-l LENGTH] [-d]]
  *
  * FOLDER is a model folder; the two names are random weights of those shapes, which run at the same
  * speed. Lengths are drawn from the histograms of STS-B sentences (short, mean 14.7) and of
@@ -10,7 +10,8 @@
  * linear layers and of full attention over real tokens. The peak is that of the precision's own
  * multiply-adds (peak.h), measured on one thread first.
  * The figure is the best and the median of passes: other work on the machine only ever makes a pass
- * slower. */
+ * slower. Processor time is that of all threads, also where they are more than cores. -n: so many texts of 16
+ * tokens, or LENGTH, at a time, and nothing else; -d: how they would be dealt out, as JSON (bench/scale.py). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,17 +19,19 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "engines/engine.h"
+#include "engines/cpu/cpu_engine.h"
 #include "model/model.h"
 #include "peak.h"
 
-enum { BATCH_TOKENS = 16384, BATCH_TEXTS = 1024, PASSES_MAX = 4096 };
+enum { BATCH_TOKENS = 1 << 19, BATCH_TEXTS = 4096, PASSES_MAX = 4096 };
 
 typedef struct bench {
     fl_encoder  encoder;
     fl_model   *model;
     fl_engine  *engine;
     unsigned    threads;
+    uint32_t    together, length; /* -n, -l */
+    bool        dry;
     double      seconds, peak;
     const char *isa, *precision;
     float      *out;
@@ -84,6 +87,13 @@ static uint64_t clock_of(const bench *b) {
     struct timespec now;
     clock_gettime(b->threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* Processor time of the whole process, ms. */
+static double spent(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
 static double flops(const fl_encoder_desc *d, double n) {
@@ -146,22 +156,41 @@ static void throughput(bench *b, const char *name, const uint32_t *bin, uint32_t
            batch.tokens * best * 1e9 / work, 100 * best / all);
 }
 
-static void latency(bench *b, uint32_t tokens) {
+static void latency(bench *b, uint32_t texts, uint32_t tokens) {
     static double time[PASSES_MAX];
     size_t        passes = 0;
-    fl_batch      batch  = make_batch(b, NULL, 1, tokens);
+    fl_batch      batch  = make_batch(b, NULL, texts, tokens);
     forward(b, &batch);
+    double before = spent();
     for (uint64_t end = fl_clock_ns() + (uint64_t)(b->seconds * 1e9);
          passes < 3 || (fl_clock_ns() < end && passes < PASSES_MAX); passes++) {
         uint64_t start = clock_of(b);
         forward(b, &batch);
         time[passes] = (double)(clock_of(b) - start) * 1e-6;
     }
+    double cpu = (spent() - before) / (double)passes;
     qsort(time, passes, sizeof *time, by_value);
-    printf("latency %u threads, one text of %u tokens: best %.3f ms, p50 %.3f ms, p99 %.3f ms; "
-           "floor %.3f ms\n",
-           b->threads, tokens, time[0], time[passes / 2], time[passes * 99 / 100],
-           flops(&b->encoder.desc, tokens) / (b->peak * b->threads) * 1e-6);
+    printf("latency %u threads, %u texts of %u tokens: best %.3f ms, p50 %.3f ms, p99 %.3f ms; "
+           "floor %.3f ms; processor time %.3f ms\n",
+           b->threads, texts, tokens, time[0], time[passes / 2], time[passes * 99 / 100],
+           texts * flops(&b->encoder.desc, tokens) / (b->peak * b->threads) * 1e-6, cpu);
+}
+
+/* The plan of such a batch: blocks as [tokens, time by who runs it], in what a token takes alone. */
+static void print_plan(bench *b, uint32_t texts, uint32_t tokens) {
+    fl_batch           batch = make_batch(b, NULL, texts, tokens);
+    fl_engine         *e     = b->engine;
+    const fl_cpu_plan *p     = &e->plan;
+    fl_cpu_plan_make(e, &batch);
+    printf("{\"tokens\": %u, \"threads\": %u, \"ranks\": %u, \"groups\": %u, \"shared\": %u, "
+           "\"weights\": %zu, \"blocks\": [",
+           batch.tokens, p->threads, p->ranks, p->groups, p->shared, e->weights_bytes);
+    for (uint32_t i = 0; i < p->block_count; i++) {
+        unsigned ranks = i < p->shared ? p->ranks : 1;
+        printf("%s[%u, %.4f]", i ? ", " : "", p->blocks[i].tokens,
+               fl_cpu_group_time(e, &p->blocks[i], ranks));
+    }
+    printf("]}\n");
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
@@ -261,8 +290,9 @@ static int print_property(void *user, const char *name, const char *value, const
 }
 
 int main(int argc, char **argv) {
-    static bench b    = {.threads = 1, .seconds = 2.0, .isa = "auto", .precision = "fp32"};
-    const char  *name = "minilm", *only = "";
+    static bench b = {
+        .threads = 1, .seconds = 2.0, .isa = "auto", .precision = "fp32", .length = 16};
+    const char *name = "minilm", *only = "";
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (argv[i][0] != '-') {
@@ -275,6 +305,9 @@ int main(int argc, char **argv) {
         case 'i': b.isa = value; break;
         case 'p': b.precision = value; break;
         case 'o': only = value; break;
+        case 'n': b.together = (uint32_t)atoi(value); break;
+        case 'l': b.length = (uint32_t)atoi(value); break;
+        case 'd': b.dry = true; continue;
         default: fprintf(stderr, "see the head of bench/engine.c\n"); return 2;
         }
         i++;
@@ -286,6 +319,12 @@ int main(int argc, char **argv) {
         return 1;
     }
     fl_engine_find("cpu")->describe(b.engine, print_property, NULL);
+    if (b.together > 0 && b.dry) {
+        print_plan(&b, b.together, b.length);
+    } else if (b.together > 0) {
+        latency(&b, b.together, b.length);
+    }
+    only = b.together > 0 ? "none" : only;
     if (*only == '\0' || *only == 's') {
         throughput(&b, "short", short_bin, 96);
     }
@@ -293,8 +332,8 @@ int main(int argc, char **argv) {
         throughput(&b, "long", long_bin, 10 * b.threads);
     }
     if (*only == '\0' || strcmp(only, "latency") == 0) {
-        latency(&b, 16);
-        latency(&b, 128);
+        latency(&b, 1, 16);
+        latency(&b, 1, 128);
     }
     fl_engine_find("cpu")->close(b.engine);
     fl_model_close(b.model);

@@ -21,26 +21,32 @@ def takes_types(config: dict) -> bool:
     return config["model_type"] in ("bert", "gte") and config.get("type_vocab_size", 2) > 0
 
 
-def export(folder: str, target: pathlib.Path) -> None:
+def export(model, names: list[str], take, target: pathlib.Path, output: str) -> None:
+    """take(what the model gave, its inputs) as the one output, dynamic in texts and tokens."""
     import torch
-    from transformers import AutoModel
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if takes_types(model.config.to_dict()) else [])
 
-    class Plain(torch.nn.Module):
+    class Whole(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = model
 
         def forward(self, *given):
-            return self.model(**dict(zip(names, given))).last_hidden_state
+            return take(self.model(**dict(zip(names, given))), given)
 
     ids = torch.full((2, 9), 5, dtype=torch.int64)
     given = (ids, torch.ones_like(ids), torch.zeros_like(ids))[:len(names)]
-    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, "last_hidden_state"]}
+    whole = {0: "batch", 1: "tokens"} if output == "last_hidden_state" else {0: "batch"}
     with torch.no_grad():
-        torch.onnx.export(Plain(), given, str(target), input_names=names, output_names=["last_hidden_state"],
-                          dynamic_axes=axes, opset_version=17, dynamo=False)
+        torch.onnx.export(Whole(), given, str(target), input_names=names, output_names=[output],
+                          dynamic_axes={name: {0: "batch", 1: "tokens"} for name in names} | {output: whole}, opset_version=17, dynamo=False)
+
+
+def export_plain(folder: str, target: pathlib.Path) -> None:
+    from transformers import AutoConfig, AutoModel, T5EncoderModel
+    kind = T5EncoderModel if AutoConfig.from_pretrained(folder).model_type == "t5" else AutoModel
+    model = kind.from_pretrained(folder, attn_implementation="eager").eval()
+    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if takes_types(model.config.to_dict()) else [])
+    export(model, names, lambda found, _: found.last_hidden_state, target, "last_hidden_state")
 
 
 def fuse(folder: str, plain: pathlib.Path, target: pathlib.Path) -> None:
@@ -97,7 +103,7 @@ def main(folder: str, target: pathlib.Path, wanted: list[str]) -> None:
     """Each file appears only when it is whole."""
     target.mkdir(parents=True, exist_ok=True)
     plain = target / "plain.onnx"
-    for name, make in (("plain", lambda path: export(folder, path)), ("fused", lambda path: fuse(folder, plain, path)),
+    for name, make in (("plain", lambda path: export_plain(folder, path)), ("fused", lambda path: fuse(folder, plain, path)),
                        ("int8", lambda path: quantise(plain, path))):
         if not (target / f"{name}.onnx").exists() and name in (wanted or [name]):
             make(target / f"{name}.part")

@@ -14,9 +14,8 @@ import pathlib
 import subprocess
 import tempfile
 
-from runtime import machine
+from harness import HERE, where
 
-HERE = pathlib.Path(__file__).resolve().parent
 H200 = ["-p", "96000", "-f", "100"]  # a device of 650,000 texts of 16 tokens a second, the goal of the CUDA engine
 CASES = (
     ("no device time", ["-n", "16"], ([1, 1], [1, 8], [32, 1], [32, 8], [1000, 1], [1000, 2], [100000, 1])),
@@ -56,7 +55,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    print(f"{machine()}, {datetime.date.today()}\n")
+    print(f"{where()}, {datetime.date.today()}\n")
     print("| device | tokens | texts a call | callers | texts/s | processor time, ns a text | most held lock, ns a text "
           "| texts a batch | device busy |\n|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:

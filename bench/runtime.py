@@ -12,20 +12,14 @@ import datetime
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
+from harness import HERE, where
+from report import slug
+
 GOALS = {"overhead": "at most 15 us", "clients": "at least 90 %", "load": "p99 in the target",
          "replicas": "at least 90 % linear", "trace": "at most 1 % slower"}
-
-
-def machine():
-    for line in open("/proc/cpuinfo", encoding="utf-8"):
-        if line.startswith("model name"):
-            return f"{line.split(':', 1)[1].strip()}, {len(os.sched_getaffinity(0))} cores"
-    return platform.machine()
 
 
 def measure(program, options):
@@ -106,18 +100,17 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     options = parser.parse_args()
     results = list(measure(options.program, options))
-    where, today = machine(), datetime.date.today().isoformat()
-    name = "".join(c if c.isalnum() else "-" for c in where.lower()).strip("-")
-    base = options.results / f"{today}-{name}-runtime"
+    place, today = where(), datetime.date.today().isoformat()
+    base = options.results / f"{today}-{slug(place)}-runtime"
     options.results.mkdir(parents=True, exist_ok=True)
     loads = [r for r in results if r["part"] == "load"]
-    base.with_suffix(".json").write_text(json.dumps({"machine": where, "date": today, "results": results}, indent=1) + "\n")
+    base.with_suffix(".json").write_text(json.dumps({"machine": place, "date": today, "results": results}, indent=1) + "\n")
     if loads:
         with open(base.with_suffix(".csv"), "w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, loads[0].keys())
             table.writeheader()
             table.writerows(loads)
-    lines = [f"# The runtime on {where}, {today}", "",
+    lines = [f"# The runtime on {place}, {today}", "",
              f"Median (lowest to highest) of {options.rounds} rounds of {options.seconds:g} s; load average before the "
              f"end {os.getloadavg()[0]:.1f}.", "", "| what | measured | goal |", "|---|---|---|"]
     lines += [f"| {what} | {measured} | {goal} |" for what, measured, goal in rows(results)]

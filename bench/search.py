@@ -19,6 +19,8 @@ import tempfile
 
 import numpy
 
+import peers
+
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = 10
 BATCH = 100  # documents of one /add
@@ -95,20 +97,6 @@ class Server:
 
 # ---- Late chunks, through the library ----------------------------------------------------------------------
 
-class Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("where", ctypes.c_size_t), ("message", ctypes.c_char * 496)]
-
-
-class Texts(ctypes.Structure):
-    _fields_ = [("count", ctypes.c_size_t), ("bytes", ctypes.c_void_p), ("offsets64", ctypes.c_void_p), ("offsets32", ctypes.c_void_p),
-                ("pointers", ctypes.POINTER(ctypes.c_char_p)), ("lengths", ctypes.c_void_p)]
-
-
-class Matrix(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("rows", ctypes.c_size_t), ("cols", ctypes.c_size_t), ("stride", ctypes.c_size_t),
-                ("dtype", ctypes.c_int)]
-
-
 class ChunkOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("by", ctypes.c_int), ("max_tokens", ctypes.c_uint32), ("overlap", ctypes.c_uint32),
                 ("stop", ctypes.c_void_p), ("stop_user", ctypes.c_void_p)]
@@ -119,57 +107,37 @@ class Chunks(ctypes.Structure):
                 ("tokens", ctypes.POINTER(ctypes.c_uint32))]
 
 
-class Library:
-    def __init__(self, path, folder):
-        self.lib, self.error, self.model = ctypes.CDLL(str(path)), Error(), ctypes.c_void_p()
-        self.lib.fletch_dimensions.restype = ctypes.c_size_t
-        self.must(self.lib.fletch_open(ctypes.byref(self.model), str(folder).encode(), None, ctypes.byref(self.error)))
-        self.columns = self.lib.fletch_dimensions(self.model)
+class Library(peers.Fletch):
+    """The library, with what cuts documents."""
 
-    def must(self, status):
-        if status < 0:
-            sys.exit(self.error.message.decode())
-
-    def texts(self, texts):
-        pointers = (ctypes.c_char_p * len(texts))(*texts)
-        return Texts(count=len(texts), pointers=pointers)
-
-    def rows(self, count):
-        out = numpy.empty((count, self.columns), numpy.float32)
-        return out, Matrix(out.ctypes.data, count, self.columns, out.strides[0], 0)
-
-    def embed(self, texts):
-        given = self.texts(texts)
-        out, matrix = self.rows(len(texts))
-        self.must(self.lib.fletch_embed(self.model, ctypes.byref(given), None, ctypes.byref(matrix), ctypes.byref(self.error)))
-        return out
-
-    def spans(self, text, size):
+    def spans(self, text: str, size: int) -> list[tuple[int, int]]:
         """[begin, end) of each chunk, without those that are white space."""
-        options, chunks = ChunkOptions(size=ctypes.sizeof(ChunkOptions), max_tokens=size), ctypes.POINTER(Chunks)()
-        self.must(self.lib.fletch_chunk(self.model, text, ctypes.c_size_t(len(text)), ctypes.byref(options), ctypes.byref(chunks),
-                                        ctypes.byref(self.error)))
+        raw, chunks = text.encode(), ctypes.POINTER(Chunks)()
+        options = ChunkOptions(size=ctypes.sizeof(ChunkOptions), max_tokens=size)
+        self.check(self.library.fletch_chunk(self.model, raw, ctypes.c_size_t(len(raw)), ctypes.byref(options), ctypes.byref(chunks),
+                                             ctypes.byref(self.error)))
         found = [tuple(chunks.contents.offsets[2 * i:2 * i + 2]) for i in range(chunks.contents.count)]
-        self.lib.fletch_chunks_free(chunks)
+        self.library.fletch_chunks_free(chunks)
         return found
 
-    def late(self, texts, spans):
-        given, flat = self.texts(texts), [place for each in spans for span in each for place in span]
-        out, matrix = self.rows(len(flat) // 2)
+    def late(self, texts: list[str], spans: list) -> numpy.ndarray:
+        flat = [place for each in spans for span in each for place in span]
         places, counts = (ctypes.c_size_t * len(flat))(*flat), (ctypes.c_size_t * len(spans))(*map(len, spans))
-        self.must(self.lib.fletch_embed_spans(self.model, ctypes.byref(given), places, counts, None, ctypes.byref(matrix),
-                                              ctypes.byref(self.error)))
-        return out
+        (given, _kept), (rows, out) = self.texts(texts), self.rows(len(flat) // 2)
+        self.check(self.library.fletch_embed_spans(self.model, ctypes.byref(given), places, counts, None, ctypes.byref(out),
+                                                   ctypes.byref(self.error)))
+        return rows
 
 
 def late_chunks(options, data):
-    library = Library(options.build / "libfletch.so", options.model)
-    texts = [document["text"].encode() for document in data.documents]
+    os.environ["BENCH_LIBRARY"] = str((options.build / "libfletch.so").resolve())
+    library = Library(str(options.model))
+    texts = [document["text"] for document in data.documents]
     spans = [library.spans(text, options.size) for text in texts]
     rows = library.late(texts, spans)
     of = numpy.repeat(numpy.arange(len(texts)), [len(each) for each in spans])
     found = []
-    for scores in library.embed([query["text"].encode() for query in data.queries]) @ rows.T:
+    for scores in library.embed([query["text"] for query in data.queries]) @ rows.T:
         best = numpy.full(len(texts), -2, numpy.float32)
         numpy.maximum.at(best, of, scores)
         found.append([data.documents[i]["id"] for i in numpy.argsort(-best, kind="stable")[:TOP]])

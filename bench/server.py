@@ -27,11 +27,11 @@ import json
 import os
 import pathlib
 import platform
-import statistics
 import subprocess
 import tempfile
 import time
 
+import harness
 import server_checks
 import server_peers
 import server_report
@@ -40,10 +40,6 @@ from server_peers import Fletch, script
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = [(1, 1), (8, 1), (64, 1), (1, 32), (8, 32)]  # connections, texts
 SHARES = [64, 8]
-
-
-def in_turn(names, number):
-    return list(names) if number % 2 == 0 else list(reversed(list(names)))
 
 
 # ---- Questions -----------------------------------------------------------------------------------------------------
@@ -65,7 +61,7 @@ def race(with_, folder):
         for number in range(with_.rounds):
             found = {}
             for connections, texts in CASES:
-                for name in in_turn(servers, number + with_.turn):
+                for name in harness.in_turn(servers, number + with_.turn):
                     time.sleep(0.3)  # the one before has gone to sleep
                     servers[name].load(script(folder, texts), connections, 0.5)  # warm
                     run = servers[name].load(script(folder, texts), connections, with_.seconds)
@@ -105,7 +101,7 @@ def engine(with_, folder):
         server.load(script(folder, 1), 8, 1)
         before = alone(with_, folder)
         for number in range(with_.rounds):
-            for connections in in_turn(SHARES, number + with_.turn):
+            for connections in harness.in_turn(SHARES, number + with_.turn):
                 rate = server_checks.steady_rate(server, script(folder, 1), connections, with_.seconds)
                 after = alone(with_, folder)
                 found[str(connections)].append(2 * rate / (before + after))
@@ -118,13 +114,6 @@ def engine(with_, folder):
 
 
 # ---- The file of the day -------------------------------------------------------------------------------------------
-
-
-def machine():
-    cpu = platform.machine()
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        cpu = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), cpu)
-    return cpu
 
 
 def merge(old, new):
@@ -140,7 +129,7 @@ def merge(old, new):
 
 
 def write(with_, question, found):
-    cpu = machine()
+    cpu = harness.machine(0)["cpu"]
     name = f"{datetime.date.today().isoformat()}-{server_report.slug(cpu)}-server"
     path = with_.results / f"{name}.json"
     result = json.loads(path.read_text()) if path.exists() else {}

@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 
-SHAPES = ("nomic-v1.5", "gte-base", "modernbert-base", "multilingual-e5-small", "qwen3-0.6b", "deberta-v3-base")
+SHAPES = ("nomic-v1.5", "gte-base", "modernbert-base", "multilingual-e5-small", "qwen3-0.6b", "deberta-v3-base", "t5-base")
 CLS, MEAN, LAST = "cls", "mean", "lasttoken"
 
 
@@ -42,6 +42,8 @@ def config_of(name: str):
         "deberta-v3-base": lambda: (transformers.DebertaV2Config(
             **base, vocab_size=128100, max_position_embeddings=512, relative_attention=True, position_biased_input=False, position_buckets=256,
             norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], type_vocab_size=0), CLS, "bert"),
+        "t5-base": lambda: (transformers.T5Config(
+            vocab_size=32128, d_model=768, d_kv=64, d_ff=3072, num_layers=12, num_heads=12, feed_forward_proj="relu"), MEAN, "bert"),
     }[name]()
 
 
@@ -90,11 +92,14 @@ def make(name: str, folder: pathlib.Path) -> None:
         if getattr(config, key, None) is not None:
             setattr(config, key, ids[pad])
     torch.manual_seed(20261123)
-    model = transformers.AutoModel.from_config(config, dtype=torch.float32).eval()
+    kind = transformers.T5EncoderModel if config.model_type == "t5" else transformers.AutoModel
+    model = (kind(config) if config.model_type == "t5" else kind.from_config(config, dtype=torch.float32)).eval()
     for tensor in model.parameters():
         if tensor.dim() > 1:
             tensor.data.normal_(0.0, tensor.shape[-1] ** -0.5)
     model.save_pretrained(part)
+    written = json.loads((part / "config.json").read_text(encoding="utf-8"))
+    write_json(part / "config.json", written | {"hidden_size": config.hidden_size})  # T5 says it in another word, which peers do not read
     save_modules(part, config.hidden_size, pooling)
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)

@@ -48,7 +48,7 @@ endif()
 # fl_program(fletch main.c): what a program needs beside its main on this system.
 function(fl_program target main)
   if(WIN32)
-    target_sources(${target} PRIVATE ${FL_WINDOWS}/windows_program.c)
+    target_sources(${target} PRIVATE ${FL_WINDOWS}/windows_program.c ${FL_WINDOWS}/windows_service.c)
     set_source_files_properties(${main} PROPERTIES COMPILE_DEFINITIONS main=posix_main)
     target_link_options(${target} PRIVATE -municode)
   endif()

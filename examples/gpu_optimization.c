@@ -131,8 +131,8 @@ static void print_statistics(fletch_model *model) {
     /* Buffers that were kept: near 100 % once warm, or pool.max_buffers is too small. */
     printf("pool hits   %.0f %%, reused %.0f %%\n",
            share(s.counter[FLETCH_COUNT_POOL_HITS],
-                 s.counter[FLETCH_COUNT_POOL_TAKES] - s.counter[FLETCH_COUNT_POOL_HITS]),
-           share(s.counter[FLETCH_COUNT_POOL_TAKES] - s.counter[FLETCH_COUNT_POOL_ALLOCATIONS],
+                 s.counter[FLETCH_COUNT_POOL_REQUESTS] - s.counter[FLETCH_COUNT_POOL_HITS]),
+           share(s.counter[FLETCH_COUNT_POOL_REQUESTS] - s.counter[FLETCH_COUNT_POOL_ALLOCATIONS],
                  s.counter[FLETCH_COUNT_POOL_ALLOCATIONS]));
     printf("fallbacks   %llu\n", (unsigned long long)s.counter[FLETCH_COUNT_PROVIDER_FALLBACKS]);
 }

@@ -15,26 +15,26 @@
  *     if (fletch_embed(model, &texts, NULL, &out, &error) < 0) { puts(error.message); return 1; }
  *     fletch_close(model);
  *
- * Laws that hold for every call
+ * Rules for every call
  *   Errors     A call returns 0 (or a count, where it says so) when it did its work and a negative
  *              FLETCH_E… status when it did not; then it fills *error (NULL is allowed). The library
  *              never prints, exits, aborts on input, or keeps a last error.
- *   Ownership  What a …_new or …_open call made, the matching …_free or …_close call frees; both
- *              accept NULL. A call that fails leaves nothing to undo and sets its result to NULL.
- *              Pointers passed in are borrowed for the time of the call.
+ *   Ownership  The matching …_free or …_close call frees what a …_new or …_open call made; both accept
+ *              NULL. A call that fails leaves nothing to undo and sets its result to NULL. Pointers
+ *              passed in are borrowed for the duration of the call.
  *   Threads    A fletch_model may be used from any number of threads at once. A fletch_config
  *              belongs to one thread at a time; fletch_open copies what it needs of it.
- *   fork       A child of fork() may do nothing with the models of its parent, not even close them:
- *              their threads did not come along. Fork first, or exec.
+ *   fork       A child of fork() must not use its parent's models, not even close them: their threads
+ *              do not exist in the child. Fork before opening, or exec.
  *   Text       UTF-8, not terminated: NUL bytes are text. Invalid UTF-8 is an error, never repaired.
- *   Growth     Structs that may grow begin with their size (set it, or use the …_INIT macro) and grow
- *              at their end; they are never inside another. Structs that the library makes (an
- *              outcome, tokens, an entry) grow at their end too. Options are string keys
- *              (fletch_config_set). So a program that was compiled with an older header goes on.
+ *   Growth     Structs that may grow begin with their size (set it, or use the …_INIT macro), grow at
+ *              their end and are never embedded in another. Structs that the library makes (an
+ *              outcome, tokens, an entry) also grow at their end. Options are string keys
+ *              (fletch_config_set). Programs compiled with an older header therefore keep working.
  *   Exactness  The same text gives the same bytes, whatever its batch, order or thread count.
  *
- * The header is a ladder: errors, texts and matrices, configuration, the model (open, embed, rerank,
- * classify), requests, statistics, tokens, chunks, what a model says of itself, the hub cache, and the machine.
+ * The order is: errors, texts and matrices, configuration, the model (open, embed, rerank,
+ * classify), requests, statistics, tokens, chunks, model information, the hub cache, and the machine.
  */
 #ifndef FLETCH_H
 #define FLETCH_H
@@ -61,7 +61,7 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__) || defined(_MSC_VER)
-#define FLETCH_INLINE static __inline /* C89 has no other word for it */
+#define FLETCH_INLINE static __inline /* the spelling that C89 accepts */
 #else
 #define FLETCH_INLINE static inline
 #endif
@@ -77,14 +77,14 @@ FLETCH_API const char *fletch_version(void);
     X(ENOMEM, -2, "out of memory")                                                                 \
     X(EIO, -3, "input or output failed")                                                           \
     X(ENOTFOUND, -4, "not found")                                                                  \
-    X(EMODEL, -5, "model files damaged or not valid")                                              \
+    X(EMODEL, -5, "model files damaged or invalid")                                                \
     X(EUNSUPPORTED, -6, "not supported")                                                           \
-    X(ECONFIG, -7, "configuration not valid")                                                      \
+    X(ECONFIG, -7, "invalid configuration")                                                        \
     X(EUTF8, -8, "text is not valid UTF-8")                                                        \
-    X(ETOOLONG, -9, "text longer than the model takes")                                            \
+    X(ETOOLONG, -9, "text too long for the model")                                                 \
     X(ENETWORK, -10, "network failed")                                                             \
     X(EDENIED, -11, "access denied")                                                               \
-    X(ECHECKSUM, -12, "checksum differs")                                                          \
+    X(ECHECKSUM, -12, "checksum mismatch")                                                         \
     X(EPROVIDER, -13, "no usable execution provider")                                              \
     X(ECANCELLED, -14, "cancelled")                                                                \
     X(EDEADLINE, -15, "deadline passed")                                                           \
@@ -101,7 +101,7 @@ typedef enum fletch_status {
 
 #define FLETCH_NOWHERE SIZE_MAX
 
-/** What went wrong. `message` says what, where and how to mend it, in one or two sentences. */
+/** What went wrong. `message` says what, where and how to fix it, in one or two sentences. */
 typedef struct fletch_error {
     int    code;         /* FLETCH_OK or a negative fletch_status */
     size_t where;        /* index of the text, byte offset in the file, or FLETCH_NOWHERE */
@@ -140,7 +140,7 @@ FLETCH_INLINE fletch_texts fletch_texts_from_strings(const char *const *strings,
     return texts;
 }
 
-/** Texts laid end to end, text i being bytes[offsets[i] .. offsets[i+1]). Since 0.1. */
+/** Concatenated texts; text i is bytes[offsets[i] .. offsets[i+1]). Since 0.1. */
 FLETCH_INLINE fletch_texts fletch_texts_from_offsets(const char *bytes, const int64_t *offsets,
                                                      size_t count) {
     fletch_texts texts;
@@ -152,9 +152,9 @@ FLETCH_INLINE fletch_texts fletch_texts_from_offsets(const char *bytes, const in
 }
 
 /** Element types of a result. int8 and uint8 hold round(127 x) of each value clamped to [-1, 1]
- *  (uint8 adds 128); binary and ubinary hold one bit per dimension, 1 for x > 0, the first dimension
- *  in the highest bit, dimensions rounded up to whole bytes; binary is ubinary minus 128, as
- *  sentence-transformers has it. */
+ *  (uint8 adds 128). binary and ubinary hold one bit per dimension, 1 for x > 0, with the first dimension
+ *  in the highest bit and the dimensions padded to whole bytes; binary is ubinary minus 128, as in
+ *  sentence-transformers. */
 typedef enum fletch_dtype {
     FLETCH_FLOAT32 = 0,
     FLETCH_INT8    = 1,
@@ -175,7 +175,7 @@ typedef struct fletch_matrix {
 /** Bytes of one row of `cols` dimensions; 0 for an unknown dtype. Since 0.1. */
 FLETCH_API size_t fletch_row_bytes(size_t cols, fletch_dtype dtype);
 
-/** A float32 row as another dtype, as a matrix of that dtype would have got it, into
+/** Convert a float32 row to another dtype, exactly as a matrix of that dtype is filled, into
  *  out[fletch_row_bytes(cols, dtype)]. FLETCH_EINVAL for an unknown dtype and for a value that is not
  *  finite. Since 0.1. */
 FLETCH_API int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype);
@@ -237,12 +237,12 @@ FLETCH_API int fletch_config_load(fletch_config *config, const char *toml_path,
                                   fletch_error *error);
 
 /** Read the [ai] section of a TOML file that belongs to another program: model_name, embedding_dim,
- *  auto_download and provider; the rest of the file is passed over. Since 0.1. */
+ *  auto_download and provider; the rest of the file is ignored. Since 0.1. */
 FLETCH_API int fletch_config_load_app(fletch_config *config, const char *toml_path,
                                       fletch_error *error);
 
 /** Read the FLETCH_* variables of the environment (FLETCH_PROVIDER_ORDER and so on, and the
- *  documented aliases). Of variables that no key claims a warning goes to the log. Since 0.1. */
+ *  documented aliases). Variables that match no key are logged as warnings. Since 0.1. */
 FLETCH_API int fletch_config_load_env(fletch_config *config, fletch_error *error);
 
 /** The model that fletch_open opens without a name: model.id, or model.level where a higher-ranked
@@ -255,18 +255,18 @@ FLETCH_API const char *fletch_config_model(const fletch_config *config);
 FLETCH_API const char *fletch_config_get(const fletch_config *config, const char *key,
                                          const char **origin);
 
-/** Hear of warnings (a provider that cannot be had, a disagreement between files …). NULL silences. The
+/** Receive warnings (a provider that is unavailable, files that disagree …). NULL turns them off. The
  *  pointer must outlive every model opened with this configuration. Since 0.1. */
 FLETCH_API void fletch_config_set_log(fletch_config *config, fletch_log_fn log, void *user);
 
-/** Also hear of every batch, at level 4 (trace): its texts, tokens and times, and the device that ran it. Off
- *  at first. Set it before a model is opened. Since 0.1. */
+/** Also log every batch, at level 4 (trace): its texts, tokens and times, and the device that ran it. Off
+ *  by default. Set it before a model is opened. Since 0.1. */
 FLETCH_API void fletch_config_set_trace_log(fletch_config *config, int on);
 
 /** Entry `index` of the option table, or NULL past its end. Since 0.1. */
 FLETCH_API const fletch_option *fletch_option_at(size_t index);
 
-/** One line of a preset; all strings static. The lines of a preset follow each other. */
+/** One line of a preset; all strings static. The lines of a preset are contiguous. */
 typedef struct fletch_preset {
     const char *name;  /* "throughput" */
     const char *key;   /* "batch.max_tokens" */
@@ -288,25 +288,25 @@ typedef struct fletch_model fletch_model;
 FLETCH_API int fletch_open(fletch_model **model, const char *folder_or_id,
                            const fletch_config *config, fletch_error *error);
 
-/** As fletch_open, but only the tokenizer: no weights are read, fletch_embed refuses. Since 0.1. */
+/** Like fletch_open, but only the tokenizer: no weights are read, and fletch_embed fails. Since 0.1. */
 FLETCH_API int fletch_open_tokenizer(fletch_model **model, const char *folder_or_id,
                                      const fletch_config *config, fletch_error *error);
 
-/** Free a model. Batches under way are finished, requests that wait end with FLETCH_ECANCELLED, and
- *  calls that wait for them return that; then the memory goes. No call may begin after it. From inside
+/** Free a model. Running batches are finished, queued requests end with FLETCH_ECANCELLED, and
+ *  calls that wait for them return that; then the memory is freed. No call may begin afterwards. From inside
  *  a fletch_done_fn the model is closed once that has returned. NULL is a no-op. Since 0.1. */
 FLETCH_API void fletch_close(fletch_model *model);
 
-/** Change providers while work goes on: opens new replicas as `config` says (keys provider.*, cpu.*,
- *  cuda.*, onnxruntime.*, tensorrt.*, coreml.* and io.binding; the others keep their values), lets them
- *  take over the queue, and closes the old ones when their batches are done. No queued text is lost. On
- *  failure the old ones stay. NULL: open again as it was. Threads: any; one at a time, others get
- *  FLETCH_EBUSY. Since 0.1. */
+/** Change providers without interrupting work: opens new replicas as `config` says (keys provider.*, cpu.*,
+ *  cuda.*, onnxruntime.*, tensorrt.*, coreml.* and io.binding; the others keep their values), hands
+ *  them the queue, and closes the old ones when their batches are done. No queued text is lost. On
+ *  failure the old ones stay. NULL: open again as it was. Threads: any; one at a time, concurrent
+ *  calls get FLETCH_EBUSY. Since 0.1. */
 FLETCH_API int fletch_model_reopen(fletch_model *model, const fletch_config *config,
                                    fletch_error *error);
 
-/** Run what the first batches would pay for (pages, compiled graphs, caches), so that they do not: a
- *  short batch through every replica. Takes well under a second on a CPU. Since 0.1. */
+/** Pay the one-time costs of the first batches now (page faults, compiled graphs, caches): runs a
+ *  short batch on every replica. Takes well under a second on a CPU. Since 0.1. */
 FLETCH_API int fletch_warm(fletch_model *model, fletch_error *error);
 
 /** Dimensions of a vector of this model, after the configuration's `dimensions`. Since 0.1. */
@@ -316,23 +316,23 @@ typedef enum fletch_truncate {
     FLETCH_TRUNCATE_DEFAULT = 0, /* as model.truncate says */
     FLETCH_TRUNCATE_RIGHT   = 1, /* keep the head */
     FLETCH_TRUNCATE_LEFT    = 2, /* keep the tail */
-    FLETCH_TRUNCATE_ERROR   = 3  /* refuse with FLETCH_ETOOLONG; `where` is the text's index */
+    FLETCH_TRUNCATE_ERROR   = 3  /* fail with FLETCH_ETOOLONG; `where` is the text's index */
 } fletch_truncate;
 
-/** What is done with the numbers that a reranker or classifier ends in. */
+/** What is applied to the logits of a reranker or classifier. */
 typedef enum fletch_activation {
-    FLETCH_ACTIVATION_DEFAULT = 0, /* as the folder says, as CrossEncoder.predict does */
+    FLETCH_ACTIVATION_DEFAULT = 0, /* as the folder says, like CrossEncoder.predict */
     FLETCH_ACTIVATION_NONE    = 1, /* nothing: logits */
     FLETCH_ACTIVATION_SIGMOID = 2, /* each to 0 … 1 */
     FLETCH_ACTIVATION_SOFTMAX = 3  /* of all labels: probabilities that add up to 1 */
 } fletch_activation;
 
 /** Options of one embed, rerank or classify call. All zero (with size) means: as the model and
- *  configuration say. Scores have no dimensions and normalize: leave these 0. */
+ *  the configuration say. Scores have no dimensions and normalize: leave these 0. */
 typedef struct fletch_embed_options {
     size_t          size;        /* set by FLETCH_EMBED_OPTIONS_INIT */
-    const char     *prompt;      /* put in front of every text (of a pair: the first one); wins over
-                                    prompt_name */
+    const char     *prompt;      /* prepended to every text (of a pair: to the first); takes
+                                    precedence over prompt_name */
     const char     *prompt_name; /* one of the folder's prompts */
     uint32_t        dimensions; /* cut to this many, then normalise again if normalising; 0 = all */
     uint32_t        max_length; /* tokens with specials; 0 = the model's; larger is clamped */
@@ -340,16 +340,16 @@ typedef struct fletch_embed_options {
     fletch_truncate truncate;
     uint32_t       *tokens;    /* out [count]: tokens used per text, specials counted; or NULL */
     uint8_t        *truncated; /* out [count]: 1 where a text was cut; or NULL */
-    int32_t        *status;    /* out [count]: FLETCH_OK or why this text has no row; the others go
-                                  on and the call succeeds. NULL: the first bad text fails the call */
-    uint32_t        top_k; /* fletch_embed_sparse: only so many of the heaviest weights; 0 = all */
+    int32_t        *status;    /* out [count]: FLETCH_OK or why this text has no row; the call
+                                  still succeeds. NULL: the first bad text fails the call */
+    uint32_t        top_k; /* fletch_embed_sparse: only this many of the largest weights; 0 = all */
     float           threshold;    /* and only those of at least this */
-    uint64_t        list_bytes;   /* most that the lists of a call may take (fletch_embed_tokens and
-                             fletch_embed_sparse); beyond: FLETCH_ENOSPC. 0 = no limit */
+    uint64_t        list_bytes;   /* limit on the memory of a call's lists (fletch_embed_tokens and
+                             fletch_embed_sparse); beyond it: FLETCH_ENOSPC. 0 = no limit */
     fletch_activation activation; /* of scores */
-    int               no_cache; /* 1: computed, whatever the cache of results has (cache.max_bytes),
-                                     and not kept there */
-    int32_t overlap; /* fletch_embed_spans: tokens that windows of a long document have in common;
+    int               no_cache;   /* 1: bypass the result cache (cache.max_bytes): neither read
+                                     nor stored there */
+    int32_t overlap; /* fletch_embed_spans: tokens that the windows of a long document share;
                         0 = 256, or half a window where that is less; -1 = none */
 } fletch_embed_options;
 
@@ -367,7 +367,7 @@ FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
 
 /* ---- Lists: texts whose results differ in length ----------------------------------------------- */
 
-/** What texts become. */
+/** The kinds of result. */
 typedef enum fletch_kind {
     FLETCH_KIND_DENSE   = 0, /* a row of a matrix: fletch_embed */
     FLETCH_KIND_TOKENS  = 1, /* a vector for every token: fletch_embed_tokens */
@@ -401,39 +401,41 @@ typedef struct fletch_lists {
 /** A vector for every token of each text, as the last layer leaves it (what token classification works
  *  with): entry k of a text is its token k, special tokens and prompt included, and columns are the
  *  model's hidden size. They are not scaled unless options.normalize is 1 or model.normalize is true;
- *  options.dimensions must be 0. A model for late interaction (ColBERT) gives what it compares: its own
- *  columns and scale, without the tokens that it skips; with the prompt name "query" a text is a query
- *  (and filled up, where the model does that), with "document" a document. *lists is the caller's to free, NULL on
- *  failure. A text's vectors depend on no other text. FLETCH_EUNSUPPORTED: the model or its provider
- *  has none. Threads: any. Since 0.1. */
+ *  options.dimensions must be 0. A late-interaction model (ColBERT) returns the vectors that it compares: its own
+ *  columns and scale, without the tokens that it skips. The prompt name "query" makes a text a query
+ *  (padded to the query length where the model does that), "document" a document. The caller frees *lists; it is
+ *  NULL on failure. A text's vectors depend on no other text. FLETCH_EUNSUPPORTED: the model or its
+ *  provider has none. Threads: any. Since 0.1. */
 FLETCH_API int fletch_embed_tokens(fletch_model *model, const fletch_texts *texts,
                                    const fletch_embed_options *options, fletch_lists **lists,
                                    fletch_error *error);
 
-/** Weights of vocabulary entries for each text, of a SPLADE model or bge-m3: columns are 1, ids rise,
- *  weights are above 0; options.top_k and options.threshold leave light ones out, of equal ones the
- *  later. Of a model whose queries are looked up in a table (docs/models.md) the prompt names "query"
- *  and "document" say what the texts are; weights of that table are as it has them. Otherwise as
- *  fletch_embed_tokens. FLETCH_EUNSUPPORTED: the model has no such head. Since 0.1. */
+/** Weights of vocabulary entries for each text, of a SPLADE model or bge-m3: columns is 1, ids are
+ *  ascending, weights are above 0. options.top_k and options.threshold drop the smallest weights, of
+ *  equal ones those with the higher id. For a model whose queries are looked up in a table
+ *  (docs/models.md) the prompt names "query" and "document" say what the texts are; weights from that
+ *  table are unchanged. Otherwise as fletch_embed_tokens. FLETCH_EUNSUPPORTED: the model has no such
+ *  head. Since 0.1. */
 FLETCH_API int fletch_embed_sparse(fletch_model *model, const fletch_texts *texts,
                                    const fletch_embed_options *options, fletch_lists **lists,
                                    fletch_error *error);
 
 FLETCH_API void fletch_lists_free(fletch_lists *lists); /* NULL is a no-op */
 
-/** Late chunking: each document passes the model once, as a whole, and the vectors of a span's tokens are
- *  pooled (mean), so that they know their context. Document i has span_counts[i] spans (at least one),
- *  those of all documents follow each other in `spans`, and the rows of *out follow them. Spans may overlap and
- *  stand in any order. A token belongs to a span when it begins inside of it; special tokens of the
- *  template before and behind the text belong to spans that begin and end with it; a prompt is in the
- *  pass and in no span. So one span over a whole text gives the bytes of fletch_embed (where a prompt, if
- *  any, is left out of the pooling there too). A document longer than options.max_length (or the model's)
- *  goes in windows of that many tokens, which overlap by options.overlap: the tokens of the overlap
- *  have their vectors from the earlier window. options.tokens are of documents, each token counted once;
- *  options.status must be NULL. normalize, dimensions and dtype as in fletch_embed. Threads: any.
- *  FLETCH_EINVAL, with error->where the document: it is empty or has no spans, or a span runs backwards, ends beyond
- *  it, cuts a character or has no token. FLETCH_EUNSUPPORTED: the model does not pool by mean, is
- *  static, or its provider gives no vectors of tokens. Since 0.1. */
+/** Late chunking: each document is run through the model once, as a whole, and the vectors of a span's
+ *  tokens are mean-pooled, so they carry its context. Document i has span_counts[i] spans (at least one),
+ *  those of all documents are concatenated in `spans`, and the rows of *out are in that order. Spans may overlap
+ *  and come in any order. A token belongs to a span when it begins inside of it; special tokens of the
+ *  template before and after the text belong to spans that begin and end with it; a prompt is
+ *  read by the model but belongs to no span. One span over a whole text therefore gives the bytes of
+ *  fletch_embed (where a prompt, if any, is left out of the pooling there too).
+ *  A document longer than options.max_length (or the model's) is split into windows of that many tokens,
+ *  which overlap by options.overlap; tokens of the overlap have their vectors from the earlier window.
+ *  options.tokens are of documents, each token counted once; options.status must be NULL. normalize,
+ *  dimensions and dtype as in fletch_embed. Threads: any. FLETCH_EINVAL, with error->where the document: it is
+ *  empty or has no spans, or a span runs backwards, ends beyond it, splits a character or has no token.
+ *  FLETCH_EUNSUPPORTED: the model does not pool by mean, is static, or its provider gives no token vectors.
+ *  Since 0.1. */
 FLETCH_API int fletch_embed_spans(fletch_model *model, const fletch_texts *documents,
                                   const fletch_span *spans, const size_t *span_counts,
                                   const fletch_embed_options *options, fletch_matrix *out,
@@ -444,22 +446,22 @@ typedef struct fletch_output {
     size_t        size;      /* set by FLETCH_OUTPUT_INIT; the same for all of an array */
     fletch_kind   kind;      /* DENSE, TOKENS, SPARSE or COLBERT */
     int           normalize; /* 0: as options.normalize says; 1, -1: in its place */
-    fletch_matrix out;   /* of kind DENSE: as for fletch_embed, cut to out.cols dimensions; else not
-                            looked at */
-    fletch_lists *lists; /* out, of the other kinds: yours, to be freed with fletch_lists_free; NULL
-                            until then and after a failure */
+    fletch_matrix out;       /* of kind DENSE: as for fletch_embed, cut to out.cols dimensions; else
+                            ignored */
+    fletch_lists *lists; /* out, of the other kinds: the caller frees them with fletch_lists_free;
+                            NULL until then and after a failure */
 } fletch_output;
 
 #define FLETCH_OUTPUT_INIT                                                                         \
     { .size = sizeof(fletch_output) }
 
 /** Several outputs of each text from one pass through the model: rows of any dimensions and dtypes, sparse weights,
- *  vectors of tokens, as far as the model gives them (fletch_model_info). The bytes of each are those of a call for it
+ *  vectors of tokens, as far as the model gives them (fletch_model_info). Each has the same bytes as a call for it
  *  alone: fletch_embed (options.dimensions = out.cols where that is not fletch_dimensions), fletch_embed_tokens,
  *  fletch_embed_sparse; one output costs what that call costs. outputs [count]: at least one, and one each of kinds
  *  other than DENSE. options.dimensions must be 0; options.list_bytes is of all lists together; top_k and threshold are
- *  those of the sparse output. The cache of results is shared with the other calls. Threads: any.
- *  FLETCH_EUNSUPPORTED: the model or its provider does not give one of the outputs. For the rest as fletch_embed.
+ *  those of the sparse output. The result cache is shared with the other calls. Threads: any.
+ *  FLETCH_EUNSUPPORTED: the model or its provider does not give one of the outputs. Otherwise as fletch_embed.
  *  Since 0.1. */
 FLETCH_API int fletch_embed_outputs(fletch_model *model, const fletch_texts *texts,
                                     const fletch_embed_options *options, fletch_output *outputs,
@@ -467,34 +469,35 @@ FLETCH_API int fletch_embed_outputs(fletch_model *model, const fletch_texts *tex
 
 /** An output by its name, as the command line, the server and the Python package take it: "dense", "dense:256",
  *  "dense:int8", "dense:256:int8", "sparse", "tokens", "colbert" (`size` bytes of `name`). Fills kind and, where the
- *  name has them, out.cols and out.dtype; *output otherwise stays. FLETCH_EINVAL: no such output. Since 0.1. */
+ *  name has them, out.cols and out.dtype; the rest of *output is unchanged. FLETCH_EINVAL: no such output.
+ *  Since 0.1. */
 FLETCH_API int fletch_output_parse(fletch_output *output, const char *name, size_t size,
                                    fletch_error *error);
 
 /** Score `documents` against a query with a reranker, a cross-encoder with one label: scores[i], the
  *  higher the better, is of document i; scores [documents->count], caller-owned. Query and document are
- *  read as one sequence; what is too long is shortened, the longer of the two first. The query is
- *  tokenised once. A model for late interaction scores too: the query is embedded once, and a score is
+ *  read as one sequence; if it is too long, the longer of the two is shortened first. The query is
+ *  tokenised once. A late-interaction model scores too: the query is embedded once, and a score is
  *  the sum (or, where the folder says meanmaxsim, the mean) over its vectors of the largest dot product
- *  with one of the document's; the prompts "query" and "document" stand before the texts, and
- *  options.prompt in place of the former. A score does not depend on the other documents, and is
- *  never NaN: that is FLETCH_EMODEL. FLETCH_EUNSUPPORTED: the model is no reranker. FLETCH_EBUSY: a
- *  late-interaction model's query found the queue full. For the rest as fletch_embed; of options'
- *  arrays each entry is of a document. Since 0.1. */
+ *  with one of the document's; the prompts "query" and "document" are prepended to the
+ *  texts; options.prompt replaces the former. A score does not depend on the other documents, and is
+ *  never NaN (that is FLETCH_EMODEL). FLETCH_EUNSUPPORTED: the model is not a reranker. FLETCH_EBUSY:
+ *  the queue had no room for the query of a late-interaction model. Otherwise as fletch_embed; the
+ *  arrays of options have one entry per document. Since 0.1. */
 FLETCH_API int fletch_rerank(fletch_model *model, const char *query, size_t query_size,
                              const fletch_texts *documents, const fletch_embed_options *options,
                              float *scores, fletch_error *error);
 
 /** Scores of every label (fletch_label_at) for each text, or for each pair of texts[i] and second[i]
  *  where `second` is not NULL (as many as texts): rows of *out, float32, out->cols the number of
- *  labels, which fletch_dimensions gives. FLETCH_EUNSUPPORTED: the model is no classifier. For the rest
- *  as fletch_rerank. Since 0.1. */
+ *  labels, which fletch_dimensions gives. FLETCH_EUNSUPPORTED: the model is not a classifier.
+ *  Otherwise as fletch_rerank. Since 0.1. */
 FLETCH_API int fletch_classify(fletch_model *model, const fletch_texts *texts,
                                const fletch_texts *second, const fletch_embed_options *options,
                                fletch_matrix *out, fletch_error *error);
 
 /** The name of label `index` of a reranker or classifier ("LABEL_0", "entailment"), borrowed until the
- *  model is closed; NULL past the last, and of any other model. Since 0.1. */
+ *  model is closed; NULL past the last, and for any other model. Since 0.1. */
 FLETCH_API const char *fletch_label_at(const fletch_model *model, size_t index);
 
 /* ---- Requests: embedding without waiting ------------------------------------------------------ */
@@ -508,35 +511,35 @@ typedef struct fletch_request {
     size_t         size; /* set by FLETCH_REQUEST_INIT */
     fletch_texts   texts;
     const int32_t *ids; /* token ids instead of texts: texts.offsets64 or offsets32 then count
-                                   ids, not bytes, and the ids are used as they are, prompt and special
-                                   tokens included by the caller. Longer ones are cut as texts are */
+                                   ids, not bytes. The ids are used unchanged: the caller adds prompt and
+                                   special tokens. Longer sequences are truncated as texts are */
     const fletch_embed_options *options; /* NULL: the defaults */
     fletch_matrix               out;
     fletch_lane                 lane;
     uint32_t                    deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
-    uint32_t    spare_us; /* how long this thread may be kept, 0 = not at all: alone and
-                                   likely to be over by then, the work is done on it, `done` is
-                                   called before fletch_submit returns, and nobody is woken */
-    fletch_kind kind;     /* of lists (TOKENS …): outcome.lists has them, not `out` */
-    const char *query;    /* of kind SCORES: the texts are documents to rerank; NULL: to classify */
+    uint32_t    inline_us; /* how long this thread may run the request itself, 0 = not at all.
+                                   If nothing else is queued and it is likely to finish in that time,
+                                   `done` is called before fletch_submit returns */
+    fletch_kind kind;      /* of lists (TOKENS …): the result is outcome.lists, not `out` */
+    const char *query; /* of kind SCORES: the texts are documents to rerank; NULL: to classify */
     size_t      query_size;
-    const fletch_texts *second; /* to classify pairs: the second text of each; borrowed, it
-                                   too. A NULL pointer: that text alone */
+    const fletch_texts *second; /* to classify pairs: the second text of each, borrowed too;
+                                   a NULL pointer: that text alone */
     const uint8_t *are_ids;  /* texts and ids in one request: NULL, or [texts.count] of texts with
                                pointers and lengths. 1: pointers[i] is lengths[i] token ids (int32_t),
                                used as those of `ids` are */
-    int (*stop)(void *user); /* asked every few milliseconds while a long text is tokenised, by
-                                   whichever thread does that, until `done`: not 0 gives the
-                                   request up with FLETCH_ECANCELLED, also while fletch_submit has
-                                   yet to return its ticket. NULL: nobody is asked */
+    int (*stop)(void *user); /* polled every few milliseconds while a long text is tokenised, on
+                                   whichever thread does that, until `done`. Non-zero cancels the
+                                   request (FLETCH_ECANCELLED), even before fletch_submit has
+                                   returned its ticket. May be NULL */
     void              *stop_user;
-    const fletch_span *spans;       /* of kind SPANS: as for fletch_embed_spans; looked at before */
-    const size_t      *span_counts; /* fletch_submit returns, and not later; else NULL */
-    fletch_output     *outputs;     /* of kind SEVERAL: as for fletch_embed_outputs, in place of */
-    size_t             output_count; /* `out`; their lists are there when `done` is called */
-    uint64_t owner;  /* whose it is; 0: of all who name none. Waiting texts leave by turns of the */
-    uint32_t weight; /* owners, however much each has sent: tokens by weight, 1 to 1000
-                               (0: 1) */
+    const fletch_span *spans;        /* of kind SPANS: as for fletch_embed_spans; read before */
+    const size_t      *span_counts;  /* fletch_submit returns, and not later; else NULL */
+    fletch_output     *outputs;      /* of kind SEVERAL: as for fletch_embed_outputs, in place of */
+    size_t             output_count; /* `out`; their lists are set when `done` is called */
+    uint64_t owner;  /* for fair queueing; 0: shared by all that name none. Owners get tokens */
+    uint32_t weight; /* in proportion to their weights, however much each has queued; 1 to
+                               1000 (0: 1) */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \
@@ -550,13 +553,13 @@ typedef struct fletch_outcome {
     uint64_t      queue_ns;    /* the longest wait of a text for a batch */
     uint64_t      forward_ns;  /* the longest time of a text in the engine and the output stage */
     uint64_t      total_ns;    /* from fletch_submit to now */
-    fletch_lists *lists; /* of a kind of lists (TOKENS …), error.code FLETCH_OK: from now on yours,
-                             to be freed with fletch_lists_free. Else NULL */
+    fletch_lists *lists;       /* of a kind of lists (TOKENS …) when error.code is FLETCH_OK: your
+                             callback frees them (fletch_lists_free). Else NULL */
 } fletch_outcome;
 
-/** Called exactly once for every request that fletch_submit took, when fletch no longer touches its
- *  memory: from a thread of the library, or from inside another call on the model. Keep it short: it
- *  holds up a batch. It may call fletch_submit, fletch_cancel and fletch_close (see there); calling
+/** Called exactly once for every request that fletch_submit accepted, when fletch no longer touches its
+ *  memory: on a thread of the library, or from inside another call on the model. Keep it short: it
+ *  delays a batch. It may call fletch_submit, fletch_cancel and fletch_close (see there); calling
  *  fletch_embed works but stalls the thread it runs on. */
 typedef void (*fletch_done_fn)(void *user, const fletch_outcome *outcome);
 
@@ -564,15 +567,15 @@ typedef void (*fletch_done_fn)(void *user, const fletch_outcome *outcome);
 typedef uint64_t fletch_ticket;
 
 /** Queue a request and return at once (a long first text is tokenised on the calling thread). When
- *  the call fails, `done` is not called. `ticket` may be NULL. FLETCH_EBUSY: more tokens wait than
- *  server.max_queue_tokens, try later. Zero texts are answered before the call returns. Since 0.1. */
+ *  the call fails, `done` is not called. `ticket` may be NULL. FLETCH_EBUSY: more tokens are queued than
+ *  server.max_queue_tokens allows; retry later. Zero texts are answered before the call returns. Since 0.1. */
 FLETCH_API int fletch_submit(fletch_model *model, const fletch_request *request,
                              fletch_done_fn done, void *user, fletch_ticket *ticket,
                              fletch_error *error);
 
-/** Give a request up. Its queued texts leave the queue at once; `done` is called with
- *  FLETCH_ECANCELLED, here unless some of its texts are in the engine, else when those come back.
- *  FLETCH_ENOTFOUND: it has been answered already. Since 0.1. */
+/** Cancel a request. Its queued texts leave the queue at once; `done` is called with
+ *  FLETCH_ECANCELLED, from this call unless some of its texts are in the engine, else when those return.
+ *  FLETCH_ENOTFOUND: it has already been answered. Since 0.1. */
 FLETCH_API int fletch_cancel(fletch_model *model, fletch_ticket ticket);
 
 /* ---- Statistics ------------------------------------------------------------------------------- */
@@ -592,66 +595,64 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
 
 /* Counters since the model was opened: FLETCH_COUNT_NAME, name, text. New ones are appended. */
 #define FLETCH_COUNTER_MAP(X)                                                                      \
-    X(REQUESTS, requests, "requests taken, blocking calls included")                               \
-    X(TEXTS, texts, "texts embedded by an engine; neither repeats nor what the cache had")         \
-    X(TOKENS, tokens, "tokens embedded, special tokens counted")                                   \
-    X(TRUNCATED_TEXTS, truncated_texts, "texts that were cut to the model's length")               \
+    X(REQUESTS, requests, "requests accepted, blocking calls included")                            \
+    X(TEXTS, texts, "texts embedded by an engine, without repeats and cache hits")                 \
+    X(TOKENS, tokens, "tokens embedded, special tokens included")                                  \
+    X(TRUNCATED_TEXTS, truncated_texts, "texts truncated to the model's length")                   \
     X(FAILED_TEXTS, failed_texts, "texts that got an error instead of a vector")                   \
     X(FAILED_REQUESTS, failed_requests,                                                            \
-      "requests that ended with an error, cancelled and late ones left out")                       \
-    X(CANCELLED_REQUESTS, cancelled_requests, "requests given up by their callers")                \
+      "requests that ended with an error, without cancelled and expired ones")                     \
+    X(CANCELLED_REQUESTS, cancelled_requests, "requests cancelled by their callers")               \
     X(EXPIRED_REQUESTS, expired_requests, "requests whose deadline passed")                        \
-    X(REJECTED_REQUESTS, rejected_requests, "requests turned away because too much was waiting")   \
+    X(REJECTED_REQUESTS, rejected_requests, "requests rejected because the queue was full")        \
     X(BATCHES, batches, "batches that went through an engine")                                     \
     X(BATCH_SPLITS, batch_splits, "batches split to fit into memory")                              \
-    X(BATCH_RETRIES, batch_retries, "batches run again after a failure")                           \
-    X(FP32_RETRIES, fp32_retries,                                                                  \
-      "texts run again in fp32 because they overflowed a narrower format")                         \
-    X(COMPANY_WAITS, company_waits, "times an idle engine waited for more texts")                  \
+    X(BATCH_RETRIES, batch_retries, "batches rerun after a failure")                               \
+    X(FP32_RETRIES, fp32_retries, "texts rerun in fp32 because they overflowed a narrower format") \
+    X(BATCHING_WAITS, batching_waits, "times an idle engine waited to fill a batch")               \
     X(ZERO_COPY_INPUTS, zero_copy_inputs,                                                          \
-      "texts of which neither bytes nor ids were copied on the way to the engine")                 \
+      "texts whose bytes and ids reached the engine without a copy")                               \
     X(COPIED_INPUTS, copied_inputs,                                                                \
       "texts copied for a prompt or a pair, or whose ids were gathered, widened or staged")        \
     X(ZERO_COPY_OUTPUTS, zero_copy_outputs,                                                        \
       "texts whose row the engine wrote into the caller's memory")                                 \
     X(STAGED_OUTPUTS, staged_outputs,                                                              \
-      "texts whose row passed a buffer (dense layers, cut, another type, a device's block)")       \
-    X(POOL_TAKES, pool_takes, "buffers asked from the pool")                                       \
-    X(POOL_HITS, pool_hits, "of these, served by a buffer that was kept")                          \
-    X(POOL_ALLOCATIONS, pool_allocations, "buffers allocated when they were asked for")            \
+      "texts whose row went through a buffer (dense layers, cut, other type, device block)")       \
+    X(POOL_REQUESTS, pool_requests, "buffers requested from the pool")                             \
+    X(POOL_HITS, pool_hits, "of these, served by a pooled buffer")                                 \
+    X(POOL_ALLOCATIONS, pool_allocations, "buffers allocated on request")                          \
     X(POOL_ALLOCATION_NS, pool_allocation_ns, "time spent allocating them")                        \
-    X(POOL_EVICTIONS, pool_evictions, "buffers let go because the pool was full")                  \
-    X(PRESSURE_CLEANUPS, pressure_cleanups,                                                        \
-      "times buffers were given back because memory grew scarce")                                  \
+    X(POOL_EVICTIONS, pool_evictions, "buffers freed because the pool was full")                   \
+    X(PRESSURE_CLEANUPS, pressure_cleanups, "times the pool was emptied because memory was low")   \
     X(PROVIDER_SELECTIONS, provider_selections, "replicas opened")                                 \
-    X(PROVIDER_FALLBACKS, provider_fallbacks, "times the next provider of the chain was taken")    \
+    X(PROVIDER_FALLBACKS, provider_fallbacks, "times opening fell back to the next provider")      \
     X(REPLICA_FAILURES, replica_failures, "times an engine failed")                                \
-    X(REPLICA_REOPENS, replica_reopens, "times a replica was opened again")                        \
-    X(BUSY_NS, busy_ns, "time engines spent in forward, all replicas together")                    \
+    X(REPLICA_REOPENS, replica_reopens, "times a replica was reopened")                            \
+    X(BUSY_NS, busy_ns, "time engines spent in forward, all replicas")                             \
     X(BOUND_RUNS, bound_runs, "runs of ONNX Runtime with inputs and outputs bound")                \
-    X(PLAIN_RUNS, plain_runs, "runs of ONNX Runtime without binding")                              \
-    X(SCORED_TEXTS, scored_texts, "of the texts, those that got scores: reranked, classified")     \
-    X(TOKEN_TEXTS, token_texts, "of the texts, those that got a vector for every token")           \
-    X(SPARSE_TEXTS, sparse_texts, "of the texts, those that got weights of vocabulary entries")    \
-    X(TOKENIZED_BYTES, tokenized_bytes, "bytes of text that were tokenised, without prompts")      \
-    X(TOKENIZE_NS, tokenize_ns, "time spent tokenising them, threads added up")                    \
+    X(UNBOUND_RUNS, unbound_runs, "runs of ONNX Runtime without binding")                          \
+    X(SCORED_TEXTS, scored_texts, "texts that got scores (reranked or classified)")                \
+    X(TOKEN_TEXTS, token_texts, "texts that got a vector for every token")                         \
+    X(SPARSE_TEXTS, sparse_texts, "texts that got sparse weights")                                 \
+    X(TOKENIZED_BYTES, tokenized_bytes, "bytes of text tokenised, without prompts")                \
+    X(TOKENIZE_NS, tokenize_ns, "time spent tokenising, summed over threads")                      \
     X(REPEATED_TEXTS, repeated_texts,                                                              \
-      "texts that got the result of an equal one of their request")                                \
-    X(CACHE_HITS, cache_hits, "texts whose result the cache had")                                  \
-    X(CACHE_MISSES, cache_misses, "texts that were looked for in the cache and not found")         \
-    X(CACHE_EVICTIONS, cache_evictions, "results that made room for others in the cache")          \
-    X(LOOKED_UP_TEXTS, looked_up_texts,                                                            \
-      "texts whose weights came from a table: no engine, no batch")                                \
-    X(BULK_HOLDS, bulk_holds, "times that bulk texts waited for interactive ones of another model")
+      "texts that shared the result of an equal text of their request")                            \
+    X(CACHE_HITS, cache_hits, "texts answered from the result cache")                              \
+    X(CACHE_MISSES, cache_misses, "texts not found in the result cache")                           \
+    X(CACHE_EVICTIONS, cache_evictions, "results evicted from the cache")                          \
+    X(IDF_LOOKUPS, idf_lookups, "texts whose weights came from the IDF table, without an engine")  \
+    X(BULK_DEFERRALS, bulk_deferrals,                                                              \
+      "times bulk texts waited for interactive texts of another model")
 
 typedef enum fletch_counter {
 #define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,
     FLETCH_COUNTER_MAP(FLETCH_COUNTER_ENUM)
 #undef FLETCH_COUNTER_ENUM
-        FLETCH_COUNTERS /* that this header knows; a library may have more */
+        FLETCH_COUNTERS /* known to this header; a newer library may have more */
 } fletch_counter;
 
-/** Room for counters of later versions. */
+/** Capacity for counters of later versions. */
 #define FLETCH_COUNTER_MAX 64
 
 /** Name ("texts") and meaning of a counter; NULL past the last that this library has. Since 0.1. */
@@ -659,7 +660,7 @@ FLETCH_API const char *fletch_counter_name(size_t counter);
 FLETCH_API const char *fletch_counter_text(size_t counter);
 
 /** A snapshot. Counters are read one by one without stopping anything: they may disagree by what
- *  happened meanwhile. */
+ *  happened in between. */
 typedef struct fletch_stats {
     size_t size; /* set it to sizeof(fletch_stats) before the call; the bytes filled after it */
     /* now */
@@ -668,7 +669,7 @@ typedef struct fletch_stats {
     uint64_t batch_tokens;  /* the token budget in force */
     uint64_t pool_buffers, pool_bytes;
     uint64_t replicas, replicas_ready;
-    uint64_t slots, slots_busy; /* batches that may be in engines at once, and that are */
+    uint64_t slots, slots_busy; /* batches that may run at once, and that do */
     uint64_t memory_bytes;      /* resident memory of the process */
     uint64_t memory_limit;      /* memory.limit or the cgroup's, the lower; 0: none */
     uint64_t memory_reserved;   /* predicted for batches under way */
@@ -677,14 +678,14 @@ typedef struct fletch_stats {
     char     precision[16];
     char     device[64];
     /* durations */
-    fletch_histogram tokenize; /* a text's share of its chunk */
+    fletch_histogram tokenize; /* a text's share of its block */
     fletch_histogram queue;    /* a text's wait for its batch */
     fletch_histogram forward;  /* a batch in the engine */
     fletch_histogram total;    /* a request from submit to done */
     /* since the model was opened: counter[FLETCH_COUNT_TEXTS] */
     uint64_t counter_count; /* that this library has */
     uint64_t counter[FLETCH_COUNTER_MAX];
-    /* now, again */
+    /* now */
     uint64_t cache_entries, cache_bytes; /* of results */
     uint64_t cache_limit;                /* cache.max_bytes; 0: there is none */
 } fletch_stats;
@@ -692,29 +693,29 @@ typedef struct fletch_stats {
 /** Fill *stats (with its size set). Takes a few microseconds and no lock that work waits for. */
 FLETCH_API int fletch_stats_get(fletch_model *model, fletch_stats *stats, fletch_error *error);
 
-/** What one replica of a model and the device under it are doing. Bytes; 0 where nobody can tell. The name
- *  is empty while the replica is not open. */
+/** What one replica of a model and its device are doing. Sizes in bytes; 0 where unknown. The name is empty
+ *  while the replica is not open. */
 typedef struct fletch_device_stats {
     size_t   size; /* as in fletch_stats */
     char     provider[32];
     char     name[64];           /* "NVIDIA H200" */
     uint32_t device;             /* which of its kind, from 0 */
     uint32_t slots_busy;         /* batches in it now */
-    int32_t  ready;              /* 0: it failed and is tried again, see `failure` */
-    int32_t  utilisation;        /* of the device, per cent, by its driver; -1: cannot be told */
+    int32_t  ready;              /* 0: it failed and is being retried, see `failure` */
+    int32_t  utilisation;        /* of the device, per cent, by its driver; -1: unknown */
     uint64_t outstanding_tokens; /* of those batches */
-    uint64_t batches, tokens;    /* that the replica carried since it was opened first */
-    uint64_t memory_used;        /* of the device, by all processes */
+    uint64_t batches, tokens;    /* that the replica ran since it was first opened */
+    uint64_t memory_used;        /* on the device, by all processes */
     uint64_t memory_total;
-    uint64_t pool_used; /* what fletch's models have of its memory now, and had at most */
+    uint64_t pool_used; /* its memory in use by fletch's models, and the most it ever was */
     uint64_t pool_peak;
-    uint64_t pool_held;  /* and what is kept for them */
-    uint64_t pool_takes; /* blocks taken, and how many of them were there already */
+    uint64_t pool_held;     /* memory that the pool holds */
+    uint64_t pool_requests; /* blocks requested, and how many of them were reused */
     uint64_t pool_hits;
     char     failure[256];                      /* why it is not ready; "" when it is */
     uint64_t zero_copy_inputs, copied_inputs;   /* as the model's counters of these names, */
     uint64_t zero_copy_outputs, staged_outputs; /* of this replica alone */
-    uint64_t bound_runs, plain_runs;
+    uint64_t bound_runs, unbound_runs;
 } fletch_device_stats;
 
 /** Fill *stats (with its size set) for replica `index`, from 0; FLETCH_ENOTFOUND past the last. Asks the
@@ -728,8 +729,8 @@ FLETCH_API int64_t fletch_stats_json(fletch_model *model, char *text, size_t cap
                                      fletch_error *error);
 
 /** Start the trace that the key profile.file names, empty, and stop it, which writes the file. FLETCH_EINVAL
- *  where the key is not set, or where nothing is being traced; FLETCH_EBUSY where it is already. A trace
- *  that is on when the model closes is written then. Threads: any. Since 0.1. */
+ *  where the key is not set, or where no trace is running; FLETCH_EBUSY where one already is. A trace
+ *  that is still running when the model closes is written then. Threads: any. Since 0.1. */
 FLETCH_API int fletch_profile_start(fletch_model *model, fletch_error *error);
 FLETCH_API int fletch_profile_stop(fletch_model *model, fletch_error *error);
 
@@ -738,14 +739,14 @@ FLETCH_API int fletch_profile_stop(fletch_model *model, fletch_error *error);
 typedef struct fletch_tokenize_options {
     size_t          size;
     uint32_t        max_length; /* 0 = no truncation */
-    fletch_truncate truncate;   /* DEFAULT: the model's side; it never refuses */
+    fletch_truncate truncate;   /* DEFAULT: the model's side; never an error */
     int             no_special_tokens;
     const char
           *pair; /* a second text: both become one sequence, as a reranker reads them; or NULL */
     size_t pair_size;        /* its bytes */
     int    pair_truncate;    /* what max_length shortens: fletch_pair_truncate */
-    int (*stop)(void *user); /* asked every few milliseconds of a long text: not 0 ends it with */
-    void *stop_user;         /* FLETCH_ECANCELLED; NULL: nobody is asked */
+    int (*stop)(void *user); /* polled every few milliseconds of a long text; non-zero ends it */
+    void *stop_user;         /* with FLETCH_ECANCELLED; may be NULL */
 } fletch_tokenize_options;
 
 typedef enum fletch_pair_truncate {
@@ -835,10 +836,10 @@ FLETCH_API int fletch_chunk(fletch_model *model, const char *text, size_t size,
 
 FLETCH_API void fletch_chunks_free(fletch_chunks *chunks); /* NULL is a no-op */
 
-/* ---- What a model says of itself -------------------------------------------------------------- */
+/* ---- Model information ------------------------------------------------------------------------ */
 
-/** What an open model is. Strings are borrowed until the model is closed; "" and 0 where nobody can
- *  tell. After fletch_open_tokenizer only id to tokenizer are filled. */
+/** What an open model is. Strings are borrowed until the model is closed; "" and 0 where
+ *  unknown. After fletch_open_tokenizer only id to tokenizer are filled. */
 typedef struct fletch_model_info {
     size_t      size; /* as in fletch_stats */
     const char *id;   /* hub id, or the folder */
@@ -848,7 +849,7 @@ typedef struct fletch_model_info {
     const char *family;    /* "bert" */
     const char *pooling;   /* "mean"; several joined by ',' */
     const char *similarity;
-    const char *prompt;         /* put in front of every text by default */
+    const char *prompt;         /* prepended to every text by default */
     const char *weights_format; /* "safetensors", "pytorch", "gguf", "onnx" */
     const char *weights_dtype;  /* on the disk: "F32" */
     uint64_t    weights_bytes;  /* of its files */
@@ -865,11 +866,11 @@ typedef struct fletch_model_info {
     uint32_t    labels; /* of a reranker (1) or classifier: a row is their scores; 0: any other */
     const char *activation; /* of the scores by default: "sigmoid", "identity"; "" without labels */
     const char
-        *head; /* what a text becomes: "embedding", "scores" of labels, "sparse" weights, "late":
-                          a vector a token, for scores by late interaction */
-    const char *
-        switches; /* what the family has besides BERT's plain form: "gated MLPs, rotary positions" */
-    const char *task;      /* whose adapter is in the weights; "" without adapters */
+        *head; /* the kind of result: "embedding", "scores" of labels, "sparse" weights, "late":
+                          a vector for every token, for late interaction */
+    const char
+        *features;    /* what the encoder has beyond plain BERT: "gated MLPs, rotary positions" */
+    const char *task; /* whose adapter is in the weights; "" without adapters */
     uint32_t    positions; /* the longest that max_length may be */
     uint32_t    heads, key_heads, intermediate;
     uint32_t    sparse;  /* dimensions of a sparse vector, whatever `head` is; 0: it gives none */
@@ -880,15 +881,15 @@ typedef struct fletch_model_info {
 FLETCH_API int fletch_model_info_get(fletch_model *model, fletch_model_info *info,
                                      fletch_error *error);
 
-/** Floating-point operations that one text of `tokens` tokens (special ones counted) takes in the layers'
- *  products and attention, 2 for a multiply and an add; 0 where the layers are not known (an .onnx file)
- *  or there are none. What a rate is of a processor's peak. Since 0.1. */
+/** Floating-point operations of one text of `tokens` tokens (special ones included) in the layers' matrix
+ *  products and attention, 2 for a multiply-add; 0 where the layers are unknown (an .onnx file) or absent.
+ *  For comparing a rate with a processor's peak. Since 0.1. */
 FLETCH_API uint64_t fletch_text_flops(const fletch_model *model, uint32_t tokens);
 
 /** A prompt of the folder (config_sentence_transformers.json). */
 typedef struct fletch_prompt {
     const char *name; /* "query" */
-    const char *text; /* put in front of a text */
+    const char *text; /* prepended to a text */
 } fletch_prompt;
 
 /** Prompt `index`, borrowed until the model is closed; NULL past the last. Since 0.1. */
@@ -900,42 +901,42 @@ typedef int (*fletch_property_fn)(void *user, const char *name, const char *valu
                                   const char *origin);
 
 /** Properties of an open model: id, path, revision, architecture, pooling, normalize, prompts,
- *  max_length, dimensions, dtype, provider, isa, threads … Returns what the callback stopped with, or
+ *  max_length, dimensions, dtype, provider, isa, threads … Returns the value that stopped it, or
  *  0. Since 0.1. */
 FLETCH_API int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user);
 
-/** Path of weight file `index` that the model reads where it is mapped, so that nobody may write into it while
- *  the model is open; borrowed until it is closed, NULL past the last. Since 0.1. */
+/** Path of weight file `index` that the model keeps memory-mapped, so it must not be modified while the model
+ *  is open; borrowed until it is closed, NULL past the last. Since 0.1. */
 FLETCH_API const char *fletch_model_file_at(const fletch_model *model, size_t index);
 
-/** 64 hexadecimal digits and a NUL that tell the model's files from any others: SHA-256 over their hashes,
- *  the same wherever the folder lies. Reads every file the first time. "" on failure. Any thread. Since 0.1. */
+/** 64 hexadecimal digits and a NUL that identify the model's files: SHA-256 over their hashes, independent
+ *  of where the folder is. Reads every file the first time. "" on failure. Any thread. Since 0.1. */
 FLETCH_API int fletch_model_fingerprint(fletch_model *model, char out[65], fletch_error *error);
 
-/** What decides the bytes of the model's vectors, a call of fn each (non-zero stops): "model" (its fingerprint),
- *  "numerics" (a number that the library raises when some vector changes its bytes), "dtype", "dimensions", "prompt",
- *  "normalize", "max_length", "truncate", "pooling", "task", "provider", "precision", "cpu.isa" and so on; a part that
- *  the model has not is left out. Strings are borrowed for the call, `origin` is "". Reads every file of the model the
- *  first time. EINVAL (no engine was opened), EIO, ENOMEM. Any thread. Since 0.1. */
+/** What determines the bytes of the model's vectors, one call of fn for each part (non-zero stops): "model"
+ *  (its fingerprint), "numerics" (a number that the library raises when the bytes of some vector change), "dtype",
+ *  "dimensions", "prompt", "normalize", "max_length", "truncate", "pooling", "task", "provider", "precision", "cpu.isa"
+ *  and so on; parts that do not apply are left out. Strings are borrowed for the call, `origin` is "". Reads every file
+ *  of the model the first time. EINVAL (opened without an engine), EIO, ENOMEM. Any thread. Since 0.1. */
 FLETCH_API int fletch_vector_describe(fletch_model *model, fletch_property_fn fn, void *user,
                                       fletch_error *error);
 
-/** 64 hexadecimal digits and a NUL over these parts, with those of a call in their place (`options`, NULL: the model's
- *  own; `dtype` of the rows): equal ids, equal bytes for equal texts. SHA-256 of the lines "name value\n" of
- *  fletch_vector_describe. "" on failure: as there, and EINVAL for a prompt that the model has not. Since 0.1. */
+/** 64 hexadecimal digits and a NUL over these parts, after applying those of a call (`options`, NULL: the model's own;
+ *  `dtype` of the rows): equal ids mean equal bytes for equal texts. SHA-256 of the lines "name value\n" of
+ *  fletch_vector_describe. "" on failure: as there, and EINVAL for a prompt that the model does not have. Since 0.1. */
 FLETCH_API int fletch_vector_id(fletch_model *model, const fletch_embed_options *options,
                                 fletch_dtype dtype, char out[65], fletch_error *error);
 
-/** Text `index` of those that canaries are made of (`fletch canary`): some scripts, code, white space, no text at all,
- *  one that is longer than most models read. UTF-8, static; NULL past the last. Since 0.1. */
+/** Text `index` of the canary texts (`fletch canary`): several scripts, code, white space, an empty text, one that is
+ *  longer than most models read. UTF-8, static; NULL past the last. Since 0.1. */
 FLETCH_API const char *fletch_canary_text(size_t index);
 
 /** Properties of this machine and of each execution provider (usable, or why not). Since 0.1. */
 FLETCH_API int fletch_system_describe(const fletch_config *config, fletch_property_fn fn,
                                       void *user);
 
-/** Progress of a download or of a file that is written, in bytes. Called from the calling thread; return
- *  non-zero to cancel. */
+/** Progress of a download or a file being written, in bytes. Called on the calling thread; return non-zero
+ *  to cancel. */
 typedef int (*fletch_progress_fn)(void *user, const char *file, uint64_t done, uint64_t total);
 
 /* ---- Conversion ------------------------------------------------------------------------------- */
@@ -943,18 +944,18 @@ typedef int (*fletch_progress_fn)(void *user, const char *file, uint64_t done, u
 /** Write a model, opened by `folder_or_id` and `config` (NULL: defaults) as fletch_open does, to `path` as one GGUF
  *  file, which llama.cpp reads too. `type` is that of the matrices: "F32", "F16", "BF16", "Q8_0" (NULL), "Q5_1",
  *  "Q5_0", "Q4_1" or "Q4_0", rounded as the gguf package rounds them; vectors stay float32. The same model gives
- *  the same bytes. A file at `path` is replaced when all is written, and stays as it is after a failure.
- *  FLETCH_EINVAL: no such type. FLETCH_EUNSUPPORTED: the model has something that GGUF cannot say, which the message
- *  names; nothing is written that would be read as another model. FLETCH_ECANCELLED: `progress` (may be NULL; called
- *  first with 0 when the model is open and accepted) gave non-zero. Since 0.1. */
+ *  the same bytes. A file at `path` is replaced once all is written; a failure leaves it unchanged.
+ *  FLETCH_EINVAL: no such type. FLETCH_EUNSUPPORTED: the model has something that GGUF cannot express, which the
+ *  message names; no file is written that would be read as a different model. FLETCH_ECANCELLED:
+ *  `progress` (may be NULL; first called with 0, when the model is open and accepted) returned non-zero. Since 0.1. */
 FLETCH_API int fletch_gguf_write(const fletch_config *config, const char *folder_or_id,
                                  const char *path, const char *type, fletch_progress_fn progress,
                                  void *user, fletch_error *error);
 
 /* ---- The hub cache ---------------------------------------------------------------------------- */
 
-/** Bring a model's files, and those of an adapter's base, into the cache and write its snapshot
- *  folder to path[capacity]. Files that are there are kept. `id` may be a level; "id@revision"
+/** Download a model's files, and those of an adapter's base, into the cache and write its snapshot
+ *  folder to path[capacity]. Files already there are kept. `id` may be a level; "id@revision"
  *  names a revision. Since 0.1. */
 FLETCH_API int fletch_hub_pull(const fletch_config *config, const char *id,
                                fletch_progress_fn progress, void *user, char *path, size_t capacity,
@@ -979,14 +980,14 @@ typedef int (*fletch_hub_entry_fn)(void *user, const fletch_hub_entry *entry);
 FLETCH_API int fletch_hub_list(const fletch_config *config, fletch_hub_entry_fn fn, void *user,
                                fletch_error *error);
 
-/** Check every file of a cached model against the hash its blob is named by. `fn` hears of each file:
- *  value is "ok", "no hash known (N bytes)" for a plain file, which is no fault, or what is wrong.
+/** Check every file of a cached model against the hash its blob is named by. `fn` is called for each
+ *  file: value is "ok", "no hash known (N bytes)" for a plain file (not an error), or what is wrong.
  *  FLETCH_ECHECKSUM when any differs. Since 0.1. */
 FLETCH_API int fletch_hub_verify(const fletch_config *config, const char *id, fletch_property_fn fn,
                                  void *user, fletch_error *error);
 
 /** Remove a model (all revisions, or the one named by id@revision) from the cache; *freed (may be
- *  NULL) is the number of bytes given back. Since 0.1. */
+ *  NULL) is the number of bytes freed. Since 0.1. */
 FLETCH_API int fletch_hub_remove(const fletch_config *config, const char *id, uint64_t *freed,
                                  fletch_error *error);
 

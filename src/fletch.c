@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 #include "requests/chunks.h"
 #include "requests/open_model.h"
 #include "requests/submit.h"
@@ -93,10 +93,9 @@ static int copy_options(void *own, size_t own_size, const void *theirs, fletch_e
         return refuse(error, "the options have no size; initialise them with the …_INIT macro");
     for (size_t i = own_size; i < size; i++)
         if (((const unsigned char *)theirs)[i] != 0)
-            return fl_fail(
-                error, FLETCH_EUNSUPPORTED, i,
-                "the options set a field that fletch %s does not know; use a newer library",
-                FLETCH_VERSION);
+            return fl_fail(error, FLETCH_EUNSUPPORTED, i,
+                           "the options set a field unknown to fletch %s; use a newer library",
+                           FLETCH_VERSION);
     memcpy(own, theirs, size < own_size ? size : own_size);
     memcpy(own, &own_size, sizeof own_size);
     return FLETCH_OK;
@@ -181,11 +180,11 @@ static int check_kind(const fletch_request *request, fletch_error *error) {
     if ((unsigned)request->kind > FLETCH_KIND_SEVERAL)
         return refuse(error, "the kind is %d; use FLETCH_KIND_…", (int)request->kind);
     if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids || request->are_ids))
-        return refuse(error, "a query or second texts are for scores of texts");
+        return refuse(error, "a query or second texts need FLETCH_KIND_SCORES and texts");
     if (request->query && request->second)
-        return refuse(error, "second texts are without a query");
+        return refuse(error, "second texts exclude a query");
     if (request->second && request->second->count != request->texts.count)
-        return refuse(error, "%zu texts, but %zu second texts: a pair has one of each",
+        return refuse(error, "%zu texts, but %zu second texts: the numbers must match",
                       request->texts.count, request->second->count);
     return request->second ? check_texts(request->second, error) : FLETCH_OK;
 }
@@ -194,7 +193,7 @@ static int check_kind(const fletch_request *request, fletch_error *error) {
 static int count_rows(const fletch_request *request, size_t *rows, fletch_error *error) {
     *rows = request->texts.count;
     if ((request->spans != NULL) != (request->kind == FLETCH_KIND_SPANS))
-        return refuse(error, "spans are for the kind FLETCH_KIND_SPANS, which needs them");
+        return refuse(error, "spans need FLETCH_KIND_SPANS, and the reverse");
     if (request->kind != FLETCH_KIND_SPANS)
         return FLETCH_OK;
     if (!request->span_counts || request->ids || request->are_ids || request->options->status)
@@ -221,7 +220,7 @@ static int check_output(const fletch_request *request, size_t index, fletch_erro
                       index, (int)one.kind);
     for (size_t k = 0; k < index && one.kind != FLETCH_KIND_DENSE; k++)
         if (one.kind == output_at(request, k)->kind)
-            return refuse(error, "outputs %zu and %zu are the same; ask for it once", k, index);
+            return refuse(error, "outputs %zu and %zu are the same", k, index);
     return one.kind == FLETCH_KIND_DENSE ? check_matrix(&one.out, request->texts.count, error)
                                          : FLETCH_OK;
 }
@@ -230,7 +229,7 @@ static int check_output(const fletch_request *request, size_t index, fletch_erro
 static int check_outputs(const fletch_request *request, fletch_error *error) {
     const size_t count = request->output_count, size = count > 0 ? request->outputs->size : 0;
     if (count == 0)
-        return refuse(error, "no output is asked for; name at least one");
+        return refuse(error, "no output requested; name at least one");
     if (size < sizeof *request->outputs || size > struct_bytes_max)
         return refuse(error, "the outputs have no size; initialise each with FLETCH_OUTPUT_INIT");
     for (size_t i = 0; i < count; i++) {
@@ -239,8 +238,8 @@ static int check_outputs(const fletch_request *request, fletch_error *error) {
         output_at(request, i)->lists = NULL;
     }
     if (request->options->dimensions != 0)
-        return refuse(error, "each of several outputs has its own dimensions (out.cols); leave "
-                             "options.dimensions 0");
+        return refuse(error,
+                      "outputs have their own dimensions (out.cols); leave options.dimensions 0");
     for (size_t i = 0; i < count; i++)
         FL_TRY(check_output(request, i, error));
     return FLETCH_OK;
@@ -250,7 +249,7 @@ static int check_outputs(const fletch_request *request, fletch_error *error) {
 static int check_out(const fletch_request *request, fletch_error *error) {
     size_t rows;
     if ((request->outputs != NULL) != (request->kind == FLETCH_KIND_SEVERAL))
-        return refuse(error, "outputs are for the kind FLETCH_KIND_SEVERAL, which needs them");
+        return refuse(error, "outputs need FLETCH_KIND_SEVERAL, and the reverse");
     switch (request->kind) {
     case FLETCH_KIND_TOKENS:
     case FLETCH_KIND_SPARSE:
@@ -312,7 +311,7 @@ static int embed_lists(fletch_model *model, fletch_kind kind, const fletch_texts
                        fletch_error *error) {
     fletch_request request = FLETCH_REQUEST_INIT;
     if (!lists)
-        return refuse(error, "the place for the lists is NULL");
+        return refuse(error, "lists is NULL");
     *lists = NULL;
     if (!model || !texts)
         return refuse(error, "the model or texts are NULL");
@@ -437,9 +436,8 @@ int fletch_warm(fletch_model *model, fletch_error *error) {
 static int profile_of(fletch_model *model, fletch_error *error) {
     fl_error_clear(error);
     if (model == NULL || model->scheduler.trace == NULL)
-        return refuse(
-            error,
-            "there is no trace: set profile.file, and profile.start = false to begin with none");
+        return refuse(error,
+                      "no trace: set profile.file, and profile.start = false to start it later");
     return FLETCH_OK;
 }
 
@@ -565,7 +563,7 @@ int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user
 int fletch_model_fingerprint(fletch_model *model, char out[65], fletch_error *error) {
     fl_error_clear(error);
     if (!out)
-        return refuse(error, "the place for the fingerprint is NULL");
+        return refuse(error, "the buffer for the fingerprint is NULL");
     out[0] = '\0';
     return model ? fl_vector_fingerprint(model, out, error) : refuse(error, "the model is NULL");
 }
@@ -591,7 +589,7 @@ int fletch_vector_id(fletch_model *model, const fletch_embed_options *options, f
     fletch_embed_options own = FLETCH_EMBED_OPTIONS_INIT;
     fl_error_clear(error);
     if (!out)
-        return refuse(error, "the place for the vector id is NULL");
+        return refuse(error, "the buffer for the vector id is NULL");
     out[0] = '\0';
     FL_TRY(check_described(model, error));
     FL_TRY(copy_options(&own, sizeof own, options, error));

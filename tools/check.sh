@@ -28,14 +28,22 @@ export FLETCH_MODEL_HIGH=${FLETCH_MODEL_HIGH:-}
 
 rm -rf build/tally
 mkdir -p build/tally
+
 stages=()
+
+plan() { # STAGES: each a failure until it has counted its tests
+    local stage
+    for stage in "$@"; do
+        stages+=("$stage")
+        rm -f build/"$stage".xml
+        echo 0 1 0 >build/tally/"$stage"
+    done
+}
 
 run_ctest() { # STAGE [ARGUMENTS]: unit tests and kernel conformance of the release build
     say "ctest: unit tests and kernels${FLETCH_CPU_ISA:+ with FLETCH_CPU_ISA=$FLETCH_CPU_ISA}"
     local stage=$1
     shift
-    stages+=("$stage")
-    rm -f build/"$stage".xml
     ctest --test-dir build -j "$(nproc)" --output-on-failure --output-junit "$stage".xml --no-tests=error "$@" || true
     python3 tools/tally.py build/"$stage".xml >build/tally/"$stage"
 }
@@ -44,63 +52,83 @@ run_pytest() { # STAGE FOLDERS [ARGUMENTS]: Python tests against the real progra
     local stage=$1 folders=$2
     shift 2
     say "pytest: $folders${FLETCH_CPU_ISA:+ with FLETCH_CPU_ISA=$FLETCH_CPU_ISA}"
-    stages+=("$stage")
-    rm -f build/"$stage".xml
     # shellcheck disable=SC2086 # the folders are words
     "$VENV"/bin/python -m pytest -q -p no:cacheprovider --junitxml=build/"$stage".xml "$@" $folders || true
     python3 tools/tally.py build/"$stage".xml >build/tally/"$stage"
 }
 
-run_python() { # SUFFIX: two tests to a core, for half of their time they wait; of the server, files, which share one
-    local jobs=$((2 * $(nproc)))
-    run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n $jobs --dist loadgroup
-    run_pytest server"$1" tests/server -n $jobs --dist loadfile
-    PYTHONDEVMODE=1 run_pytest python"$1" python/tests -n $jobs -W error
-}
-
 # What a processor with fewer instructions would run, as far as this one can: the quick tests that compare with the
 # reference implementations. Where only the narrow formats are a set's own, those alone.
+quick="not stsb and not same and not lone and not change"
+mapfile -t narrower < <([ "$mode" = san ] || build/fl-kernels list | tail -n +2 | grep -v '^ref ') # ref: a hundred times as slow
+
 run_narrower() {
-    local sets set isa own
-    local quick="not stsb and not same and not lone and not change"
-    mapfile -t sets < <(build/fl-kernels list | tail -n +2)
-    for set in "${sets[@]}"; do
+    local set isa own
+    for set in "${narrower[@]}"; do
         read -r isa own <<<"$set"
-        [ "$isa" != ref ] || continue # a hundred times as slow: check-full
-        export FLETCH_CPU_ISA=$isa
         if [ "$own" = float32 ]; then
+            export FLETCH_CPU_ISA=$isa
+            plan ctest-"$isa" golden-"$isa"
             run_ctest ctest-"$isa" -R '^test_(engine_bytes|prediction)$'
             run_pytest golden-"$isa" "$(echo tests/golden/test_{vectors,families,lists,scores,late,language,long}.py)" \
                 -n $((2 * $(nproc))) -k "$quick"
+            unset FLETCH_CPU_ISA
         fi
-        run_pytest precision-"$isa" tests/golden/test_precision.py -k "$quick"
     done
-    unset FLETCH_CPU_ISA
+}
+
+run_narrow_formats() {
+    local isa
+    for isa in "${narrower[@]%% *}"; do
+        FLETCH_CPU_ISA=$isa run_pytest precision-"$isa" tests/golden/test_precision.py -k "$quick"
+    done
+}
+
+# Tests of the server and of Python wait most of their time. Files of the server share one.
+run_waiting() { # SUFFIX
+    local jobs=$((2 * $(nproc)))
+    run_pytest server"$1" tests/server -n $jobs --dist loadfile --no-loadscope-reorder
+    PYTHONDEVMODE=1 run_pytest python"$1" python/tests -n $jobs --dist worksteal -W error
+    [ -n "$1" ] || run_narrow_formats
+}
+
+run_all() { # SUFFIX: those that compute, and those that wait beside them: what these say comes when all have ended
+    plan ctest"$1" pytest"$1" server"$1" python"$1"
+    [ -n "$1" ] || for isa in "${narrower[@]%% *}"; do plan precision-"$isa"; done
+    set -m # a group of its own, which ends with this script and in which Ctrl-C is not ignored
+    run_waiting "$1" >build/waiting.log 2>&1 </dev/null &
+    local waiting=$!
+    set +m
+    # shellcheck disable=SC2064 # the number of now
+    trap "kill -- -$waiting 2>/dev/null || true" EXIT
+    run_ctest ctest"$1"
+    run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n $((2 * $(nproc))) --dist worksteal
+    [ -n "$1" ] || run_narrower
+    wait $waiting || true
+    trap - EXIT
+    cat build/waiting.log >&2
 }
 
 run_sanitizers() {
     local preset
     for preset in asan tsan fuzz; do
-        stages+=("$preset")
+        plan "$preset"
         tools/sanitize.sh $preset || true
     done
 }
 
 if [ "$mode" != san ]; then
-    run_ctest ctest
-    run_python ''
-    run_narrower
+    run_all ''
 fi
 [ -z "$mode" ] || run_sanitizers
 if [ "$mode" = full ]; then
     export FLETCH_CPU_ISA=ref
-    run_ctest ctest-ref
-    run_python -ref
+    run_all -ref
     unset FLETCH_CPU_ISA
-    stages+=(ptx)
+    plan ptx
     tools/ptx.sh || true
     for machine in aarch64 plain; do
-        stages+=(emulate-$machine)
+        plan emulate-$machine
         tools/emulate.sh $machine || true
     done
 fi

@@ -55,7 +55,7 @@ use_toolchain() { # NAME FOLDER
         system=(-DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=x86_64)
         export WINEPREFIX=$folder/wine WINEDEBUG=-all WINEPATH=$folder ;;
     aarch64-macos | x86_64-macos)
-        get_zig "$name".13.0 # the first whose libcurl is new enough
+        get_zig "$name".11.0 # downloads want the libcurl of 13
         run_native
         local processor=${name%%-*}
         system=(-DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR="${processor/aarch64/arm64}"

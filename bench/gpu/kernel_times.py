@@ -4,14 +4,11 @@
 
 For texts of 16, 57 and 512 tokens (--lengths): fletch's engine without graphs and on one stream, with profile.file,
 whose track "cuda kernels" has an event behind every launch; the last batches count. A table for each: launches and
-microseconds a batch, share, microseconds a token. With --proposals also the times of cublasLt's algorithms, product by
-product and size by size, as opening the model measured them (the one with a star was taken). No profiler, no counters
-of the device: nothing needs more rights than fletch.
+microseconds a batch, share, microseconds a token. No profiler, no counters of the device: nothing needs more rights than fletch.
 """
 import argparse
 import collections
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -64,7 +61,7 @@ def profile(args, name: str, folder: pathlib.Path) -> None:
         print(f"## {name}: {layers} x {hidden}, texts of {length} tokens\n", flush=True)
         try:
             done = subprocess.run(command, input=f"text {texts} {args.seconds}\n", capture_output=True, text=True,
-                                  timeout=100, env=os.environ | {"BENCH_LOG": "debug"})
+                                  timeout=100)
         except (OSError, subprocess.TimeoutExpired) as error:
             print(f"failed: {error}\n", flush=True)
             continue
@@ -74,9 +71,6 @@ def profile(args, name: str, folder: pathlib.Path) -> None:
             continue
         print(f"batches of {batches[-1][0]['args']['tokens']} tokens\n", *table(batches), "", sep="\n", flush=True)
         trace.unlink()
-        if args.proposals and length == str(args.lengths[0]):
-            lines = [line.split("cuda: ", 1)[1] for line in done.stderr.splitlines() if "cuda: proposals" in line]
-            print("cublasLt's proposals, first to last:\n", *(f"- {line}" for line in lines), "", sep="\n", flush=True)
 
 
 def main() -> int:
@@ -87,7 +81,6 @@ def main() -> int:
     command.add_argument("--lengths", type=int, nargs="*", default=[16, 57, 512])
     command.add_argument("--tokens", type=int, default=500000, help="of a set")
     command.add_argument("--seconds", type=float, default=0.5, help="of a set")
-    command.add_argument("--proposals", action="store_true")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more keys for fletch")
     args = command.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)

@@ -92,7 +92,7 @@ check_kernels() {
     if [ "$simulated" = ptx ]; then program=fl-cuda-ptx; fi
     has "kernels" $program || return
     if [ -n "$simulated" ]; then device=() patience=300; fi
-    for word in embed residual_norm bias_act int8 pool tiles rotate attention few; do
+    for word in embed residual_norm bias_act int8 pool tiles rotate attention; do
         within $patience "$(built $program)" test $word ${device[@]+"${device[@]}"} >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
         sed "s/^/$word: /" "$work/$word.log" | tail -n 12 | tee -a "$logs/kernels.log" >&2
     done
@@ -192,13 +192,13 @@ name_models() { # NAME=FOLDER of each shape into models
     done
 }
 
-# Time by kernel, and of cublasLt's algorithms.
+# Time by kernel.
 do_profile() {
     local models
     name_models
     say "profile: ${models[*]-}"
     has "the profile" fl-gpu || return
-    within 240 python3 bench/gpu/kernel_times.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --proposals ${toys[@]+"${toys[@]}" --set batch.max_tokens=512} >"$logs/profile.md" 2>"$logs/profile.log" ||
+    within 240 python3 bench/gpu/kernel_times.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" ${toys[@]+"${toys[@]}" --set batch.max_tokens=512} >"$logs/profile.md" 2>"$logs/profile.log" ||
         miss "the profile" "$logs/profile.log"
     if grep -q '^failed' "$logs/profile.md"; then miss "a model of the profile: $logs/profile.md"; fi
 }

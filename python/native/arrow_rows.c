@@ -112,7 +112,7 @@ PyObject *export_rows(PyObject *self, PyObject *args) {
         item = strcmp(held->view.format, formats[i]) == 0 ? formats[i + 1] : item;
     }
     if (held->view.ndim != 2 || item == NULL || (valid != Py_None && !PyBytes_Check(valid))) {
-        PyErr_SetString(PyExc_TypeError, "rows of this type have no Arrow form");
+        PyErr_SetString(PyExc_TypeError, "rows of this type cannot be exported to Arrow");
         PyBuffer_Release(&held->view);
         free(held);
         free(array);

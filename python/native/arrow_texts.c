@@ -143,7 +143,7 @@ bool fp_texts_take_array(Texts *texts, PyObject *pair, bool nulls) {
         return false;
     }
     if (schema->release == NULL || array->release == NULL) {
-        PyErr_SetString(PyExc_ValueError, "the Arrow capsule was consumed already");
+        PyErr_SetString(PyExc_ValueError, "the Arrow capsule has already been consumed");
         return false;
     }
     if ((texts->chunks = malloc(sizeof *texts->chunks)) == NULL) {
@@ -166,7 +166,7 @@ bool fp_texts_take_stream(Texts *texts, PyObject *object, bool nulls) {
         return false;
     }
     if (stream->release == NULL) {
-        PyErr_SetString(PyExc_ValueError, "the Arrow stream was consumed already");
+        PyErr_SetString(PyExc_ValueError, "the Arrow stream has already been consumed");
         return false;
     }
     Py_BEGIN_ALLOW_THREADS failed = stream->get_schema(stream, &schema);

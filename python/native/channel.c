@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* channel.c - submit(): embedding without waiting.
  *
- * Types   Channel  an eventfd and a list of requests that ended: what an asyncio loop listens to.
+ * Types   Channel  a wakeup and a list of requests that ended: what an asyncio loop listens to.
  *         Job      one such request, with all that it borrows.
- * A done callback, on a thread of the library, moves the job into its channel's list and writes the eventfd. */
+ * A done callback, on a thread of the library, moves the job into its channel's list and sends the wakeup. */
 #include "channel.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "failure.h"
+#include "wakeup.h"
 #include "work.h"
 
 /* Jobs whose loop went away first: ended, and freed at the next submit. */
@@ -25,8 +23,8 @@ typedef struct channel {
     pthread_mutex_t lock;
     unsigned        references;
     unsigned        generation; /* of fork_child */
-    int             fd;
-    bool            dead; /* no loop listens any more */
+    fp_wakeup       wakeup;     /* the Channel's: nobody sends once it is dead */
+    bool            dead;       /* no loop listens any more */
     struct Job     *first, **last;
 } channel;
 
@@ -56,7 +54,6 @@ static void channel_drop(channel *c) {
     bool last = --c->references == 0;
     pthread_mutex_unlock(&c->lock);
     if (last) {
-        close(c->fd);
         pthread_mutex_destroy(&c->lock);
         free(c);
     }
@@ -76,7 +73,7 @@ static void on_job_done(void *user, const fletch_outcome *outcome) {
         *c->last  = job;
         c->last   = &job->next;
         if (wake) {
-            (void)!write(c->fd, &(uint64_t){1}, sizeof(uint64_t));
+            fp_wakeup_send(&c->wakeup);
         }
     }
     pthread_mutex_unlock(&c->lock);
@@ -129,7 +126,7 @@ static PyObject *Job_cancel(PyObject *self, PyObject *none) {
 PyObject *Handle_submit(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     enum { OWN = 4 };
     if (count < OWN + FP_WORK_ARGS || Py_TYPE(args[0]) != fp_channel_type) {
-        PyErr_SetString(PyExc_TypeError, "submit is called by Model alone");
+        PyErr_SetString(PyExc_TypeError, "submit is internal: use Model");
         return NULL;
     }
     if (((Channel *)args[0])->channel->generation != fp_generation) {
@@ -176,11 +173,10 @@ PyObject *make_channel(PyObject *self, PyObject *none) {
         Py_XDECREF((PyObject *)made);
         return PyErr_NoMemory();
     }
-    c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->fd < 0) {
+    if (!fp_wakeup_open(&c->wakeup)) {
         free(c);
         Py_DECREF((PyObject *)made);
-        return PyErr_SetFromErrno(PyExc_OSError);
+        return NULL;
     }
     pthread_mutex_init(&c->lock, NULL);
     c->references = 1;
@@ -192,12 +188,11 @@ PyObject *make_channel(PyObject *self, PyObject *none) {
 
 /* Nothing in a forked child: the jobs are the parent's, and a read would eat its wake-up. */
 static Job *take_list(channel *c, bool dead) {
-    uint64_t count;
     if (c->generation != fp_generation) {
         return NULL;
     }
     pthread_mutex_lock(&c->lock);
-    (void)!read(c->fd, &count, sizeof count);
+    fp_wakeup_drain(&c->wakeup);
     Job *job = c->first;
     c->first = NULL;
     c->last  = &c->first;
@@ -214,9 +209,7 @@ static void Channel_dealloc(PyObject *self) {
             next = job->next;
             Py_DECREF((PyObject *)job);
         }
-        if (c->generation != fp_generation) {
-            close(c->fd); /* the child's copy: no job of the parent's ends here and writes it */
-        }
+        fp_wakeup_close(&c->wakeup); /* in a forked child its copy */
         channel_drop(c);
     }
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -225,7 +218,7 @@ static void Channel_dealloc(PyObject *self) {
 
 static PyObject *Channel_fileno(PyObject *self, PyObject *none) {
     (void)none;
-    return PyLong_FromLong(((Channel *)self)->channel->fd);
+    return PyLong_FromLong(((Channel *)self)->channel->wakeup.fd);
 }
 
 /* [(user, None or error), …] of the requests that ended. */

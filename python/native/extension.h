@@ -5,13 +5,13 @@
  * Role    the package's Python files are the interface; this folder is what they stand on: texts in without
  *         copies, rows out where Python owns them.
  * Law     No thread of the library ever enters Python. A done callback fills a struct of C, wakes a waiting
- *         thread or writes an eventfd; log lines go to a ring that the next call from Python empties. So the
+ *         thread or sends a wakeup; log lines go to a ring that the next call from Python empties. So the
  *         interpreter's lock, its end, and fork stay simple.
  * Files   texts      str and sequences of str as fletch_texts; arrow_texts Arrow columns
  *         handle     an open model, and who is inside it
  *         work       the arguments of one embedding, and what they borrow
  *         windows    embed(): the call that waits, in windows, that Ctrl-C ends
- *         channel    submit(): what an asyncio loop listens to
+ *         channel    submit(): what an asyncio loop listens to; wakeup what wakes it
  *         scores_lists  rerank, classify, vectors of tokens, sparse vectors, several outputs
  *         about      tokens, chunks, properties, statistics; hub_door the hub cache; arrow_rows rows in Arrow
  *         failure    exceptions; log_lines what the library said; extension.c the tables of it all
@@ -19,7 +19,7 @@
  *         Py_BEGIN_ALLOW_THREADS), fp_leave goes out again. A new method: its function in the file of its job,
  *         its declaration below, its row in handle.c, its line in _fletch.pyi.
  * Fork    A child must not touch its parent's model, whose threads it has not: fork_child() marks a new
- *         generation, fp_enter refuses handles of older ones, and Model opens its own again. An eventfd is one
+ *         generation, fp_enter refuses handles of older ones, and Model opens its own again. A wakeup is one
  *         for both processes: a channel of an older generation is closed, never read.
  * Proof   python/tests. */
 #ifndef FP_EXTENSION_H

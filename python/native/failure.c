@@ -79,7 +79,7 @@ PyObject *move_message(PyObject *self, PyObject *args) {
 PyObject *set_errors(PyObject *self, PyObject *table) {
     (void)self;
     if (!PyDict_Check(table)) {
-        PyErr_SetString(PyExc_TypeError, "a dict is wanted");
+        PyErr_SetString(PyExc_TypeError, "expected a dict");
         return NULL;
     }
     Py_XDECREF(errors);

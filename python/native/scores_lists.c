@@ -21,7 +21,7 @@ typedef struct call {
 static bool take(call *c, PyObject *texts, Py_ssize_t first, Py_ssize_t count, int truncate) {
     if (Py_TYPE(texts) != fp_texts_type || first < 0 || count < 0 || count > TEXTS_MAX ||
         (size_t)first + (size_t)count > ((Texts *)texts)->view.count) {
-        PyErr_SetString(PyExc_TypeError, "this is called by Model alone");
+        PyErr_SetString(PyExc_TypeError, "this function is internal: use Model");
         return false;
     }
     c->texts             = fp_part(&((Texts *)texts)->view, (size_t)first, (size_t)count);
@@ -186,7 +186,7 @@ static bool add_output(outputs *o, PyObject *name, size_t dimensions, size_t tex
 static bool add_outputs(outputs *o, PyObject *names, size_t dimensions, size_t texts) {
     Py_ssize_t count = PyTuple_Size(names);
     if (count < 1 || count > OUTPUTS_MAX) {
-        PyErr_Format(PyExc_ValueError, "outputs are 1 to %d names", OUTPUTS_MAX);
+        PyErr_Format(PyExc_ValueError, "outputs must be 1 to %d names", OUTPUTS_MAX);
         return false;
     }
     for (Py_ssize_t i = 0; i < count; i++) {

@@ -66,7 +66,7 @@ const char *fp_utf8_of(PyObject *item, size_t index, size_t *size) {
         char message[160];
         PyErr_Clear();
         snprintf(message, sizeof message,
-                 "text %zu holds a lone surrogate, which no UTF-8 can say; "
+                 "text %zu holds a lone surrogate, which UTF-8 cannot represent; "
                  "text.encode('utf-8', 'replace').decode() drops it",
                  index);
         fp_raise(FLETCH_EUTF8, index, message);

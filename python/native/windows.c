@@ -9,6 +9,13 @@
 #include "failure.h"
 #include "work.h"
 
+/* macOS and Windows let a condition wait by the time of day alone: where somebody sets that, Ctrl-C is heard later. */
+#if defined(__linux__)
+#define WAIT_CLOCK CLOCK_MONOTONIC
+#else
+#define WAIT_CLOCK CLOCK_REALTIME
+#endif
+
 enum {
     DIRECT_TEXTS = 32,        /* up to here one blocking call */
     DIRECT_BYTES = 64 * 1024, /* and short enough that nobody waits to interrupt it */
@@ -87,7 +94,7 @@ static bool send_window(fp_work *w, flight *f, size_t first) {
 /* Until a window ended, or 100 ms; returns whether nothing is in flight, and the rows that are written. */
 static bool wait_a_while(wait_room *room, const flight *flights, size_t *rows) {
     struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
+    clock_gettime(WAIT_CLOCK, &until);
     until.tv_nsec += POLL_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
@@ -137,17 +144,19 @@ typedef struct voyage {
 } voyage;
 
 static voyage *voyage_new(void) {
-    pthread_condattr_t monotonic;
+    pthread_condattr_t clock;
     voyage            *v = calloc(1, sizeof *v);
     if (v == NULL) {
         return NULL;
     }
     v->room.error.where = FLETCH_NOWHERE;
     pthread_mutex_init(&v->room.lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&v->room.changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_condattr_init(&clock);
+#if defined(__linux__)
+    pthread_condattr_setclock(&clock, WAIT_CLOCK);
+#endif
+    pthread_cond_init(&v->room.changed, &clock);
+    pthread_condattr_destroy(&clock);
     for (size_t i = 0; i < FLIGHTS; i++) {
         v->flights[i].room = &v->room;
     }
@@ -195,7 +204,7 @@ static PyObject *embed_windows(fp_work *w, PyObject *progress) {
         return fp_raise_fletch(&error);
     }
     if (stop && rows < w->request.texts.count) {
-        return fp_raise(FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model was closed meanwhile");
+        return fp_raise(FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model was closed in the meantime");
     }
     Py_RETURN_NONE;
 }

@@ -24,7 +24,7 @@ static bool take_out(fp_work *w, PyObject *out, fletch_dtype dtype, size_t count
     if (PyObject_GetBuffer(out, view, PyBUF_WRITABLE | PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
         if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_ValueError)) {
             PyErr_Clear();
-            PyErr_SetString(PyExc_ValueError, "out cannot be written: it is read-only");
+            PyErr_SetString(PyExc_ValueError, "out is read-only");
         }
         return false;
     }
@@ -46,8 +46,7 @@ static bool take_out(fp_work *w, PyObject *out, fletch_dtype dtype, size_t count
     }
     Py_ssize_t stride = flat || rows == 1 ? (Py_ssize_t)width : view->strides[0];
     if ((size_t)view->strides[view->ndim - 1] != item || stride < (Py_ssize_t)width) {
-        PyErr_SetString(PyExc_ValueError,
-                        "the values of a row of out must lie side by side, row after row");
+        PyErr_SetString(PyExc_ValueError, "out must be C-contiguous");
         return false;
     }
     w->request.out = (fletch_matrix){view->buf, count, cols, (size_t)stride, dtype};
@@ -99,7 +98,7 @@ static size_t take_spans(fp_work *w, PyObject *const *args) {
         rows += w->request.span_counts[i];
     }
     if (!fits || rows != (size_t)bytes / sizeof(fletch_span)) {
-        PyErr_SetString(PyExc_TypeError, "submit is called by Model alone");
+        PyErr_SetString(PyExc_TypeError, "submit is internal: use Model");
         return SIZE_MAX;
     }
     return rows;
@@ -108,7 +107,7 @@ static size_t take_spans(fp_work *w, PyObject *const *args) {
 bool fp_work_take(fp_work *w, PyObject *handle, PyObject *const *args, Py_ssize_t count) {
     memset(w, 0, sizeof *w);
     if (count < FP_WORK_ARGS || Py_TYPE(args[0]) != fp_texts_type) {
-        PyErr_SetString(PyExc_TypeError, "embed is called by Model alone");
+        PyErr_SetString(PyExc_TypeError, "embed is internal: use Model");
         return false;
     }
     w->handle                     = (Handle *)Py_NewRef(handle);

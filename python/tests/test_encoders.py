@@ -155,7 +155,7 @@ def test_evaluators_give_the_original_s_figures(both):
     (lambda: fletch.CrossEncoder(GOLDEN / "scores/bert", model_kwargs={"dtype": "float16"}), "provider.precision"),
     (lambda: fletch.CrossEncoder(GOLDEN / "scores/bert").fit(), "train with"),
     (lambda: fletch.SparseEncoder(GOLDEN / "folders/sparse-bert").save("x"), "path"),
-    (lambda: fletch.SparseEncoder(GOLDEN / "folders/sparse-bert").intersection(1, 2), "element by element"),
+    (lambda: fletch.SparseEncoder(GOLDEN / "folders/sparse-bert").intersection(1, 2), "element-wise"),
     (lambda: fletch.MultiVectorEncoder(GOLDEN / "late/bert").encode("a", output_value=None), "output_value=None"),
     (lambda: fletch.MultiVectorEncoder(GOLDEN / "late/bert").encode("a", token_pooling=1), "token_pooling="),
     (lambda: fletch.MultiVectorEncoder(GOLDEN / "late/bert").similarity(np.zeros((1, 2, 3)), np.zeros((1, 2, 3))), "padded")])

@@ -141,8 +141,8 @@ def test_several_outputs_of_one_pass():
         assert none["dense:8:int8"].shape == (0, 8) and none["dense:ubinary"].dtype == np.uint8 and none["tokens"] == []
         assert (asyncio.run(model.aembed_outputs(texts, ["dense"]))["dense"] == found["dense"]).all()
         for outputs, error, words in (((), ValueError, "1 to 16"), (["dense", "dense"], ValueError, "named twice"), ([3], TypeError, "names"),
-                                      (["dence"], fletch.InvalidArgument, "no output \"dence\""), (["dense:33"], ValueError, "32 dimensions"),
-                                      (["\ud800"], fletch.InvalidArgument, "no output")):
+                                      (["dence"], fletch.InvalidArgument, "unknown output \"dence\""), (["dense:33"], ValueError, "32 dimensions"),
+                                      (["\ud800"], fletch.InvalidArgument, "unknown output")):
             with pytest.raises(error, match=words):
                 model.embed_outputs(texts, outputs)
         with pytest.raises(fletch.TooLong, match="text 7 "):
@@ -187,7 +187,7 @@ def test_heads_in_a_loop():
 def test_what_is_cut_is_told():
     with fletch.Model(GOLDEN / "scores/bert") as model:
         documents = ["a"] * 300 + ["the road " * 90]
-        with pytest.warns(fletch.TruncationWarning, match="1 of 301 texts were cut.*first at index 300") as told:
+        with pytest.warns(fletch.TruncationWarning, match="1 of 301 texts were truncated.*first at index 300") as told:
             model.rerank("the cat", documents)
         assert told[0].filename == __file__
         with warnings.catch_warnings():

@@ -79,7 +79,7 @@ def test_rows_are_those_of_the_model_and_of_the_program(toy, source, tmp_path):
     table = pa.concat_tables([pq.read_table(path) for path in parts])
     assert table.column_names == ["id", "more", "embedding", "tokens", "truncated", "refused"]
     assert table["id"].to_pylist() == [*range(900), *range(300)]
-    assert table["embedding"].null_count == 2 and table["refused"][5].as_py() == "there is no text"
+    assert table["embedding"].null_count == 2 and table["refused"][5].as_py() == "the text is missing"
     assert dataset.dataset([str(path) for path in parts]).to_table().equals(table)
     wrote = [text for name in ("a", "sub/a") for text in pq.read_table(source / f"{name}.parquet")["text"].to_pylist()
              if text is not None]
@@ -98,7 +98,7 @@ def test_rows_are_those_of_the_model_and_of_the_program(toy, source, tmp_path):
     assert (tmp_path / "npy.npy").read_bytes() == (tmp_path / "run.npy").read_bytes()
     assert np.load(tmp_path / "npy.npy").tobytes() == want.tobytes()
     rows = [json.loads(line) for line in (tmp_path / "npy.jsonl").read_text().splitlines()]
-    assert rows[5] == {"refused": "there is no text", "line": 6} and rows[6]["id"] == 6
+    assert rows[5] == {"refused": "the text is missing", "line": 6} and rows[6]["id"] == 6
     for folder in ("out", "npy"):
         ours, theirs = job.check(tmp_path / folder), program("-o", tmp_path / folder, "--check", code=4)
         assert ours.pop("wrong") == [] and ours == theirs
@@ -175,11 +175,11 @@ def test_what_is_refused(toy, source, tmp_path):
     refuse("not text", column="more")
     for shard in ("0/0", "7/7", "-1/3", "1", "a/b", "٣/٤", (3, 3)):
         refuse("I/N", shard=shard)
-    refuse("inside", out=source / "out")
-    refuse("inside", out=source)
-    refuse("no file at", FileNotFoundError, place=tmp_path / "absent")
+    refuse("contain each other", out=source / "out")
+    refuse("contain each other", out=source)
+    refuse("no file found at", FileNotFoundError, place=tmp_path / "absent")
     (tmp_path / "torn.parquet").write_bytes((source / "a.parquet").read_bytes()[:-9])
-    refuse("not a whole Parquet file", OSError, place=tmp_path / "torn.parquet")
+    refuse("not a valid Parquet file", OSError, place=tmp_path / "torn.parquet")
     assert not (tmp_path / "out" / "job.json").exists()
     job.run(source, tmp_path / "out", model=toy, split_rows=100, shard=(0, 2))
     before = content(tmp_path / "out")
@@ -218,13 +218,13 @@ def test_inputs_that_change_after_the_job(toy, source, tmp_path, capsys):
     rows = pq.read_table(source / "a.parquet")
     pq.write_table(rows.set_column(1, "text", rows["text"].take(list(range(899, -1, -1)))), source / "a.parquet",
                    row_group_size=50)
-    assert job.check(out, finish=True)["wrong"] == [f"{source}/a.parquet has changed since the job was begun"]
+    assert job.check(out, finish=True)["wrong"] == [f"{source}/a.parquet has changed since the job began"]
     program("-o", out, "--check", "--finish", code=1)
     assert not (out / "_SUCCESS").exists()
     (source / "a.parquet").unlink()
     capsys.readouterr()
     assert job.check(out, finish=True)["wrong"] == []
-    assert "1 of 2 inputs are gone" in capsys.readouterr().err
+    assert "1 of 2 inputs are missing" in capsys.readouterr().err
 
 
 def test_nothing_is_not_finished(toy, tmp_path):
@@ -385,7 +385,7 @@ def test_chunks_are_those_of_the_program(toy, documents, tmp_path, late):
         return [json.loads(line) for line in (tmp_path / folder / "part-00000-00000.jsonl").read_text().splitlines()]
     theirs, ours = lines("run"), lines("npy")
     assert [row for row in ours if "refused" not in row] == [row for row in theirs if "refused" not in row]
-    assert next(row for row in ours if "refused" in row) == {"refused": "there is no text", "line": 6}
+    assert next(row for row in ours if "refused" in row) == {"refused": "the text is missing", "line": 6}
     name = "part-00000-00000.npy"
     assert (tmp_path / "npy" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
     # Parquet: the same rows; shards in any order make the job of one
@@ -412,13 +412,13 @@ def test_what_chunks_refuse(toy, documents, tmp_path):
         with pytest.raises(kind, match=words):
             job.run(tmp_path / "in.parquet", out, **{"model": toy} | arguments)
 
-    refuse("go with chunk", job.JobError, chunk_size=9)
+    refuse("need chunk", job.JobError, chunk_size=9)
     refuse("by must be one of", ValueError, chunk="lines")
-    refuse("more than the model takes", fletch.errors.InvalidArgument, chunk="tokens", chunk_size=10_000)
+    refuse("too long for the model", fletch.errors.InvalidArgument, chunk="tokens", chunk_size=10_000)
     with fletch.Model(ROOT / "tests/golden/folders/pooling-cls") as other:
         refuse("late chunking takes the mean", fletch.errors.Unsupported, model=other, late_chunking=True, **CUT)
     assert not (tmp_path / "new").exists()
-    refuse("there is no text", fletch.Error, out=tmp_path / "stop", on_error="stop", **CUT)
+    refuse("the text is missing", fletch.Error, out=tmp_path / "stop", on_error="stop", **CUT)
     job.run(tmp_path / "in.parquet", tmp_path / "out", model=toy, **CUT)
     for arguments, words in [({"chunk": "tokens"}, 'chunk is "sentences" there and "tokens"'), ({"late_chunking": True}, "late_chunking"),
                              ({"chunk_overlap": 0}, "chunk_overlap")]:
@@ -434,6 +434,6 @@ def test_a_text_that_cannot_be_cut_costs_its_rows(tmp_path):
     assert job.main([str(tmp_path / "in.parquet"), str(tmp_path / "out"), "-m", MODEL, *flags]) == 4
     table = pq.read_table(tmp_path / "out/part-00000-00000.parquet")
     assert table["index"].to_pylist() == [0, 1, 2, 3, 4, 5]
-    assert [bool(why and "no token of its own" in why) for why in table["refused"].to_pylist()] == [False] * 3 + [True, False, True]
+    assert [bool(why and "no complete token" in why) for why in table["refused"].to_pylist()] == [False] * 3 + [True, False, True]
     with pytest.raises(verify.Damaged, match="holds vectors of chunks"):
         verify.read(tmp_path / "out")

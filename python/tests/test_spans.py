@@ -83,8 +83,8 @@ def test_chunks_and_a_row_for_each(model, late):
 
 
 def test_bad_spans_are_named(model):
-    for spans, words in (([(5, 2)], "runs backwards"), ([(0, 12)], "beyond the document's end"), ([(-1, 2)], "begins before"),
-                         ([(3, 3)], "is empty"), ([], "no spans"), ([(5, 6)], "no token of its own")):
+    for spans, words in (([(5, 2)], "runs backwards"), ([(0, 12)], "after the end of the document"), ([(-1, 2)], "begins before"),
+                         ([(3, 3)], "is empty"), ([], "no spans"), ([(5, 6)], "contains no token")):
         with pytest.raises(fletch.InvalidArgument, match=words) as caught:
             model.embed_spans(["first", "hello world"], [[(0, 5)], spans])
         assert caught.value.where == 1

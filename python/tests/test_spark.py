@@ -91,7 +91,7 @@ def test_every_id_once_while_workers_and_an_executor_are_killed(spark, source, t
     table = pq.read_table(tmp_path / "out").sort_by("id")
     assert b"CoarseGrainedExecutorBackend" in killed and len(killed) == 3
     assert table["id"].to_pylist() == list(range(ROWS))
-    assert table["embedding"].null_count == 1 and table["embedding_refused"][0].as_py() == "there is no text"
+    assert table["embedding"].null_count == 1 and table["embedding_refused"][0].as_py() == "the text is missing"
     with fletch.Model(TOY) as model:
         want = model.embed(pq.read_table(source)["text"][1:], truncate="right")
     got = table["embedding"].slice(1).combine_chunks().flatten().to_numpy()
@@ -104,7 +104,7 @@ def test_rows_of_every_dtype(spark, source, dtype):
     rows = fletch.spark.embed(frame, model=TOY, output="v", dtype=dtype, dimensions=16).collect()
     with fletch.Model(TOY) as model:
         want = model.embed([row.text for row in rows[1:]], dtype=dtype, dimensions=16, truncate="right")
-    assert rows[0].v is None and rows[0].v_refused == "there is no text"
+    assert rows[0].v is None and rows[0].v_refused == "the text is missing"
     assert [list(row.v) for row in rows[1:]] == want.tolist() and {row.v_refused for row in rows[1:]} == {None}
 
 
@@ -117,11 +117,11 @@ def test_a_node_with_another_version_ends_the_job(spark, monkeypatch):
 
 def test_what_cannot_work_is_said_at_once(spark):
     frame = spark.createDataFrame([(1, "a")], "id int, text string")
-    with pytest.raises(ValueError, match='no column "body"; there are id, text'):
+    with pytest.raises(ValueError, match='no column "body"; the columns are id, text'):
         fletch.spark.embed(frame, column="body")
     with pytest.raises(TypeError, match='"id" is int, not string'):
         fletch.spark.embed(frame, column="id")
-    with pytest.raises(ValueError, match='a column "text" already'):
+    with pytest.raises(ValueError, match='already has a column "text"'):
         fletch.spark.embed(frame, output="text")
     with pytest.raises(ValueError, match="dtype must be one of"):
         fletch.spark.embed(frame, dtype="float64")

@@ -59,9 +59,9 @@ def test_a_folder_with_nulls_and_texts_elsewhere(tmp_path, capsys):
     code, said = ask(capsys, tmp_path / "w", "--texts", tmp_path / "texts.parquet", "--column", "body")
     assert code == 0 and said["vectors"] == 17
     pq.write_table(pa.table({"body": TEXTS[:10]}), tmp_path / "texts.parquet")
-    assert "more vectors than there are texts, 10" in ask(capsys, tmp_path / "w", "--texts", tmp_path / "texts.parquet", "--column", "body")[1]
+    assert "more vectors than there are texts (10)" in ask(capsys, tmp_path / "w", "--texts", tmp_path / "texts.parquet", "--column", "body")[1]
     pq.write_table(pa.table({"body": TEXTS * 2}), tmp_path / "texts.parquet")
-    assert "more texts than that" in ask(capsys, tmp_path / "w", "--texts", tmp_path / "texts.parquet", "--column", "body")[1]
+    assert "there are more texts" in ask(capsys, tmp_path / "w", "--texts", tmp_path / "texts.parquet", "--column", "body")[1]
 
 
 def test_the_folder_of_a_job(tmp_path, capsys):
@@ -98,8 +98,8 @@ def test_a_sample_is_spread(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("change, message", [
-    (lambda rows: rows.__setitem__(5, rows[5][:-1]), "row 6 has another width than before: 31 numbers, not 32"),
-    (lambda rows: rows.__setitem__(5, [float("nan")] * 32), "row 6 has no float32 number")])
+    (lambda rows: rows.__setitem__(5, rows[5][:-1]), "row 6 has 31 numbers where earlier rows have 32"),
+    (lambda rows: rows.__setitem__(5, [float("nan")] * 32), "row 6 holds a value that is not a float32 number")])
 def test_damaged_rows_are_named(tmp_path, capsys, change, message):
     rows = reference().tolist()
     change(rows)
@@ -114,7 +114,7 @@ def test_what_cannot_be_read(tmp_path, capsys):
         assert ask(capsys, tmp_path / "b.parquet")[0] == 3
     assert ask(capsys, tmp_path / "nowhere")[0] == 3
     assert "can be compared" in ask(capsys, stored(tmp_path / "c.parquet", rows=np.ones((18, 3)), kind=pa.int8()))[1]
-    assert "--vectors names it" in ask(capsys, stored(tmp_path / "d.parquet", name="other"))[1]
+    assert "name it with --vectors" in ask(capsys, stored(tmp_path / "d.parquet", name="other"))[1]
     assert "no rows" in ask(capsys, stored(tmp_path / "e.parquet", [], []))[1]
     assert ask(capsys, tmp_path / "c.parquet", "--sample", "-1")[0] == 2
     assert verify.main([str(tmp_path / "a.parquet"), "-m", str(tmp_path / "nowhere")]) == 3

@@ -10,6 +10,7 @@
  * Proof   tests/unit/test_base_buf.c. */
 #include "base/buf.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +33,7 @@ void fl_buf_clear(fl_buf *buf) {
 }
 
 bool fl_buf_reserve(fl_buf *buf, size_t extra) {
+    assert(buf->capacity == 0 ? buf->size == 0 : buf->size < buf->capacity);
     if (buf->failed) {
         return false;
     }
@@ -59,6 +61,7 @@ bool fl_buf_reserve(fl_buf *buf, size_t extra) {
 }
 
 void fl_buf_append(fl_buf *buf, const void *data, size_t size) {
+    assert(data || size == 0);
     if (size == 0 || !fl_buf_reserve(buf, size)) {
         return;
     }
@@ -68,6 +71,7 @@ void fl_buf_append(fl_buf *buf, const void *data, size_t size) {
 }
 
 void fl_buf_puts(fl_buf *buf, const char *text) {
+    assert(text);
     fl_buf_append(buf, text, strlen(text));
 }
 
@@ -106,6 +110,7 @@ char *fl_buf_take(fl_buf *buf) {
 }
 
 void fl_buf_base64(fl_buf *buf, const unsigned char *data, size_t size) {
+    assert(data || size == 0);
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     fl_buf_putc(buf, '"');
     for (size_t i = 0; i < size; i += 3) {
@@ -128,6 +133,7 @@ static int sextet(char c) {
 }
 
 size_t fl_base64_read(const char *text, size_t size, unsigned char *out) {
+    assert(text && out);
     size_t   bytes = 0;
     unsigned bits  = 0;
     if (size % 4 != 0)

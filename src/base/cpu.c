@@ -94,3 +94,28 @@ void fl_cpu_detect(fl_cpu *out) {
         fl_cpu_detect_caches(out);
     }
 }
+
+unsigned fl_cpu_nodes(const char *root, const uint16_t *cpus, unsigned count) {
+    unsigned nodes = count > 0;
+    for (unsigned i = 1; i < count; i++) {
+        nodes += fl_cpu_node(root, cpus[i]) != fl_cpu_node(root, cpus[i - 1]);
+    }
+    return nodes;
+}
+
+fl_cpu_group fl_cpu_deal(const char *root, const uint16_t *cpus, unsigned count, unsigned groups,
+                         unsigned number) {
+    unsigned     each = count / groups > 0 ? count / groups : 1;
+    fl_cpu_group out  = {number * each % count, each, 0};
+    bool         own  = fl_cpu_nodes(root, cpus, count) == groups;
+    for (unsigned i = 0, node = 0, begin = 0; i < count; i++) {
+        bool last = i + 1 == count || fl_cpu_node(root, cpus[i + 1]) != fl_cpu_node(root, cpus[i]);
+        if (own && last && node == number) {
+            return (fl_cpu_group){begin, i + 1 - begin, node};
+        }
+        out.node = i == out.first ? node : out.node;
+        node += last;
+        begin = last ? i + 1 : begin;
+    }
+    return out;
+}

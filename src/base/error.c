@@ -66,7 +66,7 @@ static const char *mending_hint(int errno_value) {
     case EDQUOT: return "; the disk quota is used up: free some space or write elsewhere";
     case EACCES:
     case EPERM: return "; check the permissions of the file and its folder";
-    case EROFS: return "; choose a folder on a disk that can be written";
+    case EROFS: return "; choose a folder on a writable disk";
     case EMFILE:
     case ENFILE: return "; close files or raise the limit (ulimit -n)";
     default: return "";

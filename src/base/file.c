@@ -13,6 +13,7 @@
  * Proof   tests/unit/test_base_file.c. */
 #include "base/file.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,8 +57,7 @@ int fl_regular_open(const char *path, uint64_t *size, fletch_error *error) {
     if (fstat(fd, &status) != 0) {
         result = fl_fail_errno(error, errno, "cannot read", path);
     } else if (!S_ISREG(status.st_mode)) {
-        result = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                         "%s is %s, not a file; give the name of a regular file", path,
+        result = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "not a regular file: %s is %s", path,
                          S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
     } else if (size != NULL) {
         *size = (uint64_t)status.st_size;
@@ -104,6 +104,7 @@ void fl_map_close(fl_map *map) {
 /* Linux caches files in pieces of up to 2 MiB, aligned to their size, and from 6.18 on maps the whole piece
  * for one byte of it: what lies around a tensor is there again when its neighbour is read. */
 void fl_map_release(const fl_map *map, const void *from, size_t size) {
+    assert(from || size == 0);
     enum { PIECE = 2 << 20 };
     size_t first = (size_t)((const unsigned char *)from - map->data);
     size_t last  = (first + size + PIECE - 1) & ~(size_t)(PIECE - 1);
@@ -129,8 +130,7 @@ bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out) {
 
 static int fail_too_large(const char *path, size_t size_max, fletch_error *error) {
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "%s is larger than %zu bytes, the most that is read of such a file", path,
-                   size_max);
+                   "%s is larger than %zu bytes, the limit for such a file", path, size_max);
 }
 
 /* Read to the end; works for pipes, whose size is not known before. */
@@ -151,8 +151,8 @@ static int read_to_end(int fd, const char *path, size_t size_max, fl_buf *out,
             continue;
         }
         if (count < 0 && errno == EISDIR) {
-            return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                           "%s is a folder, not a file; give the name of a file", path);
+            return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "not a file: %s is a folder",
+                           path);
         }
         if (count < 0) {
             return fl_fail_errno(error, errno, "cannot read", path);
@@ -223,7 +223,7 @@ int fl_file_find(char *path, size_t capacity, const char *folder, const char *na
     int reason = errno;
     if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode) &&
         (reason == ENOENT || reason == ENOTDIR || reason == ELOOP)) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is a link that leads to no file",
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is a dangling symbolic link",
                        path);
     }
     if (reason == ENOENT || reason == ENOTDIR) {
@@ -299,6 +299,7 @@ void fl_close(int fd) {
 }
 
 int fl_write_all(int fd, const void *data, size_t size) {
+    assert(data || size == 0);
     enum { STEP = 1 << 30 }; /* Linux writes at most 2 GiB at a time */
     const char *bytes = data;
     while (size > 0) {
@@ -360,8 +361,7 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
     size_t capacity = strlen(path) + TEMPORARY_MORE;
     *file           = (fl_atomic_file){.fd = -1};
     if (path[folder] == '\0') {
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "\"%s\" names no file to write; give a file name", path);
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "\"%s\" is not a file name", path);
     }
     file->path      = fl_strdup(path);
     file->temporary = fl_alloc(capacity);
@@ -405,6 +405,7 @@ static int open_temporary(const char *folder, const char *name, char path[PATH_M
 }
 
 bool fl_atomic_leftover(const char *path, char *out, size_t capacity) {
+    assert(capacity > 0);
     const size_t folder = folder_length(path);
     char         name[PATH_MAX], whole[PATH_MAX];
     const int    size = snprintf(name, sizeof name, ".%.*s.fletch-", TEMPORARY_NAME, path + folder);
@@ -462,6 +463,7 @@ size_t fl_atomic_sweep(const char *folder, bool everywhere) {
 }
 
 int fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error) {
+    assert(file->fd >= 0 && (data || size == 0));
     if (fl_write_all(file->fd, data, size) != 0) {
         return fl_fail_errno(error, errno, "cannot write", file->path);
     }
@@ -487,7 +489,7 @@ void fl_parent_sync(const char *path) {
 
 int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
     if (file->fd < 0) {
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open to be finished");
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open");
     }
     int reason = 0;
     if (file->care != FL_ATOMIC_CHECKED && fsync(file->fd) != 0 && errno != EINVAL) {
@@ -542,6 +544,7 @@ int fl_atomic_put(const char *path, const void *data, size_t size, fl_atomic_car
 /* ---- Paths ----------------------------------------------------------------------------------- */
 
 int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletch_error *error) {
+    assert(capacity > 0 && a && b);
     size_t      length = strlen(a);
     const char *middle = length == 0 || a[length - 1] == '/' ? "" : "/";
     int         needed = snprintf(out, capacity, "%s%s%s", a, middle, b);
@@ -576,11 +579,13 @@ bool fl_path_cache(const char *name, char *out, size_t capacity) {
 }
 
 bool fl_path_ends_with(const char *path, const char *end) {
+    assert(path && end);
     size_t size = strlen(path), tail = strlen(end);
     return size >= tail && strcmp(path + size - tail, end) == 0;
 }
 
 bool fl_path_is_safe(const char *relative) {
+    assert(relative);
     if (relative[0] == '\0' || relative[0] == '/') {
         return false;
     }

@@ -57,7 +57,7 @@ const char *fl_file_state_read(int fd, fl_file_state *out) {
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     if (!fl_os_look(fd, &file)) {
-        return "this system does not tell when a file changed";
+        return "this system does not report when a file changed";
     }
     *out = (fl_file_state){.size       = file.size,
                            .node       = file.node,
@@ -86,9 +86,8 @@ static bool find_record(const char *path, char out[FL_OS_PATH]) {
 
 /* A record up to its hash; so many bytes. */
 static int put_state(char out[160], const fl_file_state *s) {
-    return snprintf(out, 160,
-                    "1 %" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %016" PRIx64 " ", s->size,
-                    s->node, s->written_ns, s->changed_ns, s->sample);
+    return snprintf(out, 160, "1 %" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %016" PRIx64 " ",
+                    s->size, s->node, s->written_ns, s->changed_ns, s->sample);
 }
 
 /* Whether a hash is kept of the file in that state. */
@@ -100,8 +99,8 @@ static bool recall(const char *record, const fl_file_state *state, char hex[DIGI
     if (fd < 0) {
         return false;
     }
-    const bool read = fl_os_look(fd, &file) && file.guarded && file.size == all &&
-                      fl_fd_copy(fd, 0, all, found);
+    const bool read =
+        fl_os_look(fd, &file) && file.guarded && file.size == all && fl_fd_copy(fd, 0, all, found);
     close(fd);
     if (!read || memcmp(found, want, size) != 0 || found[all - 1] != '\n') {
         return false;

@@ -14,6 +14,7 @@
  * Proof   tests/unit/test_base_json.c, tests/fuzz/fuzz_json_in.c. */
 #include "base/json.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -128,7 +129,7 @@ static bool take_duplicate(builder *b, fl_json *earlier, fl_json *later) {
     if ((b->flags & FL_JSON_UNIQUE_KEYS) != 0) {
         size_t where = later->back - 1; /* its quote */
         b->status =
-            fl_fail(b->error, FLETCH_EMODEL, where, "%s: byte %zu: key \"%.100s\" is there twice",
+            fl_fail(b->error, FLETCH_EMODEL, where, "%s: byte %zu: duplicate key \"%.100s\"",
                     b->source, where, b->block.data + later->back);
         return false;
     }
@@ -228,6 +229,7 @@ static bool resolve_keys(builder *b, fl_json *members, size_t *count, size_t *in
 
 /* Copy nodes from the stack to the end of the block; offsets become distances. */
 static void place(builder *b, const fl_json *nodes, size_t count) {
+    assert(nodes || count == 0);
     fl_json *to = (void *)(b->block.data + b->block.size);
     for (size_t i = 0; i < count; i++) {
         to[i]      = nodes[i];
@@ -359,9 +361,9 @@ int fl_json_take(fl_json **out, fl_buf *text, size_t size_max, int flags, const 
                  fletch_error *error) {
     *out = NULL;
     if (text->size > size_max || text->size > INT_MAX) {
-        int status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                             "%s: %zu bytes of JSON; at most %zu are accepted here", source,
-                             text->size, size_max < INT_MAX ? size_max : (size_t)INT_MAX);
+        int status =
+            fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: %zu bytes of JSON; the limit is %zu",
+                    source, text->size, size_max < INT_MAX ? size_max : (size_t)INT_MAX);
         fl_buf_free(text);
         return status;
     }
@@ -462,6 +464,7 @@ const char *fl_json_member(fl_json *object, size_t index, fl_json **value) {
 }
 
 bool fl_json_find(fl_json *object, const char *key, fl_json **value) {
+    assert(key);
     if (!has_children(object, FL_JSON_OBJECT) || object->count == 0) {
         return false;
     }
@@ -490,6 +493,7 @@ bool fl_json_find(fl_json *object, const char *key, fl_json **value) {
 }
 
 fl_json *fl_json_get(fl_json *object, const char *key) {
+    assert(key);
     fl_json *value = NULL;
     (void)fl_json_find(object, key, &value);
     return value;
@@ -539,6 +543,7 @@ bool fl_span_is_int(fl_span number) {
 }
 
 int64_t fl_span_int64(fl_span number) {
+    assert(fl_span_is_int(number));
     bool    minus = number.data[0] == '-';
     int64_t value = 0; /* below zero, which reaches one further */
     for (size_t i = minus; i < number.size; i++) {
@@ -566,6 +571,7 @@ static void fail_kind(fl_json_reader *reader, const char *key, fl_json *value,
 
 /* The value of a key; NULL when absent, null, or after an error. */
 static fl_json *lookup(fl_json_reader *reader, const char *key) {
+    assert(key);
     if (reader->status < 0 || reader->object == NULL) {
         return NULL;
     }
@@ -611,6 +617,7 @@ fl_json_reader fl_json_below(fl_json_reader *reader, const char *key) {
 }
 
 void fl_json_settle(fl_json_reader *reader, const fl_json_reader *inner) {
+    assert(reader != inner);
     if (reader->status == 0) {
         reader->status = inner->status;
     }
@@ -688,6 +695,7 @@ bool fl_json_is_blank(const char *line, size_t size) {
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 void fl_json_quote(fl_buf *out, const char *text, size_t size) {
+    assert(text || size == 0);
     static const char digits[] = "0123456789abcdef";
     size_t            start    = 0; /* of the run that needs no escape */
     fl_buf_putc(out, '"');

@@ -15,6 +15,7 @@
  *         tests/fuzz/fuzz_json_in.c. */
 #include "base/json_in.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,6 +73,7 @@ void fl_json_in_begin(fl_json_in *in, char *text, size_t size) {
 }
 
 static void skip_space(fl_json_in *in) {
+    assert(in->at <= in->size);
     size_t at = in->at;
     for (; at < in->size; at++) {
         char c = in->text[at];
@@ -92,6 +94,7 @@ static bool fail_end(fl_json_in *in) {
 /* ---- Structure ------------------------------------------------------------------------------- */
 
 const char *fl_json_type_text(fl_json_type type) {
+    assert(type <= FL_JSON_NULL);
     static const char *const text[] = {"nothing",  "an object", "an array", "a string",
                                        "a number", "a boolean", "null"};
     return text[type];
@@ -134,6 +137,7 @@ static bool expect(fl_json_in *in, fl_json_type type) {
 }
 
 bool fl_json_in_enter(fl_json_in *in, fl_json_type type) {
+    assert(type == FL_JSON_OBJECT || type == FL_JSON_ARRAY);
     if (!expect(in, type)) {
         return false;
     }
@@ -149,6 +153,7 @@ bool fl_json_in_enter(fl_json_in *in, fl_json_type type) {
 
 /* Step to the next member of the innermost level; false at its end. */
 static bool next_member(fl_json_in *in, char closing) {
+    assert(in->failed || in->depth > 0);
     if (in->failed) {
         return false;
     }
@@ -191,6 +196,7 @@ static bool is_plain(unsigned char c) {
 
 /* Offset of the first byte at or behind `at` that is a quote, a backslash or a control character. */
 static size_t run_end(const char *text, size_t at, size_t size) {
+    assert(at <= size);
     while (size - at >= sizeof(bytes16)) {
         bytes16 v;
         memcpy(&v, text + at, sizeof v);
@@ -247,6 +253,7 @@ static char plain_escape(char letter) {
 
 /* Decode the escape at `at` into out[4]; returns the bytes written, 0 after a fault. */
 static unsigned read_escape(fl_json_in *in, size_t at, char out[4], size_t *end) {
+    assert(in->text[at] == '\\');
     char letter = at + 1 < in->size ? in->text[at + 1] : '\0';
     out[0]      = plain_escape(letter);
     *end        = at + 2;
@@ -273,6 +280,7 @@ static bool fail_string(fl_json_in *in, size_t at) {
 
 /* The string whose opening quote is at in->at. With `keep` it is only checked and *out is as sent. */
 static bool read_string(fl_json_in *in, bool keep, fl_span *out) {
+    assert(in->at < in->size && in->text[in->at] == '"');
     size_t start = in->at + 1;
     size_t to    = start; /* where the next run goes */
     size_t from  = start;
@@ -340,6 +348,7 @@ static size_t digits_end(const fl_json_in *in, size_t at) {
 
 /* Offset after the number at in->at, or 0. */
 static size_t number_end(const fl_json_in *in) {
+    assert(in->at < in->size);
     size_t at    = in->at + (in->text[in->at] == '-');
     size_t start = at;
     at           = at < in->size && in->text[at] == '0' ? at + 1 : digits_end(in, at);

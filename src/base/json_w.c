@@ -2,12 +2,14 @@
 /* json_w.c - write JSON: commas, quotes and brackets. See json_w.h. */
 #include "base/json_w.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/number.h"
 
 void fl_json_w_raw(fl_json_w *w, const char *key) {
+    assert(w->out);
     if (w->more) {
         fl_buf_putc(w->out, ',');
     }
@@ -20,6 +22,7 @@ void fl_json_w_raw(fl_json_w *w, const char *key) {
 }
 
 static void open_level(fl_json_w *w, const char *key, bool array) {
+    assert(w->depth < 64);
     uint64_t bit = 1ull << w->depth++;
     fl_json_w_raw(w, key);
     fl_buf_putc(w->out, array ? '[' : '{');
@@ -36,6 +39,7 @@ void fl_json_w_array(fl_json_w *w, const char *key) {
 }
 
 void fl_json_w_end(fl_json_w *w) {
+    assert(w->depth > 0);
     w->depth--;
     fl_buf_putc(w->out, (w->arrays >> w->depth & 1) != 0 ? ']' : '}');
     w->more = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libcurl.c - open libcurl at run time, or use the one inside.
  *
- * Role    model/download.c and server/otlp.c call it first. A program that needs neither never loads libcurl, nor the
+ * Role    hub/download.c and server/otlp.c call it first. A program that needs neither never loads libcurl, nor the
  *         two dozen libraries that come with it, and runs where none of them is installed.
  * Method  Debian's libcurl.so.4 (OpenSSL), its twin on GnuTLS, and what other systems call it: all
  *         have the same functions. Older than 7.85 cannot be told which protocols to keep to, so
@@ -86,7 +86,7 @@ static void open_library(void) {
     const curl_version_info_data *about =
         missing[0] == '\0' ? fl_curl.version_info(CURLVERSION_NOW) : NULL;
     if (about != NULL && about->version_num < OLDEST) {
-        snprintf(missing, sizeof missing, "it is version %s, and 7.85 is the oldest that will do",
+        snprintf(missing, sizeof missing, "it is version %s; 7.85 or newer is required",
                  about->version);
     }
 }

@@ -12,6 +12,7 @@
  * Proof   tests/unit/test_base_mem.c. */
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -59,6 +60,7 @@ void *fl_realloc_array(void *block, size_t count, size_t size) {
 }
 
 bool fl_array_grow(void *array, size_t *room, size_t count, size_t size) {
+    assert(array && room && size > 0);
     size_t wanted = count + count / 4 + 16;
     void  *block;
     memcpy(&block, array, sizeof block); /* whatever it points to */
@@ -72,6 +74,7 @@ bool fl_array_grow(void *array, size_t *room, size_t count, size_t size) {
 }
 
 void *fl_alloc_aligned(size_t size, size_t alignment) {
+    assert((alignment & (alignment - 1)) == 0);
     void *block;
     if (alignment < sizeof(void *)) {
         alignment = sizeof(void *);
@@ -91,6 +94,7 @@ char *fl_strdup(const char *text) {
 }
 
 char *fl_strndup(const char *text, size_t size) {
+    assert(text || size == 0);
     size_t length = strnlen(text, size);
     char  *copy   = fl_alloc(length + 1);
     if (copy != NULL) {
@@ -122,6 +126,7 @@ void fl_big_free(void *block, size_t size) {
 }
 
 void *fl_big_grow(void *block, size_t old, size_t size) {
+    assert(!block || old <= size);
     char *grown = fl_big_alloc(size);
     if (block == NULL || grown == NULL) {
         return grown;
@@ -142,6 +147,7 @@ void *fl_big_grow(void *block, size_t old, size_t size) {
 }
 
 size_t fl_big_trim(void *block, size_t old, size_t size) {
+    assert(block);
     size_t kept = whole_pages(size), all = whole_pages(old);
     if (kept < all) {
         fl_os_pages_cut(block, all, kept);

@@ -16,6 +16,7 @@
  *         powers of two and ten, denormals and random bit patterns. */
 #include "base/number.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@
 /* NaN and infinity alone have every bit of the exponent set. Unlike a sum of floats this keeps no order, so
  * it takes a vector at a time. */
 bool fl_all_finite(const float *values, size_t count) {
+    assert(values || count == 0);
     const uint32_t exponent = 0x7F800000U;
     uint32_t       bad      = 0;
     for (size_t i = 0; i < count; i++) {
@@ -50,6 +52,7 @@ typedef struct decimal {
  * from the table, so a product that is exact (or hides less than the error) shows as a rest of 0
  * or 1. */
 static uint32_t scale_sticky(uint64_t g, uint32_t c) {
+    assert(c > 0);
     uint64_t low  = (g & 0xFFFFFFFFu) * c;
     uint64_t sum  = (g >> 32) * c + (low >> 32);
     uint32_t rest = (uint32_t)sum;
@@ -113,6 +116,7 @@ static size_t put_digits(char *out, uint64_t number) {
 
 /* d.ddde±x */
 static size_t put_scientific(char *out, const char *digits, size_t count, int exponent) {
+    assert(count > 0);
     size_t length = 0;
     out[length++] = digits[0];
     if (count > 1) {
@@ -130,6 +134,7 @@ static size_t put_scientific(char *out, const char *digits, size_t count, int ex
 
 /* The value is 0.DIGITS * 10^point. */
 static size_t put_plain(char *out, const char *digits, size_t count, int point) {
+    assert(count > 0);
     size_t length = 0;
     if (point <= 0) {
         out[length++] = '0';
@@ -195,6 +200,7 @@ static bool is_digit(char c) {
 }
 
 bool fl_parse_i64(const char *text, int64_t *out) {
+    assert(text && out);
     const char *p        = text + (text[0] == '-' || text[0] == '+' ? 1 : 0);
     bool        negative = text[0] == '-';
     int64_t     value    = 0;
@@ -250,6 +256,7 @@ static bool is_decimal(const char *p) {
 }
 
 bool fl_parse_f64(const char *text, double *out) {
+    assert(text && out);
     if (!is_decimal(text)) {
         return false;
     }
@@ -281,6 +288,7 @@ static uint64_t unit_factor(const char *unit) {
 }
 
 bool fl_parse_size(const char *text, uint64_t *out) {
+    assert(text && out);
     enum { FRACTION_DIGITS_MAX = 6 }; /* 10^6 * 2^40 still fits 64 bits */
     const char *p        = text;
     uint64_t    whole    = 0;

@@ -148,6 +148,11 @@ unsigned fl_cpu_choose(const char *root, uint16_t *cpus, unsigned count, unsigne
     return count < usable ? count : usable;
 }
 
+uint16_t fl_cpu_node(const char *root, uint16_t cpu) {
+    (void)root, (void)cpu;
+    return 0;
+}
+
 unsigned fl_cpu_cores(uint16_t out[FL_CORES_MAX]) {
     unsigned count = fl_os_processors();
     count          = count < FL_CORES_MAX ? count : FL_CORES_MAX;
@@ -181,6 +186,7 @@ void fl_os_caches(fl_cpu *out) {
 void fl_os_arm(fl_cpu *out) {
     out->neon         = number_of("hw.optional.arm64") != 0;
     out->neon_dotprod = number_of("hw.optional.arm.FEAT_DotProd") != 0;
+    out->neon_i8mm    = number_of("hw.optional.arm.FEAT_I8MM") != 0;
     out->neon_bf16    = number_of("hw.optional.arm.FEAT_BF16") != 0;
 }
 

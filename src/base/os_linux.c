@@ -152,6 +152,10 @@ static place place_of(const char *root, uint16_t cpu) {
     return out;
 }
 
+uint16_t fl_cpu_node(const char *root, uint16_t cpu) {
+    return place_of(root, cpu).node;
+}
+
 static int by_place(const void *a, const void *b) {
     const place *x = a, *y = b;
     return x->node != y->node   ? x->node - y->node
@@ -231,10 +235,11 @@ void fl_os_caches(fl_cpu *out) {
 
 void fl_os_arm(fl_cpu *out) {
     /* asm/hwcap.h of AArch64, which another processor's has not */
-    enum { ASIMD = 1 << 1, ASIMD_DOT = 1 << 20, BF16 = 1 << 14 };
+    enum { ASIMD = 1 << 1, ASIMD_DOT = 1 << 20, I8MM = 1 << 13, BF16 = 1 << 14 };
     unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
     out->neon         = (first & ASIMD) != 0;
     out->neon_dotprod = (first & ASIMD_DOT) != 0;
+    out->neon_i8mm    = (second & I8MM) != 0;
     out->neon_bf16    = (second & BF16) != 0;
 }
 

@@ -104,6 +104,11 @@ unsigned fl_cpu_choose(const char *root, uint16_t *cpus, unsigned count, unsigne
     return count < usable ? count : usable;
 }
 
+uint16_t fl_cpu_node(const char *root, uint16_t cpu) {
+    (void)root, (void)cpu;
+    return 0;
+}
+
 unsigned fl_cpu_cores(uint16_t out[FL_CORES_MAX]) {
     const uint64_t mask  = affinity();
     unsigned       count = 0;

@@ -24,16 +24,19 @@ int      fl_team_open(fl_team **out, unsigned size, const uint16_t *cores, fletc
 void     fl_team_close(fl_team *team); /* NULL is a no-op */
 unsigned fl_team_size(const fl_team *team);
 void     fl_team_run(fl_team *team, fl_team_fn fn, void *arg);
+/* The same on the first `members` alone, 1 to all; the others sleep on. */
+void fl_team_run_some(fl_team *team, unsigned members, fl_team_fn fn, void *arg);
 
-/* A barrier for all members of a team that are in fn. It spins as long as a member that runs takes to arrive,
- * and sleeps then: where others want the cores too, who waits must not hold one that a member needs. */
+/* A barrier for `members` of a team that are in fn; made anew while none is there. It spins as long as a
+ * member that runs takes to arrive, and sleeps then: where others want the cores too, who waits must not
+ * hold one that a member needs. */
 typedef struct fl_barrier {
     _Alignas(64) atomic_uint arrived;
     _Alignas(64) atomic_uint phase;
     atomic_uint sleepers;
     unsigned    size, pauses;
 } fl_barrier;
-void fl_barrier_init(fl_barrier *barrier, const fl_team *team);
+void fl_barrier_init(fl_barrier *barrier, const fl_team *team, unsigned members);
 void fl_barrier_wait(fl_barrier *barrier);
 
 #endif

@@ -11,6 +11,7 @@
  * Proof   tests/unit/test_base_file.c: NIST's and git's values, both ways. */
 #include "base/sha256.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -162,6 +163,7 @@ static hash begin(bool sha1, uint64_t size) {
 }
 
 static void add(hash *h, const void *data, size_t size) {
+    assert(data || size == 0);
     const unsigned char *from = data;
     if (h->context != NULL) {
         h->failed = h->failed || crypto.update(h->context, data, size) != 1;
@@ -284,6 +286,7 @@ int fl_file_sha256(const char *path, char hex[65], fletch_error *error) {
 
 int fl_file_sha256_range(const char *path, uint64_t begin_at, uint64_t end_at, char hex[65],
                          fletch_error *error) {
+    assert(begin_at <= end_at);
     return hash_file(path, false, begin_at, end_at, hex, error);
 }
 
@@ -292,6 +295,7 @@ int fl_file_git_sha1(const char *path, char hex[65], fletch_error *error) {
 }
 
 void fl_sha256(const void *data, size_t size, unsigned char digest[32]) {
+    assert(data || size == 0);
     unsigned char out[DIGEST_MAX];
     hash          h = begin(false, 0);
     add(&h, data, size);

@@ -434,7 +434,7 @@ static int write_file(fl_trace *trace, fletch_error *error) {
 int fl_trace_start(fl_trace *trace, fletch_error *error) {
     pthread_mutex_lock(&trace->turn);
     const int status = fl_trace_is_on(trace) ? fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
-                                                       "%s is being traced already", trace->path)
+                                                       "%s is already being traced", trace->path)
                                              : open_target(trace, error);
     if (status == 0)
         turn_on(trace);
@@ -444,10 +444,9 @@ int fl_trace_start(fl_trace *trace, fletch_error *error) {
 
 int fl_trace_stop(fl_trace *trace, fletch_error *error) {
     pthread_mutex_lock(&trace->turn);
-    const int status = fl_trace_is_on(trace)
-                           ? write_file(trace, error)
-                           : fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                                     "nothing is being traced to %s", trace->path);
+    const int status = fl_trace_is_on(trace) ? write_file(trace, error)
+                                             : fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                                                       "no trace to %s is running", trace->path);
     pthread_mutex_unlock(&trace->turn);
     return status;
 }
@@ -467,8 +466,8 @@ int fl_trace_open(fl_trace **out, const char *path, bool on, fletch_error *error
     if (status == 0 && pthread_key_create(&trace->key, NULL) != 0) {
         drop_target(trace);
         status = fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
-                         "profile.file: this process has no thread-specific key left; close other "
-                         "models that trace");
+                         "profile.file: this process has run out of thread-specific keys; close "
+                         "other models that trace");
     }
     if (status < 0) {
         trace_free(trace);

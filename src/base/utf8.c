@@ -12,12 +12,14 @@
  *         table 3-8 of replacements. */
 #include "base/utf8.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <string.h>
 
 /* Bytes of the longest prefix of text[0 .. size) that begins a valid character, and in *whole
  * whether that prefix is a whole one. 0 when the first byte can begin none. size >= 1. */
 static size_t character_prefix(const unsigned char *p, size_t size, bool *whole) {
+    assert(size > 0);
     unsigned char low    = 0x80;
     unsigned char high   = 0xBF;
     size_t        length = 0;
@@ -53,6 +55,7 @@ static size_t character_prefix(const unsigned char *p, size_t size, bool *whole)
 }
 
 size_t fl_utf8_valid_prefix(const char *text, size_t size) {
+    assert(text || size == 0);
     const unsigned char *p = (const unsigned char *)text;
     size_t               i = 0;
     while (i < size) {
@@ -79,6 +82,7 @@ size_t fl_utf8_valid_prefix(const char *text, size_t size) {
 }
 
 unsigned fl_utf8_encode(uint32_t code_point, char *out) {
+    assert(out);
     if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point <= 0xDFFF)) {
         code_point = 0xFFFD;
     }

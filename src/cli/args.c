@@ -149,7 +149,7 @@ static bool take_flag(parser *p, const fl_flag *flag, const char *attached) {
         }
         if (is_choice(flag->value) && !fl_choice_has(flag->value, value)) {
             char meant[32];
-            fl_buf_printf(p->problem, "%s is one of %s, not '%.64s'", flag->name, flag->value,
+            fl_buf_printf(p->problem, "%s must be one of %s, not '%.64s'", flag->name, flag->value,
                           value);
             if (fl_choice_nearest(flag->value, value, meant, sizeof meant)) {
                 fl_buf_printf(p->hint, "did you mean %s?", meant);
@@ -165,7 +165,7 @@ static bool take_flag(parser *p, const fl_flag *flag, const char *attached) {
     }
     /* Of other flags the last counts, as usual; here a whole file would be left out in silence. */
     if (flag->id == FL_FLAG_OUTPUT && p->out->value[flag->id] != NULL) {
-        fl_buf_printf(p->problem, "%s is given twice; a run has one", flag->name);
+        fl_buf_printf(p->problem, "%s is given twice", flag->name);
         return false;
     }
     if (flag->id == FL_FLAG_VERBOSE && p->out->value[flag->id] != NULL) {

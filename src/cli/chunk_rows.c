@@ -45,11 +45,12 @@ fl_exit fl_chunk_options_read(const fl_cli *cli, const char *prefix,
     const char *overlap = cli->args.value[FL_FLAG_OVERLAP];
     *options            = (fletch_chunk_options)FLETCH_CHUNK_OPTIONS_INIT;
     if (!read_tokens(size, 1, &options->max_tokens)) {
-        return fl_cli_usage(cli, "%ssize is a number of tokens from 1 up, not '%.64s'", prefix,
+        return fl_cli_usage(cli, "%ssize takes a number of tokens, at least 1, not '%.64s'", prefix,
                             size);
     }
     if (!read_tokens(overlap, 0, &options->overlap)) {
-        return fl_cli_usage(cli, "%soverlap is a number of tokens, not '%.64s'", prefix, overlap);
+        return fl_cli_usage(cli, "%soverlap takes a number of tokens, not '%.64s'", prefix,
+                            overlap);
     }
     for (size_t i = 0; by != NULL && i < sizeof names / sizeof *names; i++) {
         options->by = strcmp(by, names[i]) == 0 ? (fletch_chunk_by)i : options->by;
@@ -66,7 +67,7 @@ fl_exit fl_chunk_rows_read(fl_chunk_rows *rows, const fl_cli *cli) {
     if (!fl_chunk_rows_asked(cli)) {
         bool more = rows->late || cli->args.value[FL_FLAG_SIZE] != NULL ||
                     cli->args.value[FL_FLAG_OVERLAP] != NULL;
-        return more ? fl_cli_usage(cli, "--chunk-size, --chunk-overlap and --late-chunking go with "
+        return more ? fl_cli_usage(cli, "--chunk-size, --chunk-overlap and --late-chunking need "
                                         "--chunk sentences (or tokens, paragraphs, markdown)")
                     : FL_EXIT_DONE;
     }
@@ -265,9 +266,9 @@ static bool refuse(fl_run *run, const fl_chunk_rows *rows, bool spans, size_t i,
                    fletch_error *error, fl_exit *code) {
     const bool strict = rows->embedder->strict;
     if (status == FLETCH_EINVAL && spans) {
-        (void)snprintf(error->message, sizeof error->message,
-                       "a chunk has no token of its own in its document, where the words next to "
-                       "it have them; a larger --chunk-size helps");
+        (void)snprintf(
+            error->message, sizeof error->message,
+            "a chunk contains no complete token of its document; a larger --chunk-size helps");
     } else if (!fl_run_can_refuse(run, status) || (status == FLETCH_ENOMEM && strict)) {
         *code = fl_cli_fail(error, false);
         return false;

@@ -37,8 +37,8 @@ fl_exit fl_client_open(fl_client *client, const fl_cli *cli) {
     client->tcp      = strcmp(host, "none") != 0 && host[0] != '\0';
     if (client->tcp ? strcmp(client->port, "0") == 0 : client->path[0] == '\0') {
         return fl_cli_usage(cli, client->tcp
-                                     ? "--port names the port of the server, which 0 does not"
-                                     : "without --host, --unix-socket names the server");
+                                     ? "--port needs the port of the server, not 0"
+                                     : "with --host none, name the server by --unix-socket");
     }
     bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || strcmp(host, "[::]") == 0;
     client->host = any ? "localhost" : host;
@@ -72,7 +72,7 @@ fl_exit fl_client_take_key(fl_client *client, const fl_cli *cli) {
     }
     fl_buf_free(&text);
     if (client->key.size == 0) {
-        fl_cli_message("%s holds no key that could be sent: in plain text, one a line", path);
+        fl_cli_message("%s holds no key in plain text, one per line", path);
         return FL_EXIT_USAGE;
     }
     return FL_EXIT_DONE;
@@ -263,7 +263,7 @@ static void tell_refusal(const fl_client *client, int status, const fl_buf *repl
                    : reply->size > 0 ? reply->data
                                      : "");
     if (status == 401) {
-        fl_cli_hint("--api-key-file FILE names a file with the key in its first line");
+        fl_cli_hint("pass the key with --api-key-file FILE (first line)");
     }
     fl_json_free(json);
 }
@@ -282,9 +282,9 @@ fl_exit fl_client_post(const fl_client *client, const char *path, const fl_buf *
         return FL_EXIT_FAILED;
     }
     int reason = errno;
-    fl_cli_message("no server answers at %s: %s", client->where, strerror(reason));
+    fl_cli_message("no server at %s: %s", client->where, strerror(reason));
     if (reason == ECONNREFUSED || reason == ENOENT || reason == EHOSTUNREACH) {
-        fl_cli_hint("start one with `fletch serve`, or say with --host and --port where it is");
+        fl_cli_hint("start one with `fletch serve`, or name its address with --host and --port");
     }
     return FL_EXIT_FAILED;
 }

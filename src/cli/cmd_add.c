@@ -50,7 +50,7 @@ static const char *take_id(const fl_run *run, const add_run *add, const fl_recor
     fl_buf       text  = {0};
     fl_json     *json  = NULL;
     fletch_error error = {0};
-    const char  *wrong = "is not there, or is neither a string nor a whole number";
+    const char  *wrong = "is missing, or is neither a string nor an integer";
     put_fields(run, record, &text);
     if (text.failed || fl_json_parse(&json, text.data, text.size, TREE_MAX, 0, "", &error) < 0) {
         wrong = text.failed ? "does not fit into memory" : "cannot be read";
@@ -158,7 +158,7 @@ static fl_exit read_reply(fl_run *run, add_run *add) {
     bool        good   = fl_json_count(ids) == add->count;
     add->lasts         = store == NULL || strcmp(store, "memory") != 0;
     if (!good) {
-        fl_cli_message("%s is not a fletch server: it gives no ids", add->client.where);
+        fl_cli_message("%s is not a fletch server: it returns no ids", add->client.where);
     }
     for (size_t i = 0; good && i < add->count; i++) {
         const fl_record *record = &run->window.records[add->rows[i]];
@@ -227,12 +227,12 @@ static fl_exit finish(fl_run *run, const add_run *add, fl_exit code) {
                        run->texts, s, place);
     }
     if (run->texts > 0 && !add->lasts && !run->cli->quiet) {
-        fl_cli_message("note: this server keeps texts in memory, until it ends; "
-                       "`fletch serve --server-store FILE` keeps them in a file");
+        fl_cli_message("note: this server keeps texts in memory, until it stops; `fletch serve "
+                       "--server-store FILE` keeps them in a file");
     }
     if (add->cut > 0 && !run->cli->quiet) {
-        fl_cli_message("note: %" PRIu64 " of %" PRIu64 " texts %s longer than the model takes, and "
-                       "found by the beginning",
+        fl_cli_message("note: %" PRIu64 " of %" PRIu64
+                       " texts %s too long for the model: only the beginning can be found",
                        add->cut, run->texts, add->cut == 1 ? "was" : "were");
     }
     return code == FL_EXIT_DONE ? fl_run_report(run) : code;
@@ -252,8 +252,8 @@ static fl_exit take_flags(const fl_cli *cli, add_run *add) {
     const char *context = cli->args.value[FL_FLAG_CONTEXT];
     FL_CLI_TRY(fl_chunk_options_read(cli, "--chunk-", &add->split));
     if (context != NULL && strstr(context, "{chunk}") == NULL) {
-        return fl_cli_usage(cli, "--context needs {chunk}, where the chunk goes: "
-                                 "'{title}\\n{chunk}'");
+        return fl_cli_usage(
+            cli, "--context needs {chunk}, which stands for the chunk: '{title}\\n{chunk}'");
     }
     add->chunk = cli->args.value[FL_FLAG_BY] != NULL || cli->args.value[FL_FLAG_SIZE] != NULL ||
                  cli->args.value[FL_FLAG_OVERLAP] != NULL ||

@@ -239,13 +239,11 @@ static void put_text(const bench *b, fl_buf *out) {
                   b->rows[0].tokens, 1e3 * at(&b->lone, 0.5), 1e3 * at(&b->lone, 0.95));
     if (b->rows[0].share.count > 0) {
         fl_buf_printf(
-            out,
-            "peak: fp32 multiply-adds of registers alone on as many threads, %.1f GFLOP/s; "
-            "%s\n",
+            out, "peak: fp32 multiply-adds in registers on as many threads, %.1f GFLOP/s; %s\n",
             b->peak * 1e-9,
             strcmp(b->info.precision, "fp32") == 0
-                ? "a share far below 80 % has a reason: other programs, a quota, heat"
-                : "less precise arithmetic may be above it");
+                ? "far less than 80 % means other programs, a quota or throttling"
+                : "lower precision may exceed it");
     }
 }
 
@@ -283,7 +281,7 @@ static fl_exit begin(bench *b, fl_cli *cli, fletch_error *error) {
         return fl_cli_fail(error, true);
     }
     if (strcmp(b->info.head, "embedding") != 0) {
-        fl_cli_message("bench measures models that give one vector a text; %s has the head \"%s\"",
+        fl_cli_message("bench measures models with one vector per text; the head of %s is \"%s\"",
                        b->info.id, b->info.head);
         return FL_EXIT_MODEL;
     }

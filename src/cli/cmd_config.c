@@ -120,7 +120,7 @@ static void put_json(fl_buf *out, const fletch_config *config, bool only_set) {
 /* `get KEY`: the value alone, or with its origin behind a tab. */
 static fl_exit get_one(fl_cli *cli) {
     if (cli->args.rest_count != 2) {
-        return fl_cli_usage(cli, "get needs one key, for instance model.id");
+        return fl_cli_usage(cli, "get needs one key, e.g. model.id");
     }
     const char *key    = cli->args.rest[1];
     const char *origin = "";
@@ -151,8 +151,7 @@ fl_exit fl_cmd_config(fl_cli *cli) {
         return get_one(cli);
     }
     if (args->rest_count > 0) {
-        return fl_cli_usage(cli, "'%.64s' is not part of config; there is `get KEY`",
-                            args->rest[0]);
+        return fl_cli_usage(cli, "unknown argument '%.64s'; config takes `get KEY`", args->rest[0]);
     }
     bool           origins = args->value[FL_FLAG_SHOW_ORIGIN] != NULL;
     const char    *preset  = args->value[FL_FLAG_PRESET];

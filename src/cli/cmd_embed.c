@@ -127,14 +127,14 @@ static fl_exit read_weights(const fl_cli *cli, fl_embedder *embedder) {
     int64_t     count  = 0;
     if ((top != NULL || least != NULL) && embedder->kind != FLETCH_KIND_SPARSE &&
         !(embedder->several != NULL && fl_several_has_sparse(embedder->several))) {
-        return fl_cli_usage(cli, "--top-k and --threshold go with --output-kind sparse, or with "
-                                 "sparse among --outputs");
+        return fl_cli_usage(
+            cli, "--top-k and --threshold need --output-kind sparse, or sparse among --outputs");
     }
     if (top != NULL && (!fl_parse_i64(top, &count) || count < 1 || count > UINT32_MAX)) {
-        return fl_cli_usage(cli, "--top-k %s is not a number from 1 on", top);
+        return fl_cli_usage(cli, "--top-k takes a number of at least 1, not %s", top);
     }
     if (least != NULL && (!fl_parse_f64(least, &number) || !(number >= 0) || number > 1e30)) {
-        return fl_cli_usage(cli, "--threshold %s is not a number from 0 on", least);
+        return fl_cli_usage(cli, "--threshold takes a number of at least 0, not %s", least);
     }
     embedder->top_k     = (uint32_t)count;
     embedder->threshold = (float)number;
@@ -149,10 +149,10 @@ static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
         return FL_EXIT_DONE;
     }
     if (cli->args.value[FL_FLAG_OUTPUT_KIND] != NULL || embed->compare) {
-        return fl_cli_usage(cli, "--outputs goes with neither --output-kind nor --similarity");
+        return fl_cli_usage(cli, "--outputs excludes --output-kind and --similarity");
     }
     if (dtype != NULL && strcmp(dtype, "float16") == 0) {
-        return fl_cli_usage(cli, "--outputs gives no float16; leave --dtype out");
+        return fl_cli_usage(cli, "--outputs does not support float16; omit --dtype");
     }
     embed->embedder.kind    = FLETCH_KIND_SEVERAL;
     embed->embedder.several = &embed->several;
@@ -163,8 +163,7 @@ static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
 static fl_exit read_chunks(const fl_cli *cli, embed_run *embed) {
     embed->chunks.embedder = &embed->embedder;
     if (fl_chunk_rows_asked(cli) && embed->embedder.kind != FLETCH_KIND_DENSE) {
-        return fl_cli_usage(cli,
-                            "--chunk gives dense vectors; leave --output-kind and --outputs out");
+        return fl_cli_usage(cli, "--chunk makes dense vectors; omit --output-kind and --outputs");
     }
     return fl_chunk_rows_read(&embed->chunks, cli);
 }
@@ -176,15 +175,15 @@ static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
         return FL_EXIT_DONE;
     }
     if (embed->embedder.kind != FLETCH_KIND_DENSE && embed->compare) {
-        return fl_cli_usage(cli, "--similarity compares dense vectors; leave --output-kind out");
+        return fl_cli_usage(cli, "--similarity compares dense vectors; omit --output-kind");
     }
     if (embed->embedder.kind != FLETCH_KIND_DENSE && dtype != NULL &&
         strcmp(dtype, "float32") != 0) {
-        return fl_cli_usage(cli, "--output-kind %s gives float32; leave --dtype out",
+        return fl_cli_usage(cli, "--output-kind %s is float32; omit --dtype",
                             cli->args.value[FL_FLAG_OUTPUT_KIND]);
     }
     if (embed->compare && dtype != NULL && strcmp(dtype, "float32") != 0) {
-        return fl_cli_usage(cli, "--similarity compares float32 vectors; leave --dtype out");
+        return fl_cli_usage(cli, "--similarity compares float32 vectors; omit --dtype");
     }
     return FL_EXIT_DONE;
 }
@@ -256,7 +255,7 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
         if (status == 0 && !run->cli->quiet) {
             double ms = run->work_seconds * 1e3;
             fl_cli_message("%" PRIu64
-                           " text%s in %.1f ms, %.2f ms a text (model opened in %.0f ms)",
+                           " text%s in %.1f ms, %.2f ms per text (model opened in %.0f ms)",
                            run->texts, run->texts == 1 ? "" : "s", ms,
                            run->texts > 0 ? ms / (double)run->texts : 0.0, run->open_seconds * 1e3);
         }

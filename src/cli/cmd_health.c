@@ -17,13 +17,13 @@ fl_exit fl_cmd_health(fl_cli *cli) {
     fl_buf    reply = {0};
     if (cli->args.rest_count > 0) {
         return fl_cli_usage(cli,
-                            "health takes no argument; --host and --port say where the server is");
+                            "health takes no arguments; name the server with --host and --port");
     }
     FL_CLI_TRY(fl_client_open(&client, cli));
     int status = fl_client_ask(&client, "GET", "/ready", NULL, TIMEOUT_S, REPLY_MAX, &reply);
     if (status < 0) {
-        fl_cli_message("no server answers at %s: %s", client.where,
-                       errno == ETIMEDOUT ? "nothing came in 5 seconds" : strerror(errno));
+        fl_cli_message("no server at %s: %s", client.where,
+                       errno == ETIMEDOUT ? "no answer within 5 seconds" : strerror(errno));
     } else if (status != 200) {
         fl_cli_message("%s is not ready: %d %.*s", client.where, status,
                        (int)strcspn(reply.data, "\r\n"), reply.data);

@@ -131,11 +131,11 @@ static fl_exit do_verify(fl_cli *cli, const char *id) {
     }
     fl_exit code = fl_cli_print(&list.out);
     if (status >= 0 && list.unknown > 0 && !cli->quiet) {
-        fl_cli_message("%u of %u files could not be checked: only the hub cache names hashes",
+        fl_cli_message("%u of %u files could not be checked: only the hub cache has hashes",
                        list.unknown, list.count);
     }
     if (status >= 0 && code == FL_EXIT_DONE && list.unknown == list.count) {
-        fl_cli_message("nothing of %s was verified", id);
+        fl_cli_message("no file of %s was verified", id);
         code = FL_EXIT_FAILED;
     }
     return status < 0 ? fl_cli_fail(&error, true) : code;
@@ -151,7 +151,7 @@ static fl_exit do_rm(fl_cli *cli, const char *id) {
         return fl_cli_fail(&error, true);
     }
     if (!cli->quiet) {
-        fl_cli_message("removed %s, %.1f MB given back", id, (double)freed / 1e6);
+        fl_cli_message("removed %s, %.1f MB freed", id, (double)freed / 1e6);
     }
     return FL_EXIT_DONE;
 }
@@ -205,9 +205,9 @@ static const char *refuse_out(const fl_cli *cli, const char *out) {
     if (fl_folder_exists(out))
         return "is a folder; name a file in it, such as model.gguf";
     if (!fl_path_ends_with(out, ".gguf"))
-        return "does not end in .gguf, by which other programs know the file";
+        return "does not end in .gguf, which other programs expect";
     if (fl_file_exists(out) && cli->args.value[FL_FLAG_FORCE] == NULL)
-        return "exists already; --force replaces it";
+        return "already exists; --force replaces it";
     return NULL;
 }
 
@@ -266,8 +266,9 @@ fl_exit fl_cmd_model(fl_cli *cli) {
         } else {
             (void)fl_choice_nearest(args->command->words, args->rest[0], near, sizeof near);
         }
-        return fl_cli_usage(cli, "say what to do: %s, not '%.64s'%s%s%s", args->command->words,
-                            args->rest[0], near[0] != '\0' ? "; did you mean " : "", near,
+        return fl_cli_usage(cli, "unknown subcommand; use %s, not '%.64s'%s%s%s",
+                            args->command->words, args->rest[0],
+                            near[0] != '\0' ? "; did you mean " : "", near,
                             near[0] != '\0' ? "?" : "");
     }
     if (args->rest_count > 1 + action->most) {

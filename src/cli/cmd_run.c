@@ -55,10 +55,7 @@ static fl_exit parse_shard(const fl_cli *cli, tally *run) {
     const char *rest = take_number(text, &run->shard);
     rest             = rest != NULL && *rest == '/' ? take_number(rest + 1, &run->shards) : NULL;
     if (rest == NULL || *rest != '\0' || run->shard >= run->shards || run->shards > INT32_MAX) {
-        return fl_cli_usage(cli,
-                            "--shard is I/N, the part of N equal ones that this process does, from "
-                            "0/N to (N-1)/N, not '%.64s'",
-                            text);
+        return fl_cli_usage(cli, "--shard takes I/N, from 0/N to (N-1)/N, not '%.64s'", text);
     }
     return FL_EXIT_DONE;
 }
@@ -68,22 +65,21 @@ static fl_exit check_flags(const fl_cli *cli, fl_parts *parts, fl_filejob *job, 
     const char    *format = args->value[FL_FLAG_FORMAT], *dtype = args->value[FL_FLAG_DTYPE];
     const char    *size = args->value[FL_FLAG_SPLIT_BYTES];
     if (args->rest_count > 0) {
-        return fl_cli_usage(cli, "'%.64s' stands alone; --input names what is read", args->rest[0]);
+        return fl_cli_usage(cli, "unexpected argument '%.64s'; use --input", args->rest[0]);
     }
     if (args->input_count == 0) { /* --re-embed has set them */
-        return fl_cli_usage(cli, "--input names the files or folders to embed");
+        return fl_cli_usage(cli, "name the files or folders to embed with --input");
     }
     for (size_t i = 0; i < args->input_count; i++) {
         if (strcmp(args->inputs[i], "-") == 0) {
-            return fl_cli_usage(cli, "a job reads files that it can read again, not standard "
-                                     "input; fletch embed reads that");
+            return fl_cli_usage(cli, "a job cannot read standard input; use fletch embed");
         }
     }
     size = size != NULL ? size : split_default;
     if (!fl_parse_size(size, &job->split_bytes) || job->split_bytes < SPLIT_MIN ||
         job->split_bytes > INT64_MAX) {
-        return fl_cli_usage(cli, "--split-bytes is a size from 1KiB, such as 32MiB, not '%.64s'",
-                            size);
+        return fl_cli_usage(
+            cli, "--split-bytes takes a size of at least 1KiB, such as 32MiB, not '%.64s'", size);
     }
     parts->half            = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
     parts->embedder.dtype  = fl_embedder_dtype(dtype);
@@ -134,7 +130,7 @@ static bool look(fl_parts *parts, tally *run) {
         }
         parts->bytes_total += fl_part_bytes(job, number);
         if (state == FL_MANIFEST_DAMAGED && !parts->cli->quiet) {
-            fl_cli_message("note: %s is done again: %s", name, error.message);
+            fl_cli_message("note: redoing %s: %s", name, error.message);
         }
     }
     return run->counted != NULL;
@@ -206,8 +202,7 @@ static fl_exit refuse_other_heads(fl_cli *cli) {
     if (strcmp(info.head, "embedding") == 0) {
         return FL_EXIT_DONE;
     }
-    fl_cli_message("this model gives no vector of a text (what it gives: %s); `fletch run` needs "
-                   "one that does",
+    fl_cli_message("this model has no dense vectors (its head: %s), which `fletch run` needs",
                    info.head);
     return FL_EXIT_MODEL;
 }
@@ -257,7 +252,7 @@ static fl_exit finish(const fl_filejob *job, const fl_filejob_totals *totals, co
     if (totals->rows == 0 && totals->refused > 0) {
         fl_cli_message("none of the %" PRIu64 " records has a vector: _SUCCESS is not written",
                        totals->refused);
-        fl_cli_hint("the rows files say why each was refused; begin another job in another folder");
+        fl_cli_hint("the rows files say why each was rejected; start a new job in another folder");
         return FL_EXIT_USAGE;
     }
     fl_filejob_path(job, "_SUCCESS", "", path);
@@ -291,8 +286,8 @@ static fl_exit refuse_making(const fl_cli *cli) {
     }
     return name == NULL ? FL_EXIT_DONE
                         : fl_cli_usage(cli,
-                                       "%s is for making parts; --check, --finish and --merge "
-                                       "take the whole job as job.json has it; leave it out",
+                                       "%s is for making parts; --check, --finish and --merge take "
+                                       "the job as job.json has it; omit it",
                                        name);
 }
 
@@ -303,8 +298,8 @@ static fl_exit look_at_job(fl_cli *cli, const char *folder) {
     fl_filejob_totals totals;
     fl_buf            text = {0};
     if (args->input_count > 0 || args->rest_count > 0) {
-        return fl_cli_usage(cli, "--check, --finish and --merge read the job that --output names; "
-                                 "leave --input out");
+        return fl_cli_usage(
+            cli, "--check, --finish and --merge read the job that --output names; omit --input");
     }
     FL_CLI_TRY(refuse_making(cli));
     FL_CLI_TRY(fl_filejob_read(&job, folder));
@@ -337,7 +332,7 @@ static fl_exit begin(fl_cli *cli) {
     fl_parts         parts;
     fl_filejob_again again = {.rows = false};
     if (folder == NULL || folder[0] == '\0' || strcmp(folder, "-") == 0) {
-        return fl_cli_usage(cli, "--output names the folder of the job");
+        return fl_cli_usage(cli, "name the folder of the job with --output");
     }
     if (strlen(folder) > FOLDER_MAX) {
         return fl_cli_usage(cli, "the name of --output is too long");
@@ -347,7 +342,7 @@ static fl_exit begin(fl_cli *cli) {
         return look_at_job(cli, folder);
     }
     if (args->value[FL_FLAG_QUICK] != NULL) {
-        return fl_cli_usage(cli, "--quick goes with --check");
+        return fl_cli_usage(cli, "--quick needs --check");
     }
     if (old != NULL && fl_file_exists(old)) {
         return fl_move_store(cli, old);

@@ -79,12 +79,12 @@ static fl_exit read_flags(const fl_cli *cli, score_run *scores) {
     if (cli->args.command->id == FL_CMD_RERANK) {
         scores->query = cli->args.value[FL_FLAG_QUERY];
         if (scores->query == NULL || scores->query[0] == '\0') {
-            return fl_cli_usage(cli, "--query names what the documents are scored against%s",
+            return fl_cli_usage(cli, "--query is required%s",
                                 scores->query != NULL ? "; it is empty" : "");
         }
     }
     if (top != NULL && (!fl_parse_i64(top, &count) || count < 1)) {
-        return fl_cli_usage(cli, "--top is a number from 1, not '%.64s'", top);
+        return fl_cli_usage(cli, "--top takes a number of at least 1, not '%.64s'", top);
     }
     scores->top        = (size_t)count;
     scores->pair       = cli->args.value[FL_FLAG_PAIR];
@@ -96,8 +96,7 @@ static fl_exit read_flags(const fl_cli *cli, score_run *scores) {
     if (cli->args.value[FL_FLAG_LABELS] != NULL &&
         (scores->pair != NULL || scores->pair_field ||
          scores->activation != FLETCH_ACTIVATION_DEFAULT)) {
-        return fl_cli_usage(cli, "--labels makes the pairs and probabilities itself: leave out "
-                                 "--pair, --pair-field and --activation");
+        return fl_cli_usage(cli, "--labels excludes --pair, --pair-field and --activation");
     }
     return fl_zero_shot_read(cli, &scores->zero_shot);
 }
@@ -111,7 +110,7 @@ static fl_exit name_fields(fl_cli *cli, fl_buf *fields) {
     }
     field = field != NULL ? field : cli->args.value[FL_FLAG_NO_HEADER] != NULL ? "1" : "text";
     if (strchr(field, ',') != NULL || strchr(other, ',') != NULL) {
-        return fl_cli_usage(cli, "--pair-field takes one field, and --field one with it");
+        return fl_cli_usage(cli, "--pair-field takes one field, and so does --field with it");
     }
     fl_buf_printf(fields, "%s,%s", field, other);
     cli->args.value[FL_FLAG_FIELD] = fields->data;
@@ -483,7 +482,7 @@ static fl_exit open_model(fl_run *run, score_run *s) {
     bool late = s->query != NULL && strcmp(info.head, "late") == 0;
     s->labels = s->model_labels = late ? 1 : info.labels;
     if (s->query == NULL && strcmp(info.head, "late") == 0) {
-        fl_cli_message("this model works by late interaction (ColBERT), it is not a classifier");
+        fl_cli_message("this is a late-interaction model (ColBERT), not a classifier");
         fl_cli_hint(
             "fletch rerank --query Q scores texts with it; --model names a classifier, such "
             "as SamLowe/roberta-base-go_emotions.");
@@ -492,7 +491,7 @@ static fl_exit open_model(fl_run *run, score_run *s) {
     if (s->labels == 0) {
         fl_cli_message("this model is an embedding model, not a %s",
                        s->query != NULL ? "reranker" : "classifier");
-        fl_cli_hint("fletch embed makes its vectors; --model names a %s, such as %s.",
+        fl_cli_hint("use fletch embed for its vectors, or choose a %s with --model, such as %s.",
                     s->query != NULL ? "reranker" : "classifier",
                     s->query != NULL ? "cross-encoder/ms-marco-MiniLM-L6-v2"
                                      : "SamLowe/roberta-base-go_emotions");

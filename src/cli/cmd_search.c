@@ -64,7 +64,7 @@ static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
     fl_json       *json   = NULL;
     fletch_error   error  = {0};
     if (args->rest_count != 1 || text[0] == '\0') {
-        return fl_cli_usage(cli, "search takes one text; one of several words goes in quotes");
+        return fl_cli_usage(cli, "search takes one text; put several words in quotes");
     }
     if (fl_utf8_valid_prefix(text, strlen(text)) != strlen(text)) {
         return fl_cli_usage(cli, "the text is not valid UTF-8");
@@ -74,15 +74,15 @@ static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
          !fl_json_is(json, FL_JSON_OBJECT))) {
         fl_json_free(json);
         return fl_cli_usage(cli, "%s",
-                            error.code < 0 ? error.message
-                                           : "--filter is a JSON object, such as "
-                                             "'{\"lang\": \"en\"}'");
+                            error.code < 0
+                                ? error.message
+                                : "--filter takes a JSON object, such as '{\"lang\": \"en\"}'");
     }
     fl_json_free(json);
     fl_json_w_object(&w, NULL);
     fl_json_w_text(&w, "text", text);
     if (!put_stages(args, &w, &wrong)) {
-        return fl_cli_usage(cli, "%s is a number from 1", wrong);
+        return fl_cli_usage(cli, "%s takes a number of at least 1", wrong);
     }
     if (filter != NULL) {
         fl_json_w_raw(&w, "filter");
@@ -146,8 +146,8 @@ static fl_exit print(const fl_cli *cli, const fl_client *client, fl_output *outp
     fl_json *results = fl_json_get(json, "results");
     if (fl_json_count(results) == 0 && !cli->quiet) {
         fl_cli_message("note: %s", fl_json_int64(fl_json_get(json, "searched")) == 0
-                                       ? "nothing is stored there yet; `fletch add` stores texts"
-                                       : "no text there passes the filter");
+                                       ? "the store is empty; add texts with `fletch add`"
+                                       : "no stored text matches the filter");
     }
     if (output->format == FL_OUTPUT_JSON) {
         fl_json_compact(out, reply->data, reply->size);

@@ -129,7 +129,7 @@ fl_exit fl_cmd_tokenize(fl_cli *cli) {
     const char             *truncate = cli->args.value[FL_FLAG_TRUNCATE];
     int64_t                 tokens   = 0;
     if (length != NULL && (!fl_parse_i64(length, &tokens) || tokens < 1 || tokens > UINT32_MAX)) {
-        return fl_cli_usage(cli, "--max-length is a number of tokens, not '%.64s'", length);
+        return fl_cli_usage(cli, "--max-length takes a number of tokens, not '%.64s'", length);
     }
     options.max_length        = (uint32_t)tokens;
     options.pair              = cli->args.value[FL_FLAG_PAIR];

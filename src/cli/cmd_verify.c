@@ -91,7 +91,7 @@ fl_exit fl_cmd_canary(fl_cli *cli) {
     fl_buf       out   = {0};
     fletch_error error = {0};
     if (cli->args.rest_count > 0) {
-        return fl_cli_usage(cli, "canary has texts of its own and takes none");
+        return fl_cli_usage(cli, "canary takes no texts: it has its own");
     }
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     if (put_canary(cli, &out, &error) < 0) {
@@ -292,20 +292,20 @@ static void put_person(fl_buf *out, const fl_stored *stored, const tally *t, siz
     } else if (t->far > 0) {
         put_count(out, stored, t, t->far);
         fl_buf_printf(out,
-                      " differ by more than 1e-5, the most by %.2g (\"%s\"); the least cosine is "
-                      "%.6f",
+                      " differ by more than 1e-5, the largest difference is %.2g (\"%s\"); the "
+                      "lowest cosine is %.6f",
                       t->largest, t->worst, t->cosine);
     } else {
         put_count(out, stored, t, t->rows);
     }
     if (t->far == 0 && t->same < t->rows) {
-        fl_buf_printf(out,
-                      " are within 1e-5, %zu of them the same bytes; the largest difference is "
-                      "%.2g",
-                      t->same, t->largest);
+        fl_buf_printf(
+            out,
+            " are within 1e-5, %zu of them with the same bytes; the largest difference is %.2g",
+            t->same, t->largest);
     }
     if (stored->left_out > 0) {
-        fl_buf_printf(out, "; %llu without a text or a vector left out",
+        fl_buf_printf(out, "; %llu without a text or a vector were skipped",
                       (unsigned long long)stored->left_out);
     }
     fl_buf_putc(out, '\n');

@@ -294,7 +294,7 @@ static void put_fish(fl_buf *out) {
 fl_exit fl_cmd_completion(fl_cli *cli) {
     const fl_args *args = &cli->args;
     if (args->rest_count != 1 || !fl_choice_has(args->command->words, args->rest[0])) {
-        return fl_cli_usage(cli, "name the shell: %s", args->command->words);
+        return fl_cli_usage(cli, "which shell? %s", args->command->words);
     }
     fl_buf out = {0};
     if (strcmp(args->rest[0], "bash") == 0) {

@@ -81,8 +81,7 @@ void fl_expand_close(fl_expand *expand) {
 
 static int fail_cut_off(const fl_packed *packed, const char *packing, fletch_error *error) {
     return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                   "%s ends inside its %s data: the file is cut off; get it again", packed->name,
-                   packing);
+                   "%s: the %s data is truncated; get the file again", packed->name, packing);
 }
 
 /* Between members: 1 another one follows, 0 the end, or a negative status. */
@@ -95,7 +94,7 @@ static int next_member(fl_expand *expand, fl_packed *packed, fletch_error *error
             break;
         if (packed->data[packed->begin] != '\0')
             return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                           "%s goes on after its gzip data with something else", packed->name);
+                           "%s: trailing data after the gzip data", packed->name);
         packed->begin++;
     }
     expand->began = expand->inside = true;
@@ -121,7 +120,7 @@ static int64_t read_gzip(fl_expand *expand, fl_packed *packed, char *out, size_t
         if (status == Z_MEM_ERROR)
             return fl_fail_nomem(error, FL_BLOCK, "expanding the input");
         if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
-            return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "the gzip data of %s are damaged: %s",
+            return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s: corrupt gzip data: %s",
                            packed->name, zlib->msg != NULL ? zlib->msg : "not understood");
     }
     return (int64_t)(room - zlib->avail_out);
@@ -132,12 +131,12 @@ static int fail_zstd(const fl_packed *packed, size_t status, fletch_error *error
     case ZSTD_error_memory_allocation: return fl_fail_nomem(error, FL_BLOCK, "expanding the input");
     case ZSTD_error_frameParameter_windowTooLarge:
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                       "%s was compressed with a window of more than 128 MiB; expand it first: "
+                       "%s was compressed with a window of more than 128 MiB; decompress it first: "
                        "zstd -d --long=31 %s",
                        packed->name, packed->name);
     default:
-        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "the zstd data of %s are damaged: %s",
-                       packed->name, ZSTD_getErrorName(status));
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s: corrupt zstd data: %s", packed->name,
+                       ZSTD_getErrorName(status));
     }
 }
 

@@ -42,64 +42,59 @@ static const fl_flag flags[] = {
     {FL_FLAG_KEY, 0, "--unix-socket", "PATH", "server.unix_socket", LISTENS,
      "Unix socket of the server as well; with --host none only that."},
     {FL_FLAG_KEY, 0, "--models", "DIR|NAME=ID,...|cached", "server.on_demand", ON(SERVE),
-     "Models that are opened when a request names them; those of --model stay open."},
+     "Models opened when a request names them; those of --model stay open."},
     {FL_FLAG_KEY, 0, "--api-key-file", "FILE", "server.api_key_file",
      ON(SERVE) | ON(ADD) | ON(SEARCH),
-     "serve asks for one of the keys in FILE; add and search send the first of them."},
+     "File of API keys: serve requires one of them; add and search send the first."},
     {FL_FLAG_INPUT, 'i', "--input", "FILE", NULL, READS,
      "Read from FILE, a pattern ('*.txt'), or - for standard input; may be repeated. gzip and zstd "
-     "are "
-     "expanded."},
+     "are decompressed."},
     {FL_FLAG_INPUT, 'i', "--input", "FILE|DIR|PATTERN", NULL, ON(RUN),
      "Read FILE, the files below DIR, or those of a pattern ('in/*.txt'); may be repeated. gzip "
-     "and "
-     "zstd are expanded."},
+     "and zstd are decompressed."},
     {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv|copy", NULL,
      FIELDS | ON(VERIFY),
      "Format of the input (default: by the file's extension; standard input: lines)."},
     {FL_FLAG_FIELD, 0, "--field", "NAME[,NAME]", NULL, FIELDS | ON(VERIFY),
-     "Field of a JSON object (meta.title goes down), or column of a CSV file by name or number, "
-     "that holds "
-     "the text; several are joined (default: text)."},
+     "Field of a JSON object (meta.title is nested), or column of a CSV file by name or number, "
+     "with the text; several are joined (default: text)."},
     {FL_FLAG_JOIN, 0, "--join", "TEXT", NULL, FIELDS | ON(VERIFY),
-     "What stands between joined fields (default: a space)."},
+     "Separator between joined fields (default: a space)."},
     {FL_FLAG_DELIMITER, 0, "--delimiter", "C", NULL, FIELDS | ON(VERIFY),
-     "Character between the columns of CSV (default: a comma, in TSV a tab)."},
+     "Column separator of CSV (default: a comma, for TSV a tab)."},
     {FL_FLAG_NO_HEADER, 0, "--no-header", NULL, NULL, FIELDS | ON(VERIFY),
-     "The first line of CSV, or of COPY, is a record; --field is a column's number (default: 1)."},
+     "CSV or COPY without a header line; --field is a column number (default: 1)."},
     {FL_FLAG_OUTPUT, 'o', "--output", "FILE", NULL, MAKES,
-     "Write to FILE, which appears only when it is whole; - is standard output."},
+     "Write to FILE, which appears only when it is complete; - is standard output."},
     {FL_FLAG_OUTPUT, 'o', "--output", "DIR", NULL, ON(RUN),
      "Folder of the job: its parts, their manifests and job.json."},
     {FL_FLAG_INPUT, 'i', "--input", "FILE", NULL, ON(VERIFY),
      "The texts of a .npy or .npz file of vectors, in the same order."},
     {FL_FLAG_VECTOR_FIELD, 0, "--vector-field", "NAME", NULL, ON(VERIFY),
-     "Field, column or array that holds the vectors (default: embedding, vector, embeddings or "
+     "Field, column or array with the vectors (default: embedding, vector, embeddings or "
      "vectors)."},
     {FL_FLAG_SQL, 0, "--sql", "SELECT", NULL, ON(VERIFY),
-     "Of an SQLite file: gives texts and vectors, in two columns; a table of sqlite-vec is read "
-     "under its name."},
+     "For an SQLite file: a SELECT of texts and vectors; sqlite-vec tables are read by name."},
     {FL_FLAG_SAMPLE, 0, "--sample", "N", NULL, ON(VERIFY),
-     "Compare at most N rows, the first ones and as many spread over the rest; 0: all (default: "
+     "Compare at most N rows, half from the start and half spread over the rest; 0: all (default: "
      "1000)."},
-    {FL_FLAG_EXACT, 0, "--exact", NULL, NULL, ON(VERIFY), "Only the same bytes will do."},
+    {FL_FLAG_EXACT, 0, "--exact", NULL, NULL, ON(VERIFY), "Require identical bytes."},
     {FL_FLAG_RE_EMBED, 0, "--re-embed", "DIR|STORE", NULL, ON(RUN),
-     "Embed the texts of the job in DIR again, or those of a server's STORE, for another model or "
-     "other settings; the old one stays as it is."},
+     "Re-embed the texts of the job in DIR, or of a server's STORE, with another model or other "
+     "settings; the old one is left unchanged."},
     {FL_FLAG_SHARD, 0, "--shard", "I/N", NULL, ON(RUN),
-     "Do every N-th part, beginning with part I, from 0 (default: 0/1, all of them)."},
+     "Do every N-th part, starting with part I, from 0 (default: 0/1, all parts)."},
     {FL_FLAG_SPLIT_BYTES, 0, "--split-bytes", "SIZE", NULL, ON(RUN),
-     "Bytes of a file of lines that make a part (default: 32MiB)."},
+     "Size of a part of line-based files (default: 32MiB)."},
     {FL_FLAG_CHECK, 0, "--check", NULL, NULL, ON(RUN),
-     "Look whether every part is there, whole and as it was written; write nothing."},
-    {FL_FLAG_QUICK, 0, "--quick", NULL, NULL, ON(RUN),
-     "With --check: compare sizes, read no part."},
+     "Check that every part is present, complete and unmodified; write nothing."},
+    {FL_FLAG_QUICK, 0, "--quick", NULL, NULL, ON(RUN), "With --check: compare sizes only."},
     {FL_FLAG_FINISH, 0, "--finish", NULL, NULL, ON(RUN),
-     "Check, remove what killed runs left, and write _SUCCESS."},
+     "Check, remove leftovers of killed runs, and write _SUCCESS."},
     {FL_FLAG_MERGE, 0, "--merge", "FILE", NULL, ON(RUN),
-     "Join the parts of a finished job to one FILE, in the order of the input."},
+     "Join the parts of a finished job into one FILE, in input order."},
     {FL_FLAG_MIXED_ISA, 0, "--mixed-isa", NULL, NULL, ON(RUN),
-     "Go on with a job of int8 or bf16 that another instruction set began; the last bits differ."},
+     "Continue an int8 or bf16 job that another instruction set began; the last bits differ."},
     {FL_FLAG_FORMAT, 0, "--format", "npy|raw|fvecs|jsonl", NULL, ON(RUN),
      "Format of the parts (default: npy)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|npz|raw|fvecs", NULL, ON(EMBED),
@@ -111,17 +106,16 @@ static const fl_flag flags[] = {
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(DECODE),
      "Format of the output (default: text, one line per list)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|jsonl", NULL, ON(ADD),
-     "text: how many there were; jsonl: the id of each (default: terminal: text; pipe: jsonl)."},
+     "text: their number; jsonl: the id of each (default: terminal: text; pipe: jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(SEARCH),
-     "For a person, the server's answer, or a result a line (default: terminal: text; pipe: "
-     "jsonl)."},
+     "text, the server's answer, or one result per line (default: terminal: text; pipe: jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json", NULL, ON(MODEL) | LOOKS | ON(VERIFY) | ON(VERSION),
-     "For a person, or for a program."},
+     "For people (text) or programs (json)."},
     {FL_FLAG_KEY, 0, "--prompt-name", "N", "model.prompt_name",
      SHAPES | SCORES | ON(ADD) | ON(SEARCH),
-     "Put the folder's prompt of this name in front of every text."},
+     "Prepend the model's prompt of this name to every text."},
     {FL_FLAG_KEY, 0, "--prompt", "P", "model.prompt", SHAPES | SCORES,
-     "Put this text in front of every text."},
+     "Prepend this text to every text."},
     {FL_FLAG_KEY, 0, "--dimensions", "D", "model.dimensions", SHAPES,
      "Cut vectors to D dimensions, then normalise again."},
     {FL_FLAG_KEY, 0, "--normalize", "true|false|auto", "model.normalize", SHAPES,
@@ -129,25 +123,24 @@ static const fl_flag flags[] = {
     {FL_FLAG_KEY, 0, "--pooling", "P", "model.pooling", SHAPES,
      "cls, mean, max, ... (default: as the folder says)."},
     {FL_FLAG_OUTPUT_KIND, 0, "--output-kind", "dense|tokens|sparse", NULL, ON(EMBED),
-     "One vector a text (default), one for every token, or weights of vocabulary entries "
-     "(SPLADE, bge-m3)."},
+     "One vector per text (default), one per token, or sparse weights (SPLADE, bge-m3)."},
     {FL_FLAG_OUTPUTS, 0, "--outputs", "NAME,...", NULL, ON(EMBED),
      "Several outputs of one pass: dense, dense:256, dense:int8, dense:256:int8, sparse, tokens, "
      "colbert (json and jsonl)."},
     {FL_FLAG_TOP_K, 0, "--top-k", "N", NULL, ON(EMBED),
-     "Of sparse vectors the N heaviest weights."},
+     "Keep the N largest weights of sparse vectors."},
     {FL_FLAG_THRESHOLD, 0, "--threshold", "W", NULL, ON(EMBED),
-     "Of sparse vectors the weights of at least W."},
+     "Keep the weights of at least W of sparse vectors."},
     {FL_FLAG_DTYPE, 0, "--dtype", "float32|float16|int8|uint8|binary|ubinary", NULL,
      ON(EMBED) | ON(RUN), "Element type of the vectors."},
     {FL_FLAG_KEY, 0, "--max-length", "N", "model.max_length", SHAPES | SCORES,
-     "Tokens of a text that are used, special tokens counted."},
+     "Tokens of a text that are used, special tokens included."},
     {FL_FLAG_KEY, 0, "--truncate", "right|left|error", "model.truncate",
-     (SHAPES & ~ON(BENCH)) | SCORES, "What a longer text loses, or that it is refused."},
+     (SHAPES & ~ON(BENCH)) | SCORES, "Which end of a longer text is cut, or error to reject it."},
     {FL_FLAG_MAX_LENGTH, 0, "--max-length", "N", NULL, ON(TOKENIZE),
-     "Cut to N tokens, special tokens counted (default: not cut)."},
+     "Truncate to N tokens, special tokens included (default: no truncation)."},
     {FL_FLAG_TRUNCATE, 0, "--truncate", "right|left|error", NULL, ON(TOKENIZE),
-     "What a text longer than --max-length loses, or that it is refused."},
+     "Which end of a text longer than --max-length is cut, or error to reject it."},
     {FL_FLAG_KEY, 0, "--precision", "P", "provider.precision", SHAPES | SCORES,
      "fast, fp32, fp16, bf16, int16, int8 or fp8 arithmetic."},
     {FL_FLAG_KEY, 0, "--threads", "N", "cpu.intra_op_threads", SHAPES | SCORES,
@@ -155,47 +148,47 @@ static const fl_flag flags[] = {
     {FL_FLAG_SIMILARITY, 0, "--similarity", NULL, NULL, ON(EMBED),
      "Print the cosine similarity of all pairs of at most 64 texts instead of the vectors."},
     {FL_FLAG_NO_SPECIAL_TOKENS, 0, "--no-special-tokens", NULL, NULL, ON(TOKENIZE),
-     "Leave out the tokens that the model's template adds."},
+     "Omit the tokens that the model's template adds."},
     {FL_FLAG_BY, 0, "--by", "sentences|tokens|paragraphs|markdown", NULL, ON(CHUNK),
-     "What a chunk keeps whole where it fits (default: sentences)."},
+     "Where chunks may be split (default: sentences)."},
     {FL_FLAG_SIZE, 0, "--size", "N", NULL, ON(CHUNK),
-     "Tokens of a chunk, special tokens not counted (default: as many as the model takes)."},
+     "Tokens per chunk, without special tokens (default: as many as the model accepts)."},
     {FL_FLAG_OVERLAP, 0, "--overlap", "N", NULL, ON(CHUNK),
-     "Tokens of whole sentences (or what --by says) that a chunk may repeat of the one before it "
-     "(default: 0)."},
+     "Tokens of whole sentences (or other --by units) that a chunk may repeat from the previous "
+     "one (default: 0)."},
     {FL_FLAG_CONTEXT, 0, "--context", "TEMPLATE", NULL, ON(ADD),
-     "What is embedded of each text or chunk: '{title}\\n{chunk}' puts the field title of "
-     "--keep-fields in front."},
+     "What is embedded for each text or chunk: '{title}\\n{chunk}' prepends the field title of "
+     "--keep-fields."},
     {FL_FLAG_BY, 0, "--chunk", "sentences|tokens|paragraphs|markdown", NULL,
      ON(EMBED) | ON(RUN) | ON(ADD),
-     "Cut documents into chunks, which keep these whole where they fit: a vector and a place for "
-     "each."},
+     "Split documents into chunks at these boundaries, with a vector and a position for each."},
     {FL_FLAG_SIZE, 0, "--chunk-size", "N", NULL, ON(EMBED) | ON(RUN) | ON(ADD),
-     "Tokens of a chunk, special tokens not counted (default: as many as the model takes)."},
+     "Tokens per chunk, without special tokens (default: as many as the model accepts)."},
     {FL_FLAG_OVERLAP, 0, "--chunk-overlap", "N", NULL, ON(EMBED) | ON(RUN) | ON(ADD),
-     "Tokens of whole sentences (or what --chunk says) that a chunk may repeat of the one before "
-     "it."},
+     "Tokens of whole sentences (or other --chunk units) that a chunk may repeat from the previous "
+     "one."},
     {FL_FLAG_LATE_CHUNKING, 0, "--late-chunking", NULL, NULL, ON(EMBED) | ON(RUN) | ON(ADD),
-     "Pool the chunks from one pass over the document, so that each knows its context."},
+     "Late chunking: pool the chunks from one pass over the document, so that each carries its "
+     "context."},
     {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE) | ON(CLASSIFY),
-     "A second text after each text, as one sequence (what a reranker reads)."},
+     "Second text for every text; both form one sequence, as a reranker reads them."},
     {FL_FLAG_PAIR_FIELD, 0, "--pair-field", "NAME", NULL, ON(CLASSIFY),
      "Field of a JSON object, or column of a CSV file, that holds the second text of a pair."},
     {FL_FLAG_LABELS, 0, "--labels", "LABEL[,LABEL]", NULL, ON(CLASSIFY),
-     "Labels of your own, scored by what the text entails (zero-shot); the model is one for NLI."},
+     "Your own labels, scored by entailment (zero-shot); needs an NLI model."},
     {FL_FLAG_HYPOTHESIS, 0, "--hypothesis", "TEXT", NULL, ON(CLASSIFY),
-     "The sentence about a label, with {} in its place (default: This example is {}.)."},
+     "Hypothesis for a label, with {} in its place (default: This example is {}.)."},
     {FL_FLAG_MULTI_LABEL, 0, "--multi-label", NULL, NULL, ON(CLASSIFY),
-     "Several of --labels may hold: each gets a probability of its own."},
+     "Several of --labels may apply: each gets an independent probability."},
     {FL_FLAG_QUERY, 0, "--query", "TEXT", NULL, ON(RERANK),
      "What the documents are scored against."},
     {FL_FLAG_TOP, 'k', "--top", "K", NULL, ON(RERANK), "Only the K best (default: all)."},
     {FL_FLAG_ACTIVATION, 0, "--activation", "auto|none|sigmoid|softmax", NULL, SCORES,
-     "What is done with the scores (default: as the folder says; none: logits)."},
+     "Activation of the scores (default: as the model says; none: logits)."},
     {FL_FLAG_SKIP_SPECIAL_TOKENS, 0, "--skip-special-tokens", NULL, NULL, ON(DECODE),
-     "Leave out special tokens such as [CLS]."},
+     "Omit special tokens such as [CLS]."},
     {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, TEXTS,
-     "Pass the other fields of each input object on into json and jsonl results."},
+     "Copy the other fields of each input object to json and jsonl results."},
     {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, ON(ADD),
      "Keep the other fields of each input object, or columns, as metadata of the text."},
     {FL_FLAG_ID_FIELD, 0, "--id-field", "NAME", NULL, ON(ADD),
@@ -203,43 +196,43 @@ static const fl_flag flags[] = {
      "server "
      "makes ids)."},
     {FL_FLAG_TOP_K, 'k', "--top-k", "N", NULL, ON(SEARCH),
-     "How many texts, the most alike first (default: 10)."},
+     "How many texts, the closest first (default: 10)."},
     {FL_FLAG_FILTER, 0, "--filter", "JSON", NULL, ON(SEARCH),
-     "Only texts whose metadata has all of this: '{\"lang\": \"en\"}'."},
+     "Only texts whose metadata match: '{\"lang\": \"en\"}'."},
     {FL_FLAG_HYBRID, 0, "--hybrid", NULL, NULL, ON(SEARCH),
-     "By words, too (BM25), and both orders put together."},
+     "Also search by words (BM25) and fuse both rankings."},
     {FL_FLAG_RERANK, 0, "--rerank", NULL, NULL, ON(SEARCH),
-     "Have a reranker of the server read what is found, and order it."},
+     "Reorder the results with a reranker of the server."},
     {FL_FLAG_RERANK_MODEL, 0, "--rerank-model", "NAME", NULL, ON(SEARCH),
      "Which reranker (default: the server's first)."},
     {FL_FLAG_CANDIDATES, 0, "--candidates", "N", NULL, ON(SEARCH),
-     "Texts that are found by each way before they are put together, reranked or grouped."},
+     "Candidates of each ranking before fusion, reranking or grouping."},
     {FL_FLAG_GROUP, 0, "--group", NULL, NULL, ON(SEARCH),
-     "Documents instead of texts, each with its best chunks."},
+     "Return documents instead of texts, each with its best chunks."},
     {FL_FLAG_GROUP_SIZE, 0, "--group-size", "N", NULL, ON(SEARCH),
-     "How many chunks of a document (default: 3); it implies --group."},
+     "How many chunks per document (default: 3); implies --group."},
     {FL_FLAG_HIGHLIGHT, 0, "--highlight", "passage|words", NULL, ON(SEARCH),
-     "Tell the part of each text that is most like TEXT, or where its words stand."},
+     "Show the passage of each text closest to TEXT, or where its words are."},
     {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, TEXTS & ~ON(CHUNK),
-     "Put the text into json and jsonl results."},
+     "Include the text in json and jsonl results."},
     {FL_FLAG_ID_FIELD, 0, "--id-field", "NAME", NULL, ON(RUN),
      "Field of a JSON object, or column of a CSV file, that names the text in the results."},
     {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, ON(RUN),
-     "Pass the other fields of each input object on to the rows of the parts."},
+     "Copy the other fields of each input object to the rows of the parts."},
     {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, ON(RUN),
-     "Put the text into the rows of the parts."},
+     "Include the text in the rows of the parts."},
     {FL_FLAG_ON_ERROR, 0, "--on-error", "skip|accept|stop", NULL, ON(RUN),
-     "A refused input is reported and left out (default, exit code 4; accept: 0), or stops the "
+     "A rejected input is reported and skipped (default, exit code 4; accept: 0), or stops the "
      "run."},
     {FL_FLAG_ON_ERROR, 0, "--on-error", "stop|skip", NULL, READS,
-     "A refused input stops the run (default), or is reported and left out (exit code 4)."},
+     "A rejected input stops the run (default), or is reported and skipped (exit code 4)."},
     {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, FIELDS | ON(VERIFY),
-     "Text that is not UTF-8 is refused (default), or repaired with U+FFFD."},
+     "Text that is not UTF-8 is rejected (default), or repaired with U+FFFD."},
     {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS | ON(RUN) | ON(VERIFY),
      "Longest input line, item or record in bytes (default: 256MiB)."},
     {FL_FLAG_PARTIAL, 0, "--partial", NULL, NULL,
      ON(EMBED) | ON(CLASSIFY) | ON(TOKENIZE) | ON(CHUNK),
-     "Keep the results of a run that fails or is interrupted, up to there."},
+     "Keep the results so far of a run that fails or is interrupted."},
     {FL_FLAG_STATS, 0, "--stats", NULL, NULL, TEXTS,
      "Print counts, rates, times, memory and what the engine did to standard error at the end."},
     {FL_FLAG_STATS_JSON, 0, "--stats-json", "FILE", NULL, ON(EMBED),
@@ -253,26 +246,25 @@ static const fl_flag flags[] = {
     {FL_FLAG_SHOW_ORIGIN, 0, "--show-origin", NULL, NULL, ON(CONFIG),
      "Print where each value came from."},
     {FL_FLAG_REPORT, 0, "--report", NULL, NULL, ON(DOCTOR),
-     "What to send when fletch does something odd: the system and the compiler too, no home path."},
+     "A report to attach to a bug: adds system and compiler, omits home paths."},
     {FL_FLAG_CONFIG, 0, "--config", "FILE", NULL, READS_OPTIONS,
      "Read options from a TOML file (default: the file FLETCH_CONFIG names)."},
     {FL_FLAG_APP_CONFIG, 0, "--app-config", "FILE", NULL, READS_OPTIONS,
-     "Read the [ai] section of another program's TOML file; the rest is passed over."},
+     "Read the [ai] section of another program's TOML file; the rest is ignored."},
     {FL_FLAG_PRESET, 0, "--preset", "cpu|gpu|latency|throughput|memory|debug|max", NULL, OPENS,
      "Start from a named set of options."},
     {FL_FLAG_QUIET, 'q', "--quiet", NULL, NULL, READS_OPTIONS,
-     "No notes and no progress; errors only."},
+     "Errors only: no notes, no progress."},
     {FL_FLAG_VERBOSE, 'v', "--verbose", NULL, NULL, READS_OPTIONS,
-     "Also print what the library notes; -vv: every batch too."},
+     "Also print the library's log; -vv: every batch too."},
     {FL_FLAG_HELP, 'h', "--help", NULL, NULL, ALL, "Print this help."},
 };
 
 static const fl_command commands[] = {
     {FL_CMD_EMBED, true, "embed", "[TEXT ...]", NULL, "Turn texts into vectors.",
      "Texts come from the arguments, else from --input FILE, else (and for -) from standard "
-     "input.\n"
-     "There is one result per input, in input order; memory stays flat however long the input is.\n"
-     "The first use of a model downloads it into the Hugging Face cache.\n",
+     "input.\nThere is one result per input, in input order; memory stays flat regardless of the "
+     "input's length.\nThe first use of a model downloads it into the Hugging Face cache.\n",
      "  fletch embed \"A cat sits on the mat.\"\n"
      "  fletch embed --similarity \"A cat sits.\" \"A feline rests.\" \"Stocks fell.\"\n"
      "  fletch embed -i texts.txt -o vectors.npy --stats\n"
@@ -286,10 +278,8 @@ static const fl_command commands[] = {
     {FL_CMD_RERANK, true, "rerank", "--query TEXT [FILE ... | TEXT ...]", NULL,
      "Order documents by how well they answer a query.",
      "Needs a reranker: a cross-encoder, which reads query and document together, with one label. "
-     "The\n"
-     "best comes first. Arguments that are names of files are read, as with --input; after -- "
-     "every\n"
-     "argument is a document. Input is that of embed.\n",
+     "The\nbest comes first. Arguments that name files are read, as with --input; after -- "
+     "every\nargument is a document. Input is that of embed.\n",
      "  fletch rerank -m cross-encoder/ms-marco-MiniLM-L6-v2 --query \"who sat?\" \"A cat sat.\" "
      "\"It rains.\"\n"
      "  fletch rerank --query \"refunds\" --top 5 docs.txt\n"
@@ -298,10 +288,8 @@ static const fl_command commands[] = {
     {FL_CMD_CLASSIFY, true, "classify", "[TEXT ...]", NULL,
      "Score texts, or pairs of texts, by the labels of a classifier.",
      "Needs a model with a classification head. There is one result per input, in input order: the "
-     "best\n"
-     "label and the scores of all. Input is that of embed; --pair or --pair-field makes pairs. "
-     "--labels\n"
-     "takes labels of your own, with a model for inference (NLI).\n",
+     "best\nlabel and the scores of all. Input is that of embed; --pair or --pair-field makes "
+     "pairs. --labels\ntakes your own labels, with an NLI model.\n",
      "  fletch classify -m SamLowe/roberta-base-go_emotions \"What a day!\"\n"
      "  fletch classify -i reviews.jsonl --field body --activation softmax -o labels.jsonl\n"
      "  fletch classify -m MoritzLaurer/ModernBERT-base-zeroshot-v2.0 --labels \"travel,food\" "
@@ -309,14 +297,12 @@ static const fl_command commands[] = {
      "  fletch classify -i pairs.csv --field premise --pair-field hypothesis --format npy -o "
      "s.npy\n",
      fl_cmd_scores},
-    {FL_CMD_RUN, true, "run", "", NULL, "Embed files as a job that may be killed and run again.",
-     "The input is cut into parts. Each part appears under its name when it is whole, with a "
-     "manifest;\n"
-     "the same command again does what is missing and nothing twice. Shards let several processes\n"
-     "or machines share a job without talking to each other. docs/job.md is the contract.\n"
-     "Exit code 0: all parts of the shard are done; 1: try again; 2, 3: trying again does not "
-     "help;\n"
-     "4: done, but for refused inputs.\n",
+    {FL_CMD_RUN, true, "run", "", NULL, "Embed files as a resumable job.",
+     "The input is split into parts. Each part appears under its name when it is complete, with "
+     "a\nmanifest; rerunning the command does what is missing and nothing twice. Shards let "
+     "several processes\nor machines share a job without talking to each other. docs/job.md is the "
+     "contract.\nExit code 0: all parts of the shard are done; 1: retry; 2, 3: retrying does not "
+     "help;\n4: done, but some inputs were rejected.\n",
      "  fletch run -i texts/ -o vectors/\n"
      "  fletch run -i 'docs/*.jsonl.gz' --field body --id-field id -o vectors/ --dtype int8\n"
      "  fletch run -i texts/ -o vectors/ --shard 3/16\n"
@@ -326,11 +312,10 @@ static const fl_command commands[] = {
      "  fletch run -o vectors/ --merge vectors.npy\n",
      fl_cmd_run},
     {FL_CMD_SERVE, true, "serve", "", NULL, "Answer embedding requests over HTTP.",
-     "One process that speaks the routes of OpenAI, text-embeddings-inference, Ollama and Cohere.\n"
-     "--model may be given more than once, also as NAME=ID: clients then choose by name.\n"
-     "SIGTERM drains and ends, and so does a terminal that closes; SIGHUP reads API keys and log "
-     "level\n"
-     "again. docs/server.md has more.\n",
+     "One process that speaks the routes of OpenAI, text-embeddings-inference, Ollama and "
+     "Cohere.\n--model may be given more than once, also as NAME=ID: clients then choose by "
+     "name.\nSIGTERM drains and exits, as does closing the terminal; SIGHUP reads API keys and log "
+     "level\nagain. docs/server.md has more.\n",
      "  fletch serve\n"
      "  fletch serve --port 0 --model high\n"
      "  fletch serve --model small=low --model large=high\n"
@@ -338,21 +323,19 @@ static const fl_command commands[] = {
      "  curl -s 127.0.0.1:9900/embed -d '{\"inputs\":\"A cat sits on the mat.\"}' \\\n"
      "       -H 'content-type: application/json'\n",
      fl_cmd_serve},
-    {FL_CMD_HEALTH, true, "health", "", NULL, "Ask a running server whether it is ready.",
-     "For the health checks of containers and supervisors, which have no curl. It finds the "
-     "server\n"
-     "by the same options, variables and files as serve. Exit code 0: ready; 1: not, or not "
-     "there.\n",
+    {FL_CMD_HEALTH, true, "health", "", NULL, "Check whether a running server is ready.",
+     "For the health checks of containers and supervisors without curl. It finds the server by "
+     "the\nsame options, variables and files as serve. Exit code 0: ready; 1: not ready or not "
+     "running.\n",
      "  fletch health\n"
      "  fletch health --port 9901\n"
      "  fletch health --host none --unix-socket /run/fletch.sock\n",
      fl_cmd_health},
     {FL_CMD_ADD, true, "add", "[FILE ... | TEXT ...]", NULL,
      "Add texts to a running server's store.",
-     "The server of `fletch serve` embeds the texts and keeps them, in memory or, with\n"
-     "--server-store FILE, in a file. Arguments that are names of files are read, as with "
-     "--input;\n"
-     "after -- every argument is a text. Input is that of embed.\n",
+     "The server of `fletch serve` embeds the texts and keeps them, in memory or, "
+     "with\n--server-store FILE, in a file. Arguments that name files are read, as with "
+     "--input;\nafter -- every argument is a text. Input is that of embed.\n",
      "  fletch add \"A cat sits on the mat.\" \"Stocks fell on Monday.\"\n"
      "  fletch add notes.txt\n"
      "  fletch add docs.jsonl --field body --id-field id --keep-fields\n"
@@ -371,10 +354,8 @@ static const fl_command commands[] = {
      fl_cmd_search},
     {FL_CMD_TOKENIZE, true, "tokenize", "[TEXT ...]", NULL, "Turn texts into token ids.",
      "Input as for embed. A result holds the ids, the tokens, their byte offsets in the text, "
-     "which\n"
-     "of them the template added, and whether the text was cut. With --pair it also says where "
-     "the\n"
-     "second text's tokens lie and where tokens of type 1 begin. No weights are read.\n",
+     "which\nof them the template added, and whether the text was truncated. With --pair it also "
+     "says where\nthe second text's tokens and the tokens of type 1 begin. No weights are read.\n",
      "  fletch tokenize \"unbelievable\"\n"
      "  fletch tokenize --format jsonl -i texts.txt -o tokens.jsonl\n"
      "  fletch tokenize --no-special-tokens --max-length 16 \"a long text\"\n"
@@ -382,40 +363,33 @@ static const fl_command commands[] = {
      fl_cmd_tokenize},
     {FL_CMD_DECODE, true, "decode", "[IDS ...]", NULL, "Turn token ids back into text.",
      "Ids come from the arguments, as one list or as JSON lists, else from --input or standard "
-     "input,\n"
-     "one JSON list (or one result of tokenize) a line.\n",
+     "input,\none JSON list (or one result of tokenize) per line.\n",
      "  fletch decode 101 7592 2088 102\n"
      "  fletch decode --skip-special-tokens \"[101, 7592, 2088, 102]\"\n"
      "  fletch tokenize \"hello world\" | fletch decode\n",
      fl_cmd_decode},
     {FL_CMD_CHUNK, true, "chunk", "[TEXT ...]", NULL,
-     "Cut documents into chunks that the model takes.",
+     "Split documents into chunks that fit the model.",
      "Input as for embed, a document each (--input-format jsonl, json or csv for documents of "
-     "several\n"
-     "lines). There is one result per chunk: its number in the document, where it lies, its tokens "
-     "and\n"
-     "its text. Chunks hold as many sentences, or what --by says, as fit; without --overlap they "
-     "are\n"
-     "the document when laid end to end. No weights are read. docs/chunks.md has more.\n",
+     "several\nlines). There is one result per chunk: its number in the document, its position, "
+     "its tokens and\nits text. Chunks hold as many sentences, or other --by units, as fit; "
+     "without --overlap their\nconcatenation is the document. No weights are read. docs/chunks.md "
+     "has more.\n",
      "  fletch chunk --size 256 -i docs.jsonl --field body -o chunks.jsonl\n"
      "  fletch chunk --by markdown --size 512 --overlap 64 -i docs.jsonl\n"
      "  fletch chunk --by tokens --size 8 --format text \"A cat sits on the mat. It purrs.\"\n",
      fl_cmd_chunk},
     {FL_CMD_MODEL, true, "model", "pull|ls|path|verify|id|rm|convert [ID] [OUT]",
      "pull|ls|path|verify|id|rm|convert",
-     "Fetch, list, check, identify, remove and convert models.",
-     "pull [ID]     fetch a model, and an adapter's base, into the cache; print its folder\n"
-     "ls            list the cached models\n"
-     "path [ID]     print the folder of a cached model\n"
-     "verify [ID]   check every file of a cached model against its hash\n"
-     "id [ID]       print the vector id: equal ids, equal bytes (--format json: its parts)\n"
-     "rm ID         remove a model from the cache\n"
-     "convert IN OUT.gguf\n"
-     "              write a model (a hub id, a folder or a GGUF file) as one GGUF file, which\n"
-     "              llama.cpp and Ollama open too; what GGUF cannot say is refused by name\n"
-     "ID is a hub id, a level (low, medium, high), or ID@REVISION; none means the configured "
-     "model.\n"
-     "The cache is the one huggingface_hub uses (HF_HOME, HF_HUB_CACHE).\n",
+     "Download, list, check, identify, remove and convert models.",
+     "pull [ID]     download a model (and an adapter's base) to the cache; print its folder\nls    "
+     "        list the cached models\npath [ID]     print the folder of a cached model\nverify "
+     "[ID]   check every file of a cached model against its hash\nid [ID]       print the vector "
+     "id: equal ids, equal bytes (--format json: its parts)\nrm ID         remove a model from the "
+     "cache\nconvert IN OUT.gguf\n              write a model (a hub id, a folder or a GGUF file) "
+     "as one GGUF file, which\n              llama.cpp and Ollama open too; what GGUF cannot "
+     "express is rejected\nID is a hub id, a level (low, medium, high), or ID@REVISION; none means "
+     "the configured model.\nThe cache is the one huggingface_hub uses (HF_HOME, HF_HUB_CACHE).\n",
      "  fletch model pull\n"
      "  fletch model pull sentence-transformers/all-mpnet-base-v2\n"
      "  fletch model ls --format json\n"
@@ -424,29 +398,25 @@ static const fl_command commands[] = {
      "  fletch embed -m qwen3.gguf \"a text\"\n",
      fl_cmd_model},
     {FL_CMD_CANARY, true, "canary", "", NULL,
-     "Write a few texts with their vectors, to prove others by.",
-     "The file belongs beside stored vectors: fletch verify says with it whether another machine, "
-     "version\n"
-     "or model gives the same ones. It names the model's files and what of the settings decides a "
-     "vector.\n",
+     "Write reference vectors of a few texts, to compare others with.",
+     "Keep the file beside stored vectors: fletch verify uses it to tell whether another "
+     "machine,\nversion or model gives the same ones. It names the model's files and the settings "
+     "that matter.\n",
      "  fletch canary > canary.json\n"
      "  fletch canary -m ./my-model --precision int8 > canary.json\n",
      fl_cmd_canary},
     {FL_CMD_VERIFY, true, "verify", "FILE", NULL,
-     "Say whether stored vectors are still those of a model.",
-     "Embeds the texts of FILE again and compares: same bytes, same space (all within 1e-5) or\n"
-     "another space; then what differs of model and settings, where FILE says it. FILE is one of\n"
-     "  canary.json       what fletch canary wrote\n"
-     "  DIR               the folder of a fletch run\n"
-     "  x.npy, x.npz      vectors, with --input FILE for the texts\n"
-     "  x.jsonl, x.json   objects with a text and a vector, or what Chroma's get() gives\n"
-     "  x.csv, x.tsv      columns; a vector is \"[0.1,0.2]\", as pgvector writes it\n"
-     "  x.sql             a dump of PostgreSQL, with its COPY lines\n"
-     "  x.db              SQLite: the server's store, tables of sqlite-vec, any SELECT (--sql)\n"
-     "Parquet is read by python -m fletch.verify. Of many rows a sample is compared.\n"
-     "Exit code 0: same bytes or space; 1: another space, or with --exact other bytes; 3: FILE or "
-     "the\n"
-     "model cannot be read.\n",
+     "Check whether stored vectors are still those of a model.",
+     "Embeds the texts of FILE again and compares: same bytes, same space (all within 1e-5) "
+     "or\nanother space; then which parts of model and settings differ, if FILE has them. FILE is "
+     "one of\n  canary.json       what fletch canary wrote\n  DIR               the folder of a "
+     "fletch run\n  x.npy, x.npz      vectors, with --input FILE for the texts\n  x.jsonl, x.json  "
+     " objects with a text and a vector, or what Chroma's get() gives\n  x.csv, x.tsv      "
+     "columns; a vector is \"[0.1,0.2]\", as pgvector writes it\n  x.sql             a dump of "
+     "PostgreSQL, with its COPY lines\n  x.db              SQLite: the server's store, tables of "
+     "sqlite-vec, any SELECT (--sql)\nParquet is read by python -m fletch.verify. For many rows a "
+     "sample is compared.\nExit code 0: same bytes or space; 1: another space, or with --exact "
+     "other bytes; 3: FILE or the\nmodel cannot be read.\n",
      "  fletch verify canary.json\n"
      "  fletch verify --exact -m ./my-model canary.json\n"
      "  fletch verify items.csv --field content --vector-field embedding\n"
@@ -457,26 +427,26 @@ static const fl_command commands[] = {
      fl_cmd_verify},
     {FL_CMD_CONFIG, true, "config", "[get KEY]", "get",
      "Print the configuration and where it comes from.",
-     "Without arguments prints all options as TOML, as flags, environment, file and defaults make\n"
-     "them. get KEY prints one value. With --preset NAME alone, prints what the preset sets.\n",
+     "Without arguments prints all options as TOML, as set by flags, environment, file and "
+     "defaults.\n get KEY prints one value. With --preset NAME alone, prints what the preset "
+     "sets.\n",
      "  fletch config --show-origin\n"
      "  fletch config get cpu.intra_op_threads\n"
      "  fletch config --preset latency > latency.toml\n"
      "  FLETCH_PROVIDER_ORDER=cpu fletch config --show-origin\n",
      fl_cmd_config},
-    {FL_CMD_DOCTOR, true, "doctor", "", NULL, "Look at the machine and the model, and test them.",
-     "Prints the hardware, the instruction set and why, which providers can be used or why not, "
-     "how\n"
-     "the model is resolved, and compares vectors with published ones. Downloads nothing.\n"
-     "Exit code 0: all is well; 1: the self-test failed; 3: the model is missing.\n",
+    {FL_CMD_DOCTOR, true, "doctor", "", NULL, "Inspect and test the machine and the model.",
+     "Prints the hardware, the instruction set and why, which providers are usable or why not, "
+     "how\nthe model is resolved, and compares vectors with published ones. Downloads "
+     "nothing.\nExit code 0: all is well; 1: the self-test failed; 3: the model is missing.\n",
      "  fletch doctor\n"
      "  fletch doctor -m ./my-model --format json\n"
      "  fletch doctor --report > report.txt\n",
      fl_cmd_doctor},
     {FL_CMD_BENCH, true, "bench", "", NULL, "Measure how fast the model runs here.",
-     "Texts of 16, 64 and 256 tokens, one text alone, and what share of the processor's "
-     "arithmetic\n"
-     "that is. Nothing else should run meanwhile. bench/ in the sources races other programs.\n",
+     "Texts of 16, 64 and 256 tokens, a single text, and the share of the processor's peak "
+     "that\nis. Nothing else should run at the same time. bench/ in the sources compares other "
+     "programs.\n",
      "  fletch bench\n"
      "  fletch bench -m ./my-model --precision int8 --threads 1\n"
      "  fletch bench --seconds 30 --format json\n",

@@ -57,15 +57,11 @@ static void put_program(fl_buf *out) {
     for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++) {
         fl_buf_printf(out, "  %-12s%s\n", command->name, command->summary);
     }
-    fl_buf_puts(
-        out,
-        "\nExamples:\n"
-        "  fletch embed \"A cat sits on the mat.\"\n"
-        "  fletch embed -i texts.txt -o vectors.npy --stats\n"
-        "  fletch help embed\n"
-        "\nExit codes: 0 done; 1 failed while running; 2 wrong usage or configuration; 3 model\n"
-        "not to be had, damaged or not supported; 4 some inputs refused, the rest written;\n"
-        "130 interrupted.\n");
+    fl_buf_puts(out,
+                "\nExamples:\n  fletch embed \"A cat sits on the mat.\"\n  fletch embed -i "
+                "texts.txt -o vectors.npy --stats\n  fletch help embed\n\nExit codes: 0 done; 1 "
+                "failed while running; 2 wrong usage or configuration; 3 model\nmissing, damaged "
+                "or not supported; 4 some inputs rejected, the rest written;\n130 interrupted.\n");
 }
 
 void fl_help_command(fl_buf *out, const fl_command *command) {
@@ -138,7 +134,7 @@ fl_exit fl_cmd_help(fl_cli *cli) {
         fl_help_command(&out, command);
     } else if (!put_options(&out, strcmp(topic, "options") == 0 ? NULL : topic)) {
         const char *meant = suggest(topic);
-        return fl_cli_usage(cli, "no help on '%.64s'; %s%s%s", topic,
+        return fl_cli_usage(cli, "no help for '%.64s'; %s%s%s", topic,
                             meant != NULL ? "did you mean '" : "",
                             meant != NULL ? meant : "there is help for commands, options, and keys",
                             meant != NULL ? "'?" : "");

@@ -95,7 +95,7 @@ static fl_exit add_file(fl_input *input, const fl_cli *cli, const char *path) {
         bool same = file.inode != 0 && other->inode == file.inode && other->device == file.device;
         if (same || (stream && other->path == NULL)) {
             if (!cli->quiet) {
-                fl_cli_message("note: %s is named twice; it is read once",
+                fl_cli_message("note: %s is given twice; it is read once",
                                stream ? "standard input" : path);
             }
             return FL_EXIT_DONE;
@@ -157,13 +157,12 @@ static void note_file_names(const fl_cli *cli) {
     const char *first;
     size_t      count = count_file_names(cli, &first);
     if (count == 1 && !cli->quiet) {
-        fl_cli_message("note: %s is the name of a file here and is taken as a text; --input %s "
+        fl_cli_message("note: %s is also the name of a file, but is embedded as a text; --input %s "
                        "reads the file",
                        first, first);
     } else if (count > 1 && !cli->quiet) {
         fl_cli_message(
-            "note: %zu of the texts, beginning with %s, are names of files here; --input "
-            "reads files",
+            "note: %zu of the texts, the first %s, are also names of files; --input reads files",
             count, first);
     }
 }
@@ -186,7 +185,7 @@ static void note_absent_files(const fl_cli *cli) {
     for (size_t i = 0; i < cli->args.literal && !cli->quiet; i++) {
         const char *name = cli->args.rest[i];
         if (is_like_file_name(name) && !fl_file_exists(name)) {
-            fl_cli_message("note: there is no file %s: it is taken as a text", name);
+            fl_cli_message("note: no file %s: embedding it as a text", name);
         }
     }
 }
@@ -199,8 +198,8 @@ static fl_exit refuse_texts(const fl_cli *cli) {
         }
     }
     return fl_cli_usage(cli,
-                        "--input takes one name, and %s follows; put a pattern in quotes "
-                        "(--input '*.txt'), or --input in front of each name",
+                        "--input takes one name, but %s follows; quote the pattern (--input "
+                        "'*.txt'), or repeat --input",
                         cli->args.rest[0]);
 }
 
@@ -240,8 +239,8 @@ static fl_exit take_arguments(fl_input *input, const fl_cli *cli) {
     const fl_args *args = &cli->args;
     for (size_t i = 0; i < args->literal; i++) {
         if (strcmp(args->rest[i], "-") == 0) {
-            return fl_cli_usage(cli, "- reads standard input and stands alone; a text that is a "
-                                     "dash goes after --");
+            return fl_cli_usage(
+                cli, "- is standard input and must be the only input; put the text \"-\" after --");
         }
     }
     note_file_names(cli);
@@ -268,7 +267,7 @@ static fl_exit open_files(fl_input *input, const fl_cli *cli, const char *const 
         }
     }
     if (code == FL_EXIT_DONE && isatty(input->source.stream.fd) != 0 && !cli->quiet) {
-        fl_cli_message("reading from the terminal, one text a line; Ctrl-D ends");
+        fl_cli_message("reading from the terminal, one text per line; end with Ctrl-D");
     }
     return code;
 }
@@ -284,7 +283,7 @@ static fl_exit read_flags(fl_input *input, const fl_cli *cli, const char *own_na
     uint64_t       line_max;
     size = size != NULL ? size : line_max_default;
     if (!fl_parse_size(size, &line_max) || line_max == 0 || line_max > SIZE_MAX / 4) {
-        return fl_cli_usage(cli, "--max-line is a size such as 64MiB, not '%.64s'", size);
+        return fl_cli_usage(cli, "--max-line takes a size such as 64MiB, not '%.64s'", size);
     }
     input->line_max       = (size_t)line_max;
     input->field          = args->value[FL_FLAG_FIELD];
@@ -296,7 +295,7 @@ static fl_exit read_flags(fl_input *input, const fl_cli *cli, const char *own_na
         delimiter = "\t";
     }
     if (delimiter != NULL && (strlen(delimiter) != 1 || strchr("\"\r\n", delimiter[0]) != NULL)) {
-        return fl_cli_usage(cli, "--delimiter is one character, such as ';' or '\\t'");
+        return fl_cli_usage(cli, "--delimiter takes one character, such as ';' or '\\t'");
     }
     input->delimiter = delimiter != NULL ? delimiter[0] : '\0';
     FL_CLI_TRY(split_fields(input, cli));
@@ -351,8 +350,8 @@ fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names)
     }
     if (files > 0) {
         return fl_cli_usage(cli,
-                            "%s is the name of a file here, and not every argument is; give files "
-                            "or texts, and texts of such names after --",
+                            "%s is a file, but not every argument is; give either files or texts, "
+                            "and put texts with such names after --",
                             first);
     }
     FL_CLI_TRY(take_arguments(input, cli));
@@ -425,7 +424,7 @@ bool fl_input_refuse(fl_input *input, fl_place at, const char *format, ...) {
             input->on_refused(input->refused_user, at, reason);
         }
         if (!input->silent) {
-            fl_cli_message("%s: %s; left out", place, reason);
+            fl_cli_message("%s: %s; skipped", place, reason);
         }
         return true;
     }
@@ -475,8 +474,9 @@ static int take(fl_input *input, fl_window *window, const char *raw, size_t size
     if (repaired && !input->repair_utf8) {
         return fl_fail(error, FLETCH_EUTF8, valid, "not valid UTF-8: byte 0x%02X at column %zu; %s",
                        (unsigned char)raw[valid], valid + 1,
-                       memchr(raw, '\0', size) != NULL ? "this does not look like text"
-                                                       : "--invalid-utf8 replace repairs it");
+                       memchr(raw, '\0', size) != NULL
+                           ? "this does not look like text"
+                           : "--invalid-utf8 replace substitutes U+FFFD");
     }
     if (repaired) { /* a copy: what is parsed goes to window->decoded */
         fl_utf8_replace_invalid(&copy, raw, size);
@@ -541,11 +541,10 @@ static bool detach(const fl_input *input, fl_window *window) {
 /* This file is at its end: 1 the next is open, 0 there is none, -1 failed. */
 static int next_file(fl_input *input, fl_window *window) {
     if (input->format == FL_INPUT_COPY && input->columns == NULL) {
-        (void)fl_fail(
-            &input->error, FLETCH_EIO, FLETCH_NOWHERE,
-            "%s has no COPY of a table with the column \"%s\"; --field names the one that "
-            "holds the text (--no-header: it is a table by itself)",
-            input->source.stream.name, input->field);
+        (void)fl_fail(&input->error, FLETCH_EIO, FLETCH_NOWHERE,
+                      "%s has no COPY of a table with the column \"%s\"; name the text column with "
+                      "--field (--no-header: it is a table by itself)",
+                      input->source.stream.name, input->field);
         return give_up(input);
     }
     if (is_table(input->format) && input->columns == NULL && !input->no_header) {

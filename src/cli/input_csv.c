@@ -190,11 +190,11 @@ static int find_columns(fl_input *input, fletch_error *error) {
                          input->columns[k]);
         used += n > 0 ? (size_t)n : 0;
     }
-    return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                   "%s has no column \"%.*s\"; --field names the one that holds the text, or its "
-                   "number, one of: %s",
-                   input->no_header ? "the first line" : "the header", (int)input->fields[i].size,
-                   input->fields[i].name, known);
+    return fl_fail(
+        error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+        "%s has no column \"%.*s\"; name the text with --field, or its number, one of: %s",
+        input->no_header ? "the first line" : "the header", (int)input->fields[i].size,
+        input->fields[i].name, known);
 }
 
 static int find_id(fl_input *input, fletch_error *error) {
@@ -204,7 +204,7 @@ static int find_id(fl_input *input, fletch_error *error) {
     const fl_input_field field = {input->id_field, strlen(input->id_field)};
     if (!find_column(input, field, &input->id_column)) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "there is no column \"%s\", which --id-field names", input->id_field);
+                       "no column \"%s\", which --id-field names", input->id_field);
     }
     for (size_t i = 0; i < input->field_count; i++) {
         if (input->text_columns[i] == input->id_column) {

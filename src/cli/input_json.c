@@ -176,7 +176,7 @@ static int find_text(const fl_input *input, fl_json_in *in, fl_buf *out, fletch_
         int size = (int)input->fields[i].size;
         if (fields[i].type == FL_JSON_NONE) {
             return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
-                           "has no field \"%.*s\"; --field names the one that holds the text", size,
+                           "has no field \"%.*s\"; name the text with --field", size,
                            input->fields[i].name);
         }
         if (fields[i].type != FL_JSON_STRING) {

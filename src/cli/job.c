@@ -136,7 +136,7 @@ static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletc
     return fl_utf8_valid_prefix(out->data, out->size) == out->size
                ? 0
                : fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                         "a flag holds bytes that are not UTF-8, which job.json cannot keep");
+                         "a flag is not valid UTF-8 and cannot be stored in job.json");
 }
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
@@ -158,9 +158,10 @@ static fl_exit refuse(const fl_filejob *job, const char *what, const char *key, 
     char a[160], b[160];
     tell_value(theirs, a, sizeof a);
     tell_value(ours, b, sizeof b);
-    fl_cli_message("%s/job.json is of another job: %s%s is %s there and %s here", job->folder, what,
-                   key, a, b);
-    fl_cli_hint("go on with the options and inputs it was begun with, or write to another folder");
+    fl_cli_message("%s/job.json belongs to another job: %s%s is %s there and %s here", job->folder,
+                   what, key, a, b);
+    fl_cli_hint(
+        "continue with the options and inputs the job began with, or write to another folder");
     return FL_EXIT_USAGE;
 }
 
@@ -216,8 +217,7 @@ static fl_exit compare_inputs(const fl_filejob *job, fl_json *theirs, fl_json *o
         FL_CLI_TRY(same_input(is, want) ? FL_EXIT_DONE : compare(job, what, is, want, false));
     }
     if (fl_json_count(theirs) != count) {
-        fl_cli_message("%s/job.json is of another job: it has %zu input files, and there are %zu "
-                       "here",
+        fl_cli_message("%s/job.json belongs to another job: it has %zu input files, not %zu",
                        job->folder, fl_json_count(theirs), count);
         return FL_EXIT_USAGE;
     }
@@ -370,7 +370,7 @@ fl_exit fl_filejob_read(fl_filejob *job, const char *folder) {
     fl_filejob_path(job, "job.json", "", path);
     int status = fl_file_read(path, FL_FILEJOB_TEXT_MAX, &text, &error);
     if (status == FLETCH_ENOTFOUND) {
-        fl_cli_message("%s holds no job: there is no job.json", folder);
+        fl_cli_message("%s is not a job folder: it has no job.json", folder);
         return FL_EXIT_USAGE;
     }
     if (status < 0) {
@@ -390,9 +390,10 @@ fl_exit fl_filejob_read(fl_filejob *job, const char *folder) {
         job->dimensions = strtoull(fl_json_string(&options, "dimensions", "0"), NULL, 10);
         status          = in.status < 0 ? in.status : options.status;
         if (status == 0 && version != FORMAT) {
-            status = fl_fail(&error, FLETCH_EIO, FLETCH_NOWHERE,
-                             "%s is of another version of fletch: format %lld, this one reads %d",
-                             path, (long long)version, FORMAT);
+            status = fl_fail(
+                &error, FLETCH_EIO, FLETCH_NOWHERE,
+                "%s was written by another version of fletch: format %lld, this one reads %d", path,
+                (long long)version, FORMAT);
         }
         status =
             status == 0 ? read_inputs(job, fl_json_array(&in, "inputs"), path, &error) : status;

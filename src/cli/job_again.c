@@ -33,15 +33,15 @@ static const char *value_of(fl_json *options, const fl_filejob_choice *choice) {
 
 static fl_exit refuse_given(const fl_cli *cli) {
     if (cli->args.input_count > 0) {
-        return fl_cli_usage(cli, "--re-embed takes the inputs that the old job.json names; leave "
-                                 "--input out");
+        return fl_cli_usage(
+            cli, "--re-embed reads the inputs that the old job.json names; omit --input");
     }
     const fl_filejob_choice *choice;
     for (size_t i = 0; (choice = fl_filejob_choice_at(i)) != NULL; i++) {
         if (!is_free(choice) && cli->args.value[choice->flag] != NULL) {
             return fl_cli_usage(cli,
-                                "--re-embed reads the texts as the old job did, whose job.json "
-                                "has its \"%s\"; leave that flag out",
+                                "--re-embed reads texts as the old job did (\"%s\" is in its "
+                                "job.json); omit that flag",
                                 choice->name);
         }
     }
@@ -53,8 +53,9 @@ static fl_exit refuse_same_folder(const fl_cli *cli, const char *old) {
     const char *folder = cli->args.value[FL_FLAG_OUTPUT];
     return stat(old, &a) == 0 && stat(folder, &b) == 0 && a.st_dev == b.st_dev &&
                    a.st_ino == b.st_ino
-               ? fl_cli_usage(cli, "--output is the folder of the old job, which stays as it is; "
-                                   "name another one")
+               ? fl_cli_usage(
+                     cli,
+                     "--output is the folder of the old job, which must not change; choose another")
                : FL_EXIT_DONE;
 }
 
@@ -126,9 +127,9 @@ static fl_exit take_rows(fl_filejob_again *again, fl_cli *cli) {
     fl_filejob_totals totals;
     const fl_exit     code = fl_filejob_check(old, true, &totals);
     if (code != FL_EXIT_DONE && code != FL_EXIT_PARTLY) {
-        fl_cli_message("the inputs of %s are gone and not all of its parts are done, so there are "
-                       "not all texts any more",
-                       old->folder);
+        fl_cli_message(
+            "the inputs of %s are gone and some of its parts are missing, so some texts are lost",
+            old->folder);
         return FL_EXIT_FAILED;
     }
     FL_CLI_TRY(make_room(cli, old->parts));
@@ -157,8 +158,8 @@ fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *
     fl_json *options = fl_json_get(again->text, "options");
     if (fl_json_find(options, "column", NULL)) {
         return fl_cli_usage(cli,
-                            "%s was made by python -m fletch.job: the same command with another "
-                            "model and folder embeds it again, python -m fletch.verify checks it",
+                            "%s was made by python -m fletch.job: rerun that command with another "
+                            "model and folder to re-embed it; python -m fletch.verify checks it",
                             old);
     }
     take_flags(cli, options);
@@ -166,18 +167,19 @@ fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *
     const bool kept = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL && (rows || !cut);
     if (cut && rows && (!kept || cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL)) {
         fl_cli_message("%s holds vectors of chunks; %s", old,
-                       kept ? "those of late chunking depend on the rest of their documents, too, "
-                              "and cannot be compared alone"
-                            : "they can be compared where it kept their texts (--keep-text)");
+                       kept
+                           ? "late-chunked vectors depend on the rest of their document and cannot "
+                             "be compared alone"
+                           : "they can only be compared if the job kept their texts (--keep-text)");
         return FL_EXIT_FAILED;
     }
     if (!(rows && kept) && all_there(&again->old)) {
         return take_inputs(again, cli);
     }
     if (!kept) {
-        fl_cli_message("inputs of %s are not where its job.json has them, and it kept no %s", old,
+        fl_cli_message("inputs of %s are not where its job.json says, and it kept no %s", old,
                        cut ? "documents, only chunks" : "texts (--keep-text)");
-        fl_cli_hint("put them back, or stand in the folder in which the job was begun");
+        fl_cli_hint("put them back, or run from the folder where the job began");
         return FL_EXIT_FAILED;
     }
     again->rows = true;

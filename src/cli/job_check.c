@@ -85,7 +85,7 @@ static int compare_content(const fl_filejob *job, const fl_filejob_input *input,
         FL_TRY(fl_file_sha256(path, hex, error));
         if (strcmp(hex, file->sha256) != 0) {
             return fl_fail(error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
-                           "%s is not what was written: its SHA-256 differs", path);
+                           "%s was modified after it was written: its SHA-256 differs", path);
         }
     }
     if (manifest->input_sha256[0] == '\0' || access(input->path, R_OK) != 0) {
@@ -95,7 +95,7 @@ static int compare_content(const fl_filejob *job, const fl_filejob_input *input,
     return strcmp(hex, manifest->input_sha256) == 0
                ? 0
                : fl_fail(error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
-                         "%s has changed since %s was made from it", input->path, name);
+                         "%s changed after %s was made from it", input->path, name);
 }
 
 /* How far the parts of one input cover it, part after part. */
@@ -175,7 +175,7 @@ static void check_input(ahead *manifests, const fl_filejob_input *input, bool qu
     if (whole && covered != input->extent) {
         fletch_error error;
         (void)fl_fail(&error, FLETCH_EIO, FLETCH_NOWHERE,
-                      "the parts of %s end at %llu of %llu: the input was not read to its end",
+                      "the parts of %s end at %llu of %llu: the input was not read to the end",
                       input->path, (unsigned long long)covered, (unsigned long long)input->extent);
         tell_damaged(totals, &error);
     }
@@ -236,14 +236,13 @@ fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *t
     fl_free(manifests.found);
     check_strangers(job, totals);
     if (totals->damaged > 0) {
-        fl_cli_hint("remove NAME.%s and NAME.json of each part that is damaged, and what "
-                    "is not part of this job; then run again",
+        fl_cli_hint("remove NAME.%s and NAME.json of each damaged part, and files that do not "
+                    "belong to this job; then rerun",
                     job->suffix);
     }
     if (totals->gone > 0) {
-        fl_cli_message(
-            "note: %llu of %zu inputs are gone, so their parts were not compared with them",
-            (unsigned long long)totals->gone, job->input_count);
+        fl_cli_message("note: %llu of %zu inputs are gone; their parts were not compared with them",
+                       (unsigned long long)totals->gone, job->input_count);
     }
     fl_exit code = digests.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
     fl_sha256_hex(digests.data != NULL ? digests.data : "", digests.size, totals->sha256);

@@ -52,7 +52,8 @@ static fl_exit add_path(fl_filejob *job, const char *path, unsigned depth);
 
 static fl_exit add_folder(fl_filejob *job, const char *path, unsigned depth) {
     if (depth == DEPTH_MAX) {
-        fl_cli_message("%s: more than %d folders deep; does a link lead back up?", path, DEPTH_MAX);
+        fl_cli_message("%s: more than %d folders deep; is there a symbolic link loop?", path,
+                       DEPTH_MAX);
         return FL_EXIT_FAILED;
     }
     DIR *folder = opendir(path);
@@ -85,7 +86,7 @@ static fl_exit add_path(fl_filejob *job, const char *path, unsigned depth) {
         return add_folder(job, path, depth);
     }
     if (!S_ISREG(status.st_mode)) {
-        fl_cli_message("%s is not a regular file; a job reads files that it can read again", path);
+        fl_cli_message("%s is not a regular file; a job needs files that can be read again", path);
         return FL_EXIT_USAGE;
     }
     return add(job, path);
@@ -156,7 +157,7 @@ int fl_filejob_verify_input(const fl_filejob_input *input, fletch_error *error) 
         return 0;
     }
     return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                   "%s has changed since the job was begun; put it back, or begin another job with "
+                   "%s has changed since the job began; put it back, or begin another job with "
                    "another --output",
                    input->path);
 }
@@ -228,14 +229,12 @@ static fl_exit cut(fl_filejob *job, const fl_cli *cli) {
             return fl_cli_fail(&error, false);
         }
         if (head_size >= 4 && memcmp(head, "PAR1", 4) == 0) {
-            return fl_cli_usage(
-                cli, "%s is a Parquet file; python -m fletch.job runs the same job over those",
-                input->path);
+            return fl_cli_usage(cli, "%s is a Parquet file; use python -m fletch.job", input->path);
         }
         input->format = fl_input_format_of(cli, input->path);
         bool lines    = input->format == FL_INPUT_LINES || input->format == FL_INPUT_JSONL;
         if (input->format == FL_INPUT_LINES && cli->args.value[FL_FLAG_ID_FIELD] != NULL) {
-            return fl_cli_usage(cli, "%s is read as lines, which have no field for --id-field",
+            return fl_cli_usage(cli, "%s is read as lines, which have no fields; omit --id-field",
                                 input->path);
         }
         input->whole  = !lines || !fl_stream_is_plain(head, head_size);
@@ -256,8 +255,8 @@ fl_exit fl_filejob_list(fl_filejob *job, const fl_cli *cli) {
         FL_CLI_TRY(add_pattern(job, cli->args.inputs[i]));
     }
     if (job->input_count == 0) {
-        fl_cli_message("there is no file in %s", cli->args.inputs[0]);
-        fl_cli_hint("names that begin with '.' or '_' are passed over");
+        fl_cli_message("no file found in %s", cli->args.inputs[0]);
+        fl_cli_hint("names that begin with '.' or '_' are ignored");
         return FL_EXIT_FAILED;
     }
     sort_once(job);

@@ -81,16 +81,16 @@ static fl_exit check_target(const fl_filejob *job, fl_cli *cli, const char *path
     const bool  there = stat(path, &status) == 0;
     for (size_t i = 0; there && i < job->input_count; i++) {
         if (same_file(job->inputs[i].path, &status)) {
-            return fl_cli_usage(cli,
-                                "%s is an input of this job and would be replaced by --merge; "
-                                "merge into a file of another name",
-                                path);
+            return fl_cli_usage(
+                cli,
+                "%s is an input of this job, and --merge would overwrite it; choose another name",
+                path);
         }
     }
     if (is_in_folder(job, path)) {
         return fl_cli_usage(cli,
-                            "%s is in the folder of the job, where --merge could replace a part; "
-                            "merge into a file of another folder",
+                            "%s is in the job's folder, where --merge could overwrite a part; "
+                            "merge into another folder",
                             path);
     }
     return FL_EXIT_DONE;
@@ -122,18 +122,18 @@ fl_exit fl_filejob_merge(const fl_filejob *job, fl_cli *cli, const char *path) {
     fl_sink           vectors = {0}, rows = {0};
     const bool        jsonl = strcmp(job->suffix, "jsonl") == 0;
     if (strcmp(job->suffix, "parquet") == 0) {
-        return fl_cli_usage(cli, "parts of Parquet are read as one data set, there is no need to "
-                                 "merge them: pyarrow.dataset.dataset(FOLDER)");
+        return fl_cli_usage(cli, "Parquet parts need no merging, read them as one data set: "
+                                 "pyarrow.dataset.dataset(FOLDER)");
     }
     if (!name_rows(job, path, beside)) {
-        return fl_cli_usage(cli, "the parts are %s; --merge names a file that ends with .%s",
+        return fl_cli_usage(cli, "the parts are %s; --merge needs a file name that ends with .%s",
                             job->suffix, job->suffix);
     }
     FL_CLI_TRY(check_target(job, cli, path));
     FL_CLI_TRY(jsonl ? FL_EXIT_DONE : check_target(job, cli, beside));
     fl_exit code = fl_filejob_check(job, true, &totals);
     if (code != FL_EXIT_DONE && code != FL_EXIT_PARTLY) {
-        fl_cli_message("the job is not done, so there is nothing to merge yet");
+        fl_cli_message("the job is not done; finish it before merging");
         return code;
     }
     int status = fl_sink_open(&vectors, path, false, &error);

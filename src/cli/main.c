@@ -29,15 +29,15 @@ static fl_exit greet(fl_cli *cli) {
     if (fletch_hub_path(cli->config, model, path, sizeof path, &error) != FLETCH_ENOTFOUND) {
         return FL_EXIT_USAGE;
     }
-    fl_cli_message("the model that is used when none is named, %s, is not here yet", model);
+    fl_cli_message("the default model, %s, is not downloaded yet", model);
     if (isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0) {
-        fprintf(stderr, "Fetch it now? [y/N] ");
+        fprintf(stderr, "Download it now? [y/N] ");
         if (fgets(answer, sizeof answer, stdin) != NULL && (answer[0] | 0x20) == 'y') {
             return fl_cli_pull(cli, model, path, sizeof path);
         }
     }
-    fl_cli_hint("`fletch model pull %s` fetches it, and so does the first command that needs it; "
-                "--model names another, or a folder",
+    fl_cli_hint("`fletch model pull %s` downloads it, as does the first command that needs it; "
+                "choose another model or a folder with --model",
                 model);
     return FL_EXIT_USAGE;
 }

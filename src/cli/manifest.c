@@ -134,7 +134,7 @@ static int compare_files(const fl_manifest *manifest, const fl_filejob *job, con
         if (strncmp(file->name, name, size) != 0 || file->name[size] != '.' ||
             strchr(file->name, '/') != NULL) {
             return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                           "the manifest of %s names a file of another part", name);
+                           "the manifest of %s names the file of another part", name);
         }
         fl_filejob_path(job, name, file->name + size + 1, path);
         if (stat(path, &status) != 0) {
@@ -163,7 +163,7 @@ fl_manifest_state fl_manifest_read(fl_manifest *manifest, const fl_filejob *job,
         return FL_MANIFEST_ABSENT;
     }
     if (status == 0 && !is_sealed(text.data, text.size)) {
-        status = fail_damaged(path, "is cut short, or was changed", error);
+        status = fail_damaged(path, "is truncated or was modified", error);
     }
     if (status == 0) {
         status = fl_json_parse(&root, text.data, text.size, MANIFEST_MAX, 0, path, error);
@@ -172,9 +172,9 @@ fl_manifest_state fl_manifest_read(fl_manifest *manifest, const fl_filejob *job,
         const char *of = fl_json_text(fl_json_get(root, "job")),
                    *is = fl_json_text(fl_json_get(root, "part"));
         if (of == NULL || strcmp(of, job->digest) != 0) {
-            status = fail_damaged(path, "is of another job", error);
+            status = fail_damaged(path, "belongs to another job", error);
         } else if (is == NULL || strcmp(is, name) != 0) {
-            status = fail_damaged(path, "is of another part", error);
+            status = fail_damaged(path, "belongs to another part", error);
         }
     }
     status = status == 0 ? read_members(manifest, root, path, error) : status;

@@ -2,7 +2,7 @@
 /* move_store.c - `fletch run --re-embed STORE`: the server's store for another model.
  *
  * Role    cmd_run.c hands on what is a file and no folder. A build without the server has no_server.c instead.
- * Method  server/store_move.h; here are the flags, the progress and the summary.
+ * Method  store/store_move.h; here are the flags, the progress and the summary.
  * Memory  a batch. Proof tests/server/test_store_move.py. */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "base/json_w.h"
 #include "cli/job.h"
 #include "cli/progress.h"
-#include "server/store_move.h"
+#include "store/store_move.h"
 
 static void tell(void *user, uint64_t done, uint64_t total) {
     fl_progress_update(user, NULL, done, done, total);
@@ -25,9 +25,8 @@ static fl_exit refuse_flags(const fl_cli *cli) {
     for (size_t i = 0; (choice = fl_filejob_choice_at(i)) != NULL; i++) {
         given = given || cli->args.value[choice->flag] != NULL;
     }
-    return given ? fl_cli_usage(cli,
-                                "a store is moved as it is: --re-embed STORE takes --output, the "
-                                "model and its settings, and no flag of inputs or parts")
+    return given ? fl_cli_usage(cli, "--re-embed STORE takes only --output, the model and its "
+                                     "settings, no flags for inputs or parts")
                  : FL_EXIT_DONE;
 }
 
@@ -51,7 +50,7 @@ fl_exit fl_move_store(fl_cli *cli, const char *old) {
     move.to                = cli->args.value[FL_FLAG_OUTPUT];
     FL_CLI_TRY(refuse_flags(cli));
     if (fl_folder_exists(move.to)) {
-        return fl_cli_usage(cli, "%s is a folder; a store is moved into a file", move.to);
+        return fl_cli_usage(cli, "%s is a folder; a store needs a file name", move.to);
     }
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     const char *id    = fletch_config_model(cli->config);

@@ -16,7 +16,7 @@ fl_exit fl_stored_sqlite(fl_stored *stored, fl_cli *cli) {
 
 fl_exit fl_move_store(fl_cli *cli, const char *old) {
     return fl_cli_usage(cli,
-                        "%s is a file, and this build (FLETCH_SERVER=OFF) has no stores; the "
-                        "folder of a job can be embedded again",
+                        "%s is a file, and this build (FLETCH_SERVER=OFF) cannot read stores; it "
+                        "can re-embed a job's folder",
                         old);
 }

@@ -86,7 +86,7 @@ static fl_exit choose_by_name(const fl_cli *cli, const char *path, fl_output_for
     if (fl_folder_exists(path)) {
         return fl_cli_usage(cli, "%s is a folder; give the name of a file", path);
     }
-    return fl_cli_usage(cli, "the name %s does not say the format; add --format %s", path,
+    return fl_cli_usage(cli, "cannot tell the format from the name %s; add --format %s", path,
                         formats_of(cli));
 }
 
@@ -127,20 +127,17 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     char left[PATH_MAX];
     if (output->sink.atomic && !cli->quiet &&
         fl_atomic_leftover(output->sink.path, left, sizeof left)) {
-        fl_cli_message("note: %s was left by a run that was killed; it is not whole, and may be "
-                       "removed",
-                       left);
+        fl_cli_message("note: %s is an incomplete file of a killed run; it may be removed", left);
     }
     bool terminal = stream && fl_sink_is_terminal(&output->sink);
     if (name == NULL && terminal) {
         output->format = on_terminal;
     }
     if (terminal && holds_bytes(output)) {
-        return fl_cli_usage(
-            cli,
-            "--format %s is binary and would garble a terminal; send it to a file with "
-            "--output, or into a pipe",
-            name);
+        return fl_cli_usage(cli,
+                            "--format %s is binary and would garble the terminal; write it to a "
+                            "file with --output, or pipe it",
+                            name);
     }
     static const char blank[FL_ZIP_HEAD_MAX + FL_NPY_HEADER];
     fl_buf_append(&output->sink.buf, blank, head_of(output));

@@ -42,8 +42,8 @@ static const verdict verdicts[] = {
      "a gated or private model needs a token in HF_TOKEN"},
     {FLETCH_ECHECKSUM, FL_EXIT_MODEL, FL_EXIT_MODEL, NULL},
     {FLETCH_EPROVIDER, FL_EXIT_USAGE, FL_EXIT_USAGE,
-     "`fletch doctor` says which providers can be used and why not; "
-     "--provider-order NAME,cpu falls back"},
+     "`fletch doctor` says which providers are usable and why not; --provider-order NAME,cpu falls "
+     "back"},
 };
 
 static const verdict *find(int status) {

@@ -32,10 +32,9 @@ static fl_exit check_outputs(const fl_run *run) {
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
         const char *path = run->cli->args.value[written[i]];
         if (path != NULL && fl_input_reads(&run->input, path)) {
-            return fl_cli_usage(run->cli,
-                                "%s is read by this run and would be replaced by it; write "
-                                "to another file",
-                                path);
+            return fl_cli_usage(
+                run->cli,
+                "%s is an input of this run and would be overwritten; write to another file", path);
         }
     }
     return FL_EXIT_DONE;
@@ -151,15 +150,18 @@ bool fl_run_can_refuse(const fl_run *run, int status) {
 
 bool fl_run_refuse(fl_run *run, size_t i, const fletch_error *error) {
     fl_place place     = run->window.records[i].place;
-    char     limit[32] = "the limit";
-    bool     on;
+    char     limit[32] = "the limit", characters[80];
+    bool     on, code;
     if (error->code == FLETCH_ETOOLONG) {
         (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
         if (run->max_length > 0) {
             (void)snprintf(limit, sizeof limit, "%" PRIu32, run->max_length);
         }
-        on = fl_input_refuse(&run->input, place,
-                             "longer than %s tokens; --truncate right or left cuts it", limit);
+        code = fl_cli_model_property(run->cli->model, "characters", characters, sizeof characters);
+        on   = fl_input_refuse(&run->input, place,
+                               "longer than %s tokens%s%s%s; --truncate right or left truncates it",
+                               limit, code ? ", or characters (" : "", code ? characters : "",
+                             code ? ")" : "");
     } else {
         on = fl_input_refuse(&run->input, place, "%s", error->message);
     }
@@ -190,10 +192,10 @@ fl_exit fl_run_stop(fl_run *run, fl_exit code, size_t cols, fletch_dtype dtype) 
         kept = true;
     }
     fl_input_tell_place(&run->input, run->last, place, sizeof place);
-    fl_cli_message("stopped after %" PRIu64 " text%s, up to %s; %s%s", run->texts,
-                   run->texts == 1 ? "" : "s", place,
-                   kept ? "their results are in " : "nothing is kept, --partial keeps what is done",
-                   kept ? sink->name : "");
+    fl_cli_message(
+        "stopped after %" PRIu64 " text%s, up to %s; %s%s", run->texts, run->texts == 1 ? "" : "s",
+        place, kept ? "their results are in " : "nothing was kept; --partial keeps what is done",
+        kept ? sink->name : "");
     return code;
 }
 
@@ -202,8 +204,7 @@ static void print_stats(const fl_run *run) {
     fprintf(stderr,
             "texts        %" PRIu64 "\n"
             "tokens       %" PRIu64 "\n"
-            "cut          %" PRIu64 "\n"
-            "left out     %" PRIu64 "\n"
+            "cut          %" PRIu64 "\nskipped      %" PRIu64 "\n"
             "open         %.3f s\n"
             "run          %.3f s\n"
             "texts/s      %.1f\n"
@@ -231,12 +232,13 @@ static void print_library_stats(const fl_run *run) {
 
 fl_exit fl_run_report(const fl_run *run) {
     if (run->truncated > 0 && !run->cli->quiet) {
-        fl_cli_message("note: %" PRIu64 " of %" PRIu64 " texts %s longer than the limit and cut; "
-                       "--truncate error refuses such texts",
-                       run->truncated, run->texts, run->truncated == 1 ? "was" : "were");
+        fl_cli_message(
+            "note: %" PRIu64 " of %" PRIu64
+            " texts %s longer than the limit and truncated; --truncate error rejects such texts",
+            run->truncated, run->texts, run->truncated == 1 ? "was" : "were");
     }
     if (run->input.refused > 0 && !run->cli->quiet) {
-        fl_cli_message("note: %" PRIu64 " input%s left out", run->input.refused,
+        fl_cli_message("note: %" PRIu64 " input%s skipped", run->input.refused,
                        run->input.refused == 1 ? " was" : "s were");
     }
     if (run->cli->args.value[FL_FLAG_STATS] != NULL) {

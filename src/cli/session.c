@@ -132,10 +132,10 @@ static fl_exit fail_model(const char *id, const fletch_error *error) {
         return fl_cli_fail(error, true);
     }
     fl_cli_message("%s", error->message);
-    fl_cli_hint(folder ? "the folder %s that is here has neither config.json nor tokenizer.json, "
-                         "so it is not a model"
-                       : "%s that is here is a file; --model names the folder it lies in",
-                id);
+    fl_cli_hint(
+        folder ? "the folder ./%s has neither config.json nor tokenizer.json, so it is not a model"
+               : "./%s is a file; name its folder with --model",
+        id);
     return fl_cli_exit_code(error->code, true);
 }
 

@@ -40,7 +40,7 @@ static fl_exit add(fl_several *several, const fl_cli *cli, const char *name, siz
         return fl_cli_usage(cli, "--outputs: %s", error.message);
     }
     if (is_named_twice(several, i)) {
-        return fl_cli_usage(cli, "--outputs names %.*s twice; ask for it once", (int)size, name);
+        return fl_cli_usage(cli, "--outputs names %.*s twice", (int)size, name);
     }
     several->count++;
     return FL_EXIT_DONE;

@@ -46,7 +46,7 @@ static int open_spool(fletch_error *error) {
     folder   = folder != NULL && folder[0] != '\0' ? folder : "/tmp";
     int size = snprintf(path, sizeof path, "%s/fletch-XXXXXX", folder);
     if (size < 0 || (size_t)size >= sizeof path) {
-        return fl_fail_errno(error, ENAMETOOLONG, "cannot make a temporary file in", folder);
+        return fl_fail_errno(error, ENAMETOOLONG, "cannot create a temporary file in", folder);
     }
     fl_signals_hold();
     int fd     = mkostemp(path, O_CLOEXEC);
@@ -55,7 +55,7 @@ static int open_spool(fletch_error *error) {
         (void)unlink(path);
     }
     fl_signals_release();
-    return fd >= 0 ? fd : fl_fail_errno(error, reason, "cannot make a temporary file in", folder);
+    return fd >= 0 ? fd : fl_fail_errno(error, reason, "cannot create a temporary file in", folder);
 }
 
 static int open_stream(fl_sink *sink, int fd, bool patched, fletch_error *error) {
@@ -158,7 +158,7 @@ int fl_sink_copy(int fd, fl_sink *to, const char *what, const char *name, fletch
 }
 
 static int read_back(int spool, fl_sink *to, const char *name, fletch_error *error) {
-    static const char what[] = "cannot read back the temporary file for";
+    static const char what[] = "cannot reread the temporary file for";
     return lseek(spool, 0, SEEK_SET) == 0 ? fl_sink_copy(spool, to, what, name, error)
                                           : fl_fail_errno(error, errno, what, name);
 }

@@ -248,7 +248,7 @@ static int finish(fl_source *source, fl_raw *raw, fletch_error *error) {
                        source->stream.name);
     case FL_JSON_ITEMS:
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                       "%s ends inside item %llu of its array; is the file cut off?",
+                       "%s ends inside item %llu of its array; is the file truncated?",
                        source->stream.name, (unsigned long long)source->line);
     case FL_JSON_WHOLE:
         return left > 0 ? give(source, source->end, source->end, raw) : FL_SOURCE_END;

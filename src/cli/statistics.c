@@ -45,7 +45,7 @@ static void put_tokenizer(fl_buf *out, const fletch_stats *s) {
     double bytes = (double)s->counter[FLETCH_COUNT_TOKENIZED_BYTES],
            ns    = (double)s->counter[FLETCH_COUNT_TOKENIZE_NS];
     if (bytes > 0 && ns > 0)
-        fl_buf_printf(out, "%-12s %.3g MB/s a thread, %.3g MB of text\n", "tokenizer",
+        fl_buf_printf(out, "%-12s %.3g MB/s per thread, %.3g MB of text\n", "tokenizer",
                       bytes * 1e3 / ns, bytes / 1e6);
 }
 
@@ -66,7 +66,7 @@ static void put_engine(fl_buf *out, const fletch_stats *s) {
 }
 
 static void put_buffers(fl_buf *out, const fletch_stats *s) {
-    const double takes = (double)s->counter[FLETCH_COUNT_POOL_TAKES],
+    const double takes = (double)s->counter[FLETCH_COUNT_POOL_REQUESTS],
                  fresh = (double)s->counter[FLETCH_COUNT_POOL_ALLOCATIONS];
     fl_buf_printf(out, "%-12s", "zero copy");
     put_share(out, " in", (double)s->counter[FLETCH_COUNT_ZERO_COPY_INPUTS],
@@ -119,12 +119,12 @@ void fl_statistics_put_devices(fl_buf *out, fletch_model *model) {
     for (size_t i = 0; fletch_device_stats_get(model, i, &d, NULL) == FLETCH_OK; i++) {
         if (!d.ready)
             fl_buf_printf(out, "device %-5" PRIu32 " not ready: %s\n", d.device, d.failure);
-        if (d.pool_takes == 0)
+        if (d.pool_requests == 0)
             continue;
         fl_buf_printf(out, "device %-5" PRIu32 " %s: %.1f MB in use, %.1f MB at most, %.1f MB held",
                       d.device, d.name, (double)d.pool_used / 1e6, (double)d.pool_peak / 1e6,
                       (double)d.pool_held / 1e6);
-        put_share(out, "; blocks reused", (double)d.pool_hits, (double)d.pool_takes);
+        put_share(out, "; blocks reused", (double)d.pool_hits, (double)d.pool_requests);
         if (d.utilisation >= 0)
             fl_buf_printf(out, "; busy %d %%, %.1f of %.1f MB", d.utilisation,
                           (double)d.memory_used / 1e6, (double)d.memory_total / 1e6);

@@ -111,13 +111,13 @@ int fl_stored_take(fl_stored *s, const char *text, size_t size, const float *vec
         return 0;
     }
     if (s->width != 0 && s->width != width) {
-        return fl_stored_refuse(s, error, "has another width than before: %zu numbers, not %zu",
-                                width, s->width);
+        return fl_stored_refuse(s, error, "has %zu numbers where earlier rows have %zu", width,
+                                s->width);
     }
     for (size_t i = 0; i < width; i++) {
         if (!isfinite(vector[i])) {
-            return fl_stored_refuse(s, error, "has no float32 number in the vector, at place %zu",
-                                    i + 1);
+            return fl_stored_refuse(
+                s, error, "holds a value that is not a float32 number at position %zu", i + 1);
         }
     }
     s->width = width;
@@ -134,8 +134,8 @@ int fl_stored_take_id(fl_stored *s, const char *id, size_t size, fletch_error *e
     }
     if (s->id[0] != '\0' && (strlen(s->id) != size || memcmp(s->id, id, size) != 0)) {
         return fl_stored_refuse(s, error,
-                                "is of vector id %.*s, and a row before it of %.12s: vectors of "
-                                "two kinds in one file cannot be compared",
+                                "has vector id %.*s, but an earlier row has %.12s: vectors of two "
+                                "kinds in one file cannot be compared",
                                 size < 12 ? (int)size : 12, id, s->id);
     }
     (void)snprintf(s->id, sizeof s->id, "%.*s", (int)size, id);
@@ -157,7 +157,8 @@ int fl_stored_numbers(fl_stored *s, char *text, size_t size, size_t *width, flet
         fl_buf_append(&s->numbers, &value, sizeof value);
     }
     if (!fl_json_in_end(&in)) {
-        return fl_stored_refuse(s, error, "has no float32 number in the vector: %s", in.message);
+        return fl_stored_refuse(s, error, "holds a value that is not a float32 number: %s",
+                                in.message);
     }
     *width = s->numbers.size / sizeof(float);
     return s->numbers.failed ? fl_fail_nomem(error, size, "a vector") : 0;
@@ -192,7 +193,7 @@ static int read_canary(fl_stored *s, fletch_error *error) {
     if (!fl_json_is_int(fl_json_get(root, "canary")) ||
         fl_json_int64(fl_json_get(root, "canary")) != FORMAT) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is of format %lld, this fletch reads %d", s->path,
+                       "%s has format %lld, this fletch reads %d", s->path,
                        (long long)fl_json_int64(fl_json_get(root, "canary")), FORMAT);
     }
     if (!fl_json_is(rows, FL_JSON_ARRAY) || fl_json_count(rows) == 0) {
@@ -242,7 +243,7 @@ static fl_exit read_object(fl_stored *s) {
     } else if (status == 0) {
         status = fl_fail(&error, FLETCH_EMODEL, FLETCH_NOWHERE,
                          "%s is not a canary file: it has no \"canary\"; `fletch canary` writes "
-                         "one, and `fletch help verify` names what else is read",
+                         "one, and `fletch help verify` lists the other formats",
                          s->path);
     }
     return status < 0 ? fl_stored_fail(&error) : FL_EXIT_DONE;
@@ -290,15 +291,14 @@ static fl_exit read_kind(fl_stored *s, fl_cli *cli) {
         return fl_stored_npy(s, cli);
     }
     if (cli->args.input_count > 0) {
-        return fl_cli_usage(cli, "--input names the texts of a .npy or .npz file; %s has its own",
+        return fl_cli_usage(cli, "--input is for .npy and .npz files; %s has its own texts",
                             s->path);
     }
     if (begins(head, size, "SQLite format 3")) {
         return fl_stored_sqlite(s, cli);
     }
     if (begins(head, size, "PAR1")) {
-        return fl_cli_usage(cli, "%s is a Parquet file; python -m fletch.verify reads those",
-                            s->path);
+        return fl_cli_usage(cli, "%s is a Parquet file; use python -m fletch.verify", s->path);
     }
     fl_input_format format = fl_input_format_of(cli, s->path);
     const bool      open   = format == FL_INPUT_LINES || format == FL_INPUT_JSON;
@@ -315,7 +315,7 @@ fl_exit fl_stored_read(fl_stored *s, fl_cli *cli, const char *path) {
     if (most != NULL) {
         s->most = strtoull(most, &end, 10);
         if (isdigit((unsigned char)most[0]) == 0 || *end != '\0' || s->most > INT32_MAX) {
-            return fl_cli_usage(cli, "--sample is a number of rows, 0 for all of them, not '%.64s'",
+            return fl_cli_usage(cli, "--sample takes a number of rows, 0 for all, not '%.64s'",
                                 most);
         }
     }

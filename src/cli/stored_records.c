@@ -33,7 +33,7 @@ static int take_vector(fl_stored *s, fl_json_in *in, size_t *width, fletch_error
     }
     case FL_JSON_NULL: (void)fl_json_in_null(in); return 0;
     default:
-        return fl_stored_refuse(s, error, "has %s for a vector",
+        return fl_stored_refuse(s, error, "has %s as its vector",
                                 fl_json_type_text(fl_json_in_peek(in)));
     }
 }
@@ -67,7 +67,7 @@ static int take_record(fl_stored *s, const fl_cli *cli, const fl_window *window,
         }
     }
     if (!found) {
-        return fl_stored_refuse(s, error, "has no field with a vector; --vector-field names it");
+        return fl_stored_refuse(s, error, "has no vector field; name it with --vector-field");
     }
     return fl_stored_take(s, window->texts[i], window->sizes[i],
                           (const float *)(const void *)s->numbers.data, width, error);

@@ -83,14 +83,14 @@ static int read_header(const fl_stored *s, const char *header, matrix *m, fletch
     const char *shape = value_of(header, "'shape'");
     if (type == NULL || order == NULL || shape == NULL || strncmp(order, "False", 5) != 0 ||
         !read_shape(shape, &m->rows, &m->columns)) {
-        return fail_npy(s, "no matrix of vectors, a row each, in C order", error);
+        return fail_npy(s, "not a C-contiguous matrix with one vector per row", error);
     }
     m->wide = strncmp(type, "'<f8'", 5) == 0;
     if (!m->wide && strncmp(type, "'<f4'", 5) != 0) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: its numbers are of the type %.*s; float32 ('<f4') and float64 ('<f8') "
-                       "can be compared",
-                       s->path, (int)strcspn(type, ",}"), type);
+        return fl_fail(
+            error, FLETCH_EMODEL, FLETCH_NOWHERE,
+            "%s: its dtype is %.*s; only float32 ('<f4') and float64 ('<f8') can be compared",
+            s->path, (int)strcspn(type, ",}"), type);
     }
     return 0;
 }
@@ -107,7 +107,7 @@ static int find_matrix(const fl_stored *s, const fl_map *map, size_t at, matrix 
     }
     const uint64_t size = little(map->data + at + 8, field);
     if (size > HEADER_MAX || size > left - head) {
-        return fail_npy(s, "cut short in its header", error);
+        return fail_npy(s, "truncated in its header", error);
     }
     header = fl_strndup((const char *)map->data + at + head, (size_t)size);
     if (header == NULL) {
@@ -120,7 +120,7 @@ static int find_matrix(const fl_stored *s, const fl_map *map, size_t at, matrix 
     m->data             = map->data + at + head + size;
     if (m->columns == 0 || m->rows > room / m->columns) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is cut short: %" PRIu64 " vectors of %" PRIu64
+                       "%s is truncated: %" PRIu64 " vectors of %" PRIu64
                        " numbers do not fit into it",
                        s->path, m->rows, m->columns);
     }
@@ -141,7 +141,7 @@ static int find_entry(const fl_stored *s, const fl_cli *cli, const fl_map *map, 
             break;
         }
         if (little(head + 8, 2) != 0) {
-            return fail_npy(s, "its arrays are packed; numpy.savez writes them plainly", error);
+            return fail_npy(s, "its arrays are compressed; use numpy.savez", error);
         }
         if (size == UINT32_MAX && extra >= 20) { /* zip64: both sizes, packed and plain, first */
             size = little(head + ZIP_HEAD + named + 4, 8);
@@ -237,7 +237,7 @@ static int take_matrix(fl_stored *s, const matrix *m, texts *t, fletch_error *er
         if (more == 0) {
             status =
                 fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                        "%s has more vectors than there are texts, %" PRIu64, s->path, s->seen);
+                        "%s has more vectors than there are texts: %" PRIu64, s->path, s->seen);
         }
         if (status == 0) {
             status = fl_stored_take(s, t->window.texts[t->at], t->window.sizes[t->at], row, columns,
@@ -251,10 +251,10 @@ static int take_matrix(fl_stored *s, const matrix *m, texts *t, fletch_error *er
 /* After the last vector there must be no text. */
 static int expect_end(const fl_stored *s, texts *t, fletch_error *error) {
     const int more = next_text(t, error);
-    return more <= 0 ? more
-                     : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                               "%s has %" PRIu64 " vectors, and there are more texts than that",
-                               s->path, s->seen);
+    return more <= 0
+               ? more
+               : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                         "%s has %" PRIu64 " vectors, but there are more texts", s->path, s->seen);
 }
 
 fl_exit fl_stored_npy(fl_stored *s, fl_cli *cli) {
@@ -263,10 +263,10 @@ fl_exit fl_stored_npy(fl_stored *s, fl_cli *cli) {
     matrix       m     = {0};
     texts        t     = {.cli = cli};
     if (cli->args.input_count != 1) {
-        return fl_cli_usage(cli,
-                            "%s holds vectors alone; --input names the one file of their "
-                            "texts, in the same order",
-                            s->path);
+        return fl_cli_usage(
+            cli,
+            "%s holds only vectors; name the file of their texts, in the same order, with --input",
+            s->path);
     }
     int status = open_matrix(s, cli, s->path, &map, &m, &error);
     status     = status == 0 ? take_matrix(s, &m, &t, &error) : status;
@@ -290,8 +290,8 @@ static int take_part(fl_stored *s, const fl_filejob *job, uint64_t number, texts
     fl_manifest_state state = fl_manifest_read(&manifest, job, name, error);
     if (state == FL_MANIFEST_ABSENT) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s of %s is not done; the job goes on with the command that began it", name,
-                       s->path);
+                       "%s of %s is not done; continue the job with the command that began it",
+                       name, s->path);
     }
     int status = state == FL_MANIFEST_DAMAGED ? FLETCH_EMODEL
                                               : open_matrix(s, t->cli, path, &map, &m, error);
@@ -305,8 +305,9 @@ static fl_exit take_parts(fl_stored *s, const fl_filejob *job, fl_cli *cli) {
     texts        t      = {.cli = cli, .job = true};
     int          status = 0;
     if (strcmp(job->suffix, "npy") != 0 || strcmp(job->dtype, "float32") != 0) {
-        fl_cli_message("%s holds .%s files of %s; of jobs, .npy files of float32 can be compared",
-                       s->path, job->suffix, job->dtype);
+        fl_cli_message(
+            "%s holds .%s files of %s; only jobs with float32 .npy files can be compared", s->path,
+            job->suffix, job->dtype);
         return FL_EXIT_MODEL;
     }
     for (uint64_t number = 0; status == 0 && number < job->parts; number++) {
@@ -321,9 +322,7 @@ static fl_exit take_parts(fl_stored *s, const fl_filejob *job, fl_cli *cli) {
 fl_exit fl_stored_job(fl_stored *s, fl_cli *cli) {
     fl_filejob_again again = {.rows = false};
     if (cli->args.input_count > 0) {
-        return fl_cli_usage(cli,
-                            "%s is the folder of a job, which knows its texts; leave --input "
-                            "out",
+        return fl_cli_usage(cli, "%s is the folder of a job, which names its texts; omit --input",
                             s->path);
     }
     fl_exit code = fl_filejob_again_take(&again, cli, s->path, true);

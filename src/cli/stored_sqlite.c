@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stored_sqlite.c - texts and vectors out of a file of SQLite: the server's store, sqlite-vec, any table.
  *
- * Role    stored.c calls it. SQLite belongs to the server's room, which reads (server/sqlite_rows.h); a build without
+ * Role    stored.c calls it. SQLite belongs to the store's room, which reads (store/sqlite_rows.h); a build without
  *         it has no_server.c instead.
  * Memory  a row. Proof tests/cli/test_cli_verify_files.py. */
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "cli/stored.h"
-#include "server/sqlite_rows.h"
+#include "store/sqlite_rows.h"
 
 static int take(void *user, const fl_sqlite_row *row, fletch_error *error) {
     fl_stored *s     = user;
@@ -30,7 +30,7 @@ static int take(void *user, const fl_sqlite_row *row, fletch_error *error) {
         FL_TRY(status);
     }
     if (row->blob && row->vector_size % sizeof(float) != 0) {
-        return fl_stored_refuse(s, error, "has a vector of %zu bytes, which are no float32",
+        return fl_stored_refuse(s, error, "has a vector of %zu bytes, not a multiple of float32",
                                 row->vector_size);
     }
     return s->numbers.failed

@@ -42,9 +42,9 @@ typedef struct fl_sign {
 } fl_sign;
 
 #define PANDAS(read)                                                                               \
-    "write it as JSON lines first, for instance with Python: pandas." read                         \
+    "convert it to JSON lines first, for instance with Python: pandas." read                       \
     "(FILE).to_json(\"out.jsonl\", orient=\"records\", lines=True)"
-#define EXPAND(command) "expand it first: " command " FILE | fletch embed"
+#define EXPAND(command) "decompress it first: " command " FILE | fletch embed"
 
 static const fl_sign signs[] = {
     {SIGN_GZIP, 0, 3, "\x1f\x8b\x08", "gzip", NULL, 0},
@@ -61,27 +61,26 @@ static const fl_sign signs[] = {
      "an xz file", EXPAND("xz -dc"), 0},
     {SIGN_BINARY, 4, 6, "1AY&SY", "a bzip2 file", EXPAND("bzip2 -dc"), 0},
     {SIGN_BINARY, 0, 4, "\x04\x22\x4d\x18", "an lz4 file", EXPAND("lz4 -dc"), 0},
-    {SIGN_BINARY, 0, 6, "7z\xbc\xaf\x27\x1c", "a 7z archive",
-     "take the file out of it first: 7z x FILE", 0},
+    {SIGN_BINARY, 0, 6, "7z\xbc\xaf\x27\x1c", "a 7z archive", "extract it first: 7z x FILE", 0},
     {SIGN_WORD, 0, 4, "PK\x03\x04", "a zip archive (or a workbook)",
-     "take the file out of it first: unzip FILE; a workbook is saved as CSV", 0},
-    {SIGN_WORD, 257, 5, "ustar", "a tar archive", "take the file out of it first: tar -xf FILE", 0},
+     "extract it first: unzip FILE; save a workbook as CSV", 0},
+    {SIGN_WORD, 257, 5, "ustar", "a tar archive", "extract it first: tar -xf FILE", 0},
     {SIGN_WORD, 0, 4, "PAR1", "a Parquet file", PANDAS("read_parquet"), 0},
     {SIGN_BINARY, 0, 8, "ARROW1\0\0", "an Arrow (Feather) file", PANDAS("read_feather"), 0},
     {SIGN_BINARY, 0, 4, "\xff\xff\xff\xff", "an Arrow stream",
-     "write it as JSON lines first, for instance with Python: "
-     "pyarrow.ipc.open_stream(FILE).read_pandas()"
-     ".to_json(\"out.jsonl\", orient=\"records\", lines=True)",
+     "convert it to JSON lines first, for instance with Python: "
+     "pyarrow.ipc.open_stream(FILE).read_pandas().to_json(\"out.jsonl\", orient=\"records\", "
+     "lines=True)",
      0},
     {SIGN_WORD, 0, 3, "ORC", "an ORC file", PANDAS("read_orc"), 0},
-    {SIGN_BINARY, 0, 4, "Obj\x01", "an Avro file", "write it as JSON lines first", 0},
+    {SIGN_BINARY, 0, 4, "Obj\x01", "an Avro file", "convert it to JSON lines first", 0},
     {SIGN_BINARY, 0, 8, "\x89HDF\r\n\x1a\n", "an HDF5 file", PANDAS("read_hdf"), 0},
     {SIGN_BINARY, 0, 6, "\x93NUMPY", "a NumPy array", "fletch embeds texts", 0},
     {SIGN_BINARY, 0, 16, "SQLite format 3\0", "an SQLite database",
-     "write the texts out first: sqlite3 -csv -header FILE \"select ...\" | fletch embed "
+     "export the texts first: sqlite3 -csv -header FILE \"select ...\" | fletch embed "
      "--input-format csv",
      0},
-    {SIGN_WORD, 0, 5, "%PDF-", "a PDF", "take its text out first: pdftotext FILE - | fletch embed",
+    {SIGN_WORD, 0, 5, "%PDF-", "a PDF", "extract its text first: pdftotext FILE - | fletch embed",
      0},
 };
 
@@ -247,8 +246,8 @@ static int judge(fl_byte_stream *stream, fletch_error *error) {
     if (sign != NULL && (sign->kind == SIGN_GZIP || sign->kind == SIGN_ZSTD)) {
         if (stream->expand.packing != FL_PACKING_NONE)
             return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                           "%s is %s inside of its compression; expand it once first", stream->name,
-                           sign->what);
+                           "%s is compressed twice (%s inside); decompress it once first",
+                           stream->name, sign->what);
         /* the bytes that are here go back to where packed ones wait */
         stream->packed.data  = stream->plain;
         stream->packed.begin = 0;
@@ -355,7 +354,7 @@ int64_t fl_stream_read(fl_byte_stream *stream, char *out, size_t room, fletch_er
             return more;
         if (more == 0 && stream->plain_begin < stream->plain_end)
             return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                           "%s ends inside a character; is the file cut off?", stream->name);
+                           "%s ends inside a character; is the file truncated?", stream->name);
         if (more == 0 && stream->high != 0) {
             const uint32_t high = stream->high;
             stream->high        = 0;

@@ -29,7 +29,7 @@ fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out) {
     if (list == NULL) {
         return sentence == NULL && !out->multi
                    ? FL_EXIT_DONE
-                   : fl_cli_usage(cli, "--hypothesis and --multi-label go with --labels");
+                   : fl_cli_usage(cli, "--hypothesis and --multi-label need --labels");
     }
     sentence = sentence != NULL ? sentence : FL_ENTAIL_SENTENCE;
     if (strstr(sentence, FL_ENTAIL_GAP) == NULL) {
@@ -59,10 +59,10 @@ fl_exit fl_zero_shot_find(const fl_cli *cli, size_t model_labels, fl_zero_shot *
             return FL_EXIT_DONE;
         }
     }
-    fl_cli_message("--labels needs a model that was trained on inference (NLI): none of this one's "
-                   "%zu labels is called entailment",
-                   model_labels);
-    fl_cli_hint("--model names one, such as MoritzLaurer/ModernBERT-base-zeroshot-v2.0.");
+    fl_cli_message(
+        "--labels needs a model trained on NLI: none of this model's %zu labels is \"entailment\"",
+        model_labels);
+    fl_cli_hint("choose one with --model, such as MoritzLaurer/ModernBERT-base-zeroshot-v2.0.");
     return FL_EXIT_MODEL;
 }
 

@@ -115,8 +115,7 @@ static int refuse_room(const char *place, const char *path, fletch_error *error)
     }
     if (nearest.name == NULL)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s: unknown section [%.64s]; `fletch config` lists the keys there are",
-                       place, path);
+                       "%s: unknown section [%.64s]; `fletch config` lists all keys", place, path);
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                    "%s: unknown section [%.64s]; did you mean [%s]?", place, path, nearest.name);
 }
@@ -158,7 +157,7 @@ static int load(fletch_config *config, const char *path, bool foreign, fletch_er
     fl_buf_free(&loader.list);
     if (status == 0 && foreign && !loader.has_ai)
         status = fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                         "%s has no section [ai] with a key of ours in it", path);
+                         "%s has no section [ai] with a known key", path);
     return status;
 }
 

@@ -131,11 +131,10 @@ static void warn_unknown(const fl_config *config, const char *name) {
         const fletch_option *option = fl_option((fl_key)key);
         fl_nearest_see_key(&nearest, option->key, option->environment);
     }
-    fl_log_write(fl_config_log(config), FL_LOG_WARNING,
-                 "the environment variable %.64s means nothing here%s%s%s", name,
-                 nearest.name != NULL ? "; did you mean " : "",
+    fl_log_write(fl_config_log(config), FL_LOG_WARNING, "unknown environment variable %.64s%s%s%s",
+                 name, nearest.name != NULL ? "; did you mean " : "",
                  nearest.name != NULL ? nearest.name
-                                      : "; `fletch help options` lists those that do",
+                                      : "; `fletch help options` lists the known ones",
                  nearest.name != NULL ? "?" : "");
 }
 

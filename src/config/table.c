@@ -57,8 +57,8 @@ int fl_key_unknown(const char *place, const char *name, fletch_error *error) {
     const char *colon = place[0] != '\0' ? ": " : "";
     if (nearest.name == NULL)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s%sunknown key '%.64s'; `fletch config` lists the keys there are", place,
-                       colon, name);
+                       "%s%sunknown key '%.64s'; `fletch config` lists all keys", place, colon,
+                       name);
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                    "%s%sunknown key '%.64s'; did you mean '%s'?", place, colon, name, nearest.name);
 }

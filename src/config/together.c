@@ -31,13 +31,13 @@ static const pair pairs[] = {
     {FL_KEY_BATCH_MIN_TEXTS, FL_KEY_BATCH_MAX_TEXTS, false, 1,
      "a batch would wait for more texts than it may hold"},
     {FL_KEY_BATCH_MAX_WAIT_MS, FL_KEY_BATCH_TARGET_LATENCY_MS, true, 2,
-     "waiting for company alone would miss the target"},
+     "waiting to fill a batch alone would miss the target"},
     {FL_KEY_BATCH_MAX_WAIT_MS, FL_KEY_SERVER_DEADLINE_MS, true, 2,
-     "requests would be given up while they wait for company"},
+     "requests would expire while waiting to fill a batch"},
     {FL_KEY_POOL_MAX_BYTES, FL_KEY_MEMORY_LIMIT, true, 4,
-     "the buffers that are kept would fill the whole of the memory"},
+     "the pooled buffers would fill all of the memory"},
     {FL_KEY_CACHE_MAX_BYTES, FL_KEY_MEMORY_LIMIT, true, 4,
-     "the results that are kept would fill the whole of the memory"},
+     "the cached results would fill all of the memory"},
 };
 
 /* A file, the environment, a flag or the program said so, not a default or a preset. */
@@ -110,13 +110,13 @@ static void doubts(const fl_config *config) {
         fl_config_int(config, FL_KEY_BATCH_MIN_TEXTS) > 1 &&
         fl_config_int(config, FL_KEY_BATCH_MAX_WAIT_MS) == 0)
         doubt(config, FL_KEY_BATCH_MIN_TEXTS, FL_KEY_BATCH_MAX_WAIT_MS,
-              "no text waits, so the first has no effect");
+              "texts never wait, so the first has no effect");
     if (fl_config_int(config, FL_KEY_MODEL_MAX_LENGTH) > tokens)
         doubt(config, FL_KEY_MODEL_MAX_LENGTH, FL_KEY_BATCH_MAX_TOKENS,
               "the longest texts go through the engine one by one");
     if (fl_config_int(config, FL_KEY_SERVER_MAX_QUEUE_TOKENS) < tokens)
         doubt(config, FL_KEY_SERVER_MAX_QUEUE_TOKENS, FL_KEY_BATCH_MAX_TOKENS,
-              "requests are turned away before a batch is full");
+              "requests are rejected before a batch is full");
     if (was_chosen(config, FL_KEY_MODEL_AUTO_DOWNLOAD) &&
         fl_config_bool(config, FL_KEY_MODEL_AUTO_DOWNLOAD) &&
         fl_config_bool(config, FL_KEY_MODEL_OFFLINE))

@@ -151,7 +151,7 @@ static int unicode_escape(toml_parser *parser, fl_buf *out, unsigned digits) {
         code = code << 4 | (uint32_t)value;
     }
     if (code == 0)
-        return fail(parser, start, "a NUL character has no place in a key or a value");
+        return fail(parser, start, "a NUL character is not allowed in a key or a value");
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
         return fail(parser, start, "U+%04X is not a Unicode character", code);
     char utf8[4];

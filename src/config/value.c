@@ -184,8 +184,7 @@ static int check_text(const char *text, const char *place, fletch_error *error) 
     const size_t size = strlen(text);
     if (size > VALUE_BYTES_MAX)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s: a value of %zu bytes; at most %d are taken", place, size,
-                       VALUE_BYTES_MAX);
+                       "%s: a value of %zu bytes; the limit is %d", place, size, VALUE_BYTES_MAX);
     const size_t valid = fl_utf8_valid_prefix(text, size);
     if (valid != size)
         return fl_fail(error, FLETCH_ECONFIG, valid, "%s: byte %zu of the value is not UTF-8",

@@ -34,7 +34,7 @@
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 10 };
+enum { FL_ENGINE_ABI = 11 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
 
@@ -96,7 +96,10 @@ typedef struct fl_engine_options {
     const fl_config      *config;       /* keys of its own: onnxruntime.*, cuda.* */
     fl_trace             *trace;        /* NULL: off. Spans of layers and copies go here */
     atomic_uint_fast64_t *fp32_retries; /* NULL, or counts texts that were run again in fp32 */
-    const fl_log         *log;
+    const fl_engine
+                 *like; /* an engine of the same kind, model and options on the same NUMA node, or
+                                   NULL: its weights serve this one too. Only read during open */
+    const fl_log *log;
 } fl_engine_options;
 
 /* What an open replica says of itself; strings live as long as the replica. */

@@ -13,6 +13,7 @@
  *         values are the same to the last bit.
  * Memory  none. Threads: pure functions.
  * Proof   tests/golden/test_gguf_file.py: random blocks of every type against the gguf package. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -66,6 +67,7 @@ static void split_q8_0(const unsigned char *block, fl_block_parts *out) {
 /* Six bits of scale and of minimum for run `s` of eight: the first four runs have bytes of their own, whose upper
  * two bits belong to the last four. */
 static void run_scales(const unsigned char *packed, unsigned s, int8_t *scale, int8_t *least) {
+    assert(s < FL_BLOCK_RUNS_MAX);
     unsigned a = packed[s % 4], b = packed[4 + s % 4], both = packed[8 + s % 4];
     *scale = (int8_t)(s < 4 ? a & 63U : (both & 15U) | (a >> 2U & 48U));
     *least = (int8_t)(s < 4 ? b & 63U : both >> 4U | (b >> 2U & 48U));
@@ -129,6 +131,7 @@ const fl_block_row *fl_block_of(fl_dtype dtype) {
 }
 
 void fl_block_widen(const fl_block_row *row, const unsigned char *block, float *out) {
+    assert(row->values <= FL_BLOCK_VALUES_MAX && FL_BLOCK_VALUES_MAX % row->values == 0);
     fl_block_parts  parts;
     const fl_groups g = row->groups;
     row->split(block, &parts);

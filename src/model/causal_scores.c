@@ -63,10 +63,10 @@ int fl_causal_take(fl_model *model, const char *yes, const char *no, float divis
     FL_TRY(find_words(model, words, ids, error));
     for (int i = 0; i < 2; i++)
         if (words[i] != NULL && ids[i] < 0)
-            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s: a reranker by the logit of \"%s\", but its tokenizer lacks this "
-                           "token.",
-                           model->folder, words[i]);
+            return fl_fail(
+                error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                "%s: a reranker that scores by the logit of \"%s\", which its tokenizer lacks.",
+                model->folder, words[i]);
     model->head             = FL_HEAD_SCORES;
     model->own->logits      = true;
     model->own->true_token  = ids[0];
@@ -119,7 +119,7 @@ static int add_row(const fl_model *model, const fl_tensor *matrix, int64_t id, f
         return 0;
     if ((uint64_t)id >= matrix->shape[0])
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: a score is of token %lld, but the vocabulary has %llu.", model->folder,
+                       "%s: scores are of token %lld, but the vocabulary has %llu.", model->folder,
                        (long long)id, (unsigned long long)matrix->shape[0]);
     fl_tensor_to_f32(matrix, (uint64_t)id * hidden, hidden, row);
     for (uint32_t i = 0; i < hidden; i++)

@@ -8,6 +8,7 @@
  *         refused by name.
  * Memory  stage->weight and stage->bias, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -162,6 +163,7 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const cha
 }
 
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error) {
+    assert(width > 0);
     char           path[FL_MODEL_PATH_MAX];
     fl_json_reader reader;
     FL_TRY(fl_module_config_read(&reader, path, folder, error));
@@ -174,4 +176,13 @@ int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, flet
     stage->eps  = 1e-5f; /* torch's default: the config does not carry one */
     stage->in = stage->out = (uint32_t)dimension;
     return status != 0 ? status : load_stage(stage, folder, "norm", true, error);
+}
+
+int fl_gate_read(fl_stage *stage, const fl_safetensors *file, const char *folder, uint32_t width,
+                 fletch_error *error) {
+    stage->kind = FL_STAGE_GATE;
+    stage->in = stage->out = width;
+    FL_TRY(fl_dense_load(&stage->weight, file, folder, "dyt.alpha", width, 0, error));
+    FL_TRY(fl_dense_load(&stage->bias, file, folder, "dyt.bias", width, 0, error));
+    return fl_dense_load(&stage->residual, file, folder, "dyt.beta", width, 0, error);
 }

@@ -152,6 +152,7 @@ typedef struct fl_encoder_desc {
     bool        bias_by_layer;          /* each layer has a T5 table of its own (UMT5) */
     bool        relative_norm;          /* DeBERTa's table is normed, by a layer norm */
     bool        relative_shared;        /* it goes through those of q and k, else its own */
+    bool        keys_unbiased; /* no bias makes keys, of tokens or distances (DeBERTa v1) */
     /* What some layers have instead: a sum over a token and its neighbours, channel by channel, q, k and v as
      * wide as the model: y[t] = q[t] (b + Σ_i w[i] k[t - before + i] v[t - before + i]), i < taps; what lies
      * outside the text is 0. before: taps - 1, or centred taps / 2 */

@@ -17,6 +17,7 @@
 
 #include "base/elementary.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 enum { KEY_MAX = 64, EXPERTS_MAX = 1024 };
@@ -62,11 +63,10 @@ static const struct {
 
 void fl_family_refuse(fl_json_reader *config, const char *key, const char *value) {
     if (config->status == 0)
-        config->status =
-            fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                    "%s: %s \"%.60s\" is not supported; it changes the vectors, so the model "
-                    "is refused rather than approximated.",
-                    config->source, key, value);
+        config->status = fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                                 "%s: %s \"%.60s\" is not supported; it changes the vectors, so "
+                                 "the model is rejected rather than approximated.",
+                                 config->source, key, value);
 }
 
 static void damage(fl_json_reader *config, const char *key, double value, const char *why) {
@@ -102,11 +102,16 @@ static const char *remote_code(fl_json_reader *config) {
     return code;
 }
 
-/* "repository--module.Class"; a local copy leaves the repository out. */
+/* "repository--module.Class"; a local copy leaves the repository out. Where the half of a name is not known, it is a
+ * '*': "*.Class", "module.*". */
 static bool knows_code(const fl_family *family, const char *code) {
+    const char *own = strstr(code, "--");
+    own             = own != NULL ? own + 2 : code;
     for (size_t i = 0; i < FL_WORDS_MAX && family->remote_code[i] != NULL; i++) {
         const char *known = family->remote_code[i], *bare = strstr(known, "--");
-        if (strcmp(known, code) == 0 || (bare != NULL && strcmp(bare + 2, code) == 0))
+        if (strcmp(known, code) == 0 || (bare != NULL && strcmp(bare + 2, code) == 0) ||
+            (known[0] == '*' && fl_path_ends_with(own, known + 1)) ||
+            (fl_path_ends_with(known, "*") && strncmp(own, known, strlen(known) - 1) == 0))
             return true;
     }
     return false;
@@ -296,6 +301,7 @@ static void complete(const fl_family *family, fl_encoder_desc *desc, fl_json_rea
     desc->kv_heads     = desc->kv_heads == 0 ? desc->heads : desc->kv_heads;
     desc->embedding    = desc->embedding == 0 ? desc->hidden : desc->embedding;
     desc->word_rows    = desc->vocab;
+    desc->intermediate = desc->intermediate == 0 ? 4 * desc->hidden : desc->intermediate;
     if (desc->head_dim == 0 && desc->hidden % desc->heads != 0)
         config->status = fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                                  "%s: hidden_size %u is not a multiple of num_attention_heads %u.",
@@ -685,9 +691,10 @@ static bool has_marks(const fl_family *family, fl_json_reader *config, const cha
 }
 
 static int choose(const fl_family **out, fl_json_reader *config, const fl_safetensors *weights) {
-    char        known[400] = "";
+    char        known[480] = "";
     const char *model_type = fl_json_string(config, "model_type", "");
     const char *code       = remote_code(config);
+    bool        other      = false; /* the model_type is known with other code than this */
     if (config->status != 0)
         return config->status;
     if (model_type[0] == '\0' && code == NULL)
@@ -697,14 +704,16 @@ static int choose(const fl_family **out, fl_json_reader *config, const fl_safete
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", families[i]->name);
-        if (!is_of(families[i], model_type, code) || !has_marks(families[i], config, code, weights))
+        const bool named = is_of(families[i], model_type, code);
+        other            = other || (named && families[i]->only_remote);
+        if (!named || !has_marks(families[i], config, code, weights))
             continue;
         *out = families[i];
         if (code != NULL && !knows_code(*out, code))
             fl_family_refuse(config, "auto_map (remote code)", code);
         return config->status;
     }
-    if (model_type[0] == '\0')
+    if (model_type[0] == '\0' || (other && code != NULL))
         fl_family_refuse(config, "auto_map (remote code)", code);
     return config->status != 0
                ? config->status

@@ -22,8 +22,8 @@ enum {
 };
 
 /* A key of config.json and the member of fl_encoder_desc that it fills. `keys` are spellings,
- * separated by spaces: the first that is there counts. Sizes of 0 are filled in by family.c:
- * kv_heads with heads, head_dim with hidden / heads, embedding with hidden. */
+ * separated by spaces: the first that is there counts. Sizes of 0 are filled in by
+ * family.c: kv_heads with heads, head_dim with hidden / heads, embedding with hidden, intermediate with 4 hidden. */
 typedef enum fl_field_kind {
     FL_FIELD_SIZE,
     FL_FIELD_REAL,
@@ -130,7 +130,8 @@ typedef struct fl_family {
     bool        vocab_is_enough;           /* BERT: a vocab.txt makes the tokenizer */
     const char *tokenizer_class;    /* where no file names one; NULL: as the model_type is called */
     bool        tokenizer_forced;   /* transformers 5 makes that one, whatever the class */
-    bool        tokenizer_as_saved; /* transformers takes tokenizer.json, whatever the class */
+    bool        tokenizer_as_saved; /* transformers takes tokenizer.json, whatever the class … */
+    bool        llama_as_saved;     /* … or where that is LlamaTokenizer */
     const char *old_tokenizers[FL_OLD_MAX]; /* classes whose own files do for tokenizer.json */
     bool        untyped_pairs;              /* the tokenizer of its class makes no token types */
 
@@ -188,7 +189,8 @@ typedef struct fl_family {
     int32_t     end;                  /* … its default; key NULL: modules say what is pooled */
     const char *module;               /* a class of its own that modules.json may name */
     bool        first_layer_unnormed; /* ModernBERT */
-    fl_name     tensors[FL_NAMES_MAX];
+    bool by_heads; /* what shares a tensor lies in it head by head: q, k and v of the first, … */
+    fl_name tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
         const char   *pooling_key;     /* "cls", "mean" or "avg", "last"; NULL: … */
         const char   *pooling;         /* … when absent this; NULL: "cls" */
@@ -215,6 +217,8 @@ typedef struct fl_family {
     X(distilbert)                                                                                  \
     X(electra)                                                                                     \
     X(deberta)                                                                                     \
+    X(deberta_v1)                                                                                  \
+    X(bloom)                                                                                       \
     X(albert)                                                                                      \
     X(t5)                                                                                          \
     X(umt5)                                                                                        \
@@ -226,8 +230,10 @@ typedef struct fl_family {
     X(modernbert)                                                                                  \
     X(voyage)                                                                                      \
     X(pplx)                                                                                        \
+    X(qwen3_bidirectional)                                                                         \
     X(qwen3)                                                                                       \
     X(qwen2)                                                                                       \
+    X(reasonir)                                                                                    \
     X(llama)                                                                                       \
     X(eurobert)                                                                                    \
     X(llama_bidirec)                                                                               \

@@ -16,7 +16,8 @@
 #include "base/file_state.h"
 #include "base/json.h"
 #include "base/sha256.h"
-#include "model/hub_cache.h"
+#include "hub/hub_cache.h"
+#include "hub/model_files.h"
 #include "model/model_private.h"
 #include "model/safetensors.h"
 
@@ -42,7 +43,7 @@ static bool is_model_file(const char *name) {
             return true;
         }
     }
-    return is_torch(name);
+    return is_torch(name) || strcmp(name, FL_HUB_NIBBLES) == 0;
 }
 
 /* What cannot be read is left out: a folder may hold a link to nowhere. Want of memory is no reason: the same files

@@ -12,11 +12,13 @@
  * Proof   tests/golden/test_gguf_file.py, tests/fuzz/fuzz_gguf.c. */
 #include "model/gguf.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "hub/model_files.h"
 
 enum {
     KEYS_MAX      = 4096, /* a published file has some dozens */
@@ -114,7 +116,7 @@ static void read_value(cursor *c, fl_gguf *file) {
         if (file->values[i].key.size == v.key.size &&
             memcmp(file->values[i].key.data, v.key.data, v.key.size) == 0)
             c->status = fl_fail(c->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                                "%s: metadata key \"%.*s\" is there twice.", c->source,
+                                "%s: duplicate metadata key \"%.*s\".", c->source,
                                 (int)(v.key.size < 80 ? v.key.size : 80), v.key.data);
     v.array = type == FL_GGUF_ARRAY;
     if (v.array) {
@@ -137,6 +139,7 @@ static void read_value(cursor *c, fl_gguf *file) {
 }
 
 const fl_gguf_value *fl_gguf_find(const fl_gguf *file, const char *key) {
+    assert(key);
     for (size_t i = 0; i < file->count; i++)
         if (fl_span_is(file->values[i].key, key))
             return &file->values[i];
@@ -242,7 +245,7 @@ static void read_tensor(cursor *c, fl_span name, uint64_t align, uint64_t *offse
         return;
     const fl_block_row *block = fl_block_of(tensor->dtype);
     if (block != NULL && dims[0] % block->values != 0)
-        fail_tensor(c, FLETCH_EMODEL, name, "has rows that are no whole blocks of its type");
+        fail_tensor(c, FLETCH_EMODEL, name, "has rows that are not whole blocks of its type");
     if (at != *offset)
         fail_tensor(c, FLETCH_EMODEL, name, "does not begin where the tensor before it ends");
     tensor->rank  = (uint32_t)rank;
@@ -284,7 +287,7 @@ static void read_tensors(cursor *c, uint64_t count, uint64_t align, fl_tensor_ta
             read_tensor(c, name, align, &offset, &tensor);
         int added = c->status == 0 ? fl_table_add(table, kept, &tensor) : 0;
         if (added > 0)
-            fail_tensor(c, FLETCH_EMODEL, name, "is there twice");
+            fail_tensor(c, FLETCH_EMODEL, name, "is a duplicate");
         else if (added < 0)
             c->status = fl_fail_nomem(c->error, sizeof tensor, "the tensor table");
     }
@@ -300,7 +303,7 @@ static void place_tensors(cursor *c, const unsigned char *begin, uint64_t align,
         uint64_t   at     = (uint64_t)(uintptr_t)tensor->data;
         if (first > size || at > size - first || tensor->bytes > size - first - at) {
             fail_tensor(c, FLETCH_EMODEL, (fl_span){table->names[i], strlen(table->names[i])},
-                        "goes beyond the end of the file: it is cut short");
+                        "extends past the end of the file, which is truncated");
             return;
         }
         tensor->data = begin + first + at;
@@ -327,7 +330,7 @@ static void read_all(cursor *c, const unsigned char *begin, fl_gguf *file) {
         refuse(c, "version", version);
     uint64_t tensors = number(c, sizeof tensors), keys = number(c, sizeof keys);
     if (tensors > FL_TENSOR_COUNT_MAX || keys > KEYS_MAX)
-        damage(c, "it counts more than 1000000 tensors or 4096 metadata keys");
+        damage(c, "it has more than 1000000 tensors or 4096 metadata keys");
     for (uint64_t i = 0; c->status == 0 && i < keys; i++)
         read_value(c, file);
     uint64_t align = c->status == 0 ? read_alignment(c, file) : ALIGN_USUAL;
@@ -335,10 +338,6 @@ static void read_all(cursor *c, const unsigned char *begin, fl_gguf *file) {
         read_tensors(c, tensors, align, &file->tensors);
     if (c->status == 0)
         place_tensors(c, begin, align, &file->tensors);
-}
-
-bool fl_gguf_begins(const unsigned char *data, size_t size) {
-    return size >= 4 && memcmp(data, "GGUF", 4) == 0;
 }
 
 int fl_gguf_read(fl_gguf *out, const unsigned char *data, size_t size, const char *source,

@@ -42,9 +42,6 @@ typedef struct fl_gguf {
     fl_tensor_table tensors;
 } fl_gguf;
 
-/* Whether bytes begin as such a file does. */
-bool fl_gguf_begins(const unsigned char *data, size_t size);
-
 /* `source` is for messages. EMODEL for damage; EUNSUPPORTED for a version or a type that is not read. */
 int  fl_gguf_read(fl_gguf *out, const unsigned char *data, size_t size, const char *source,
                   fletch_error *error);

@@ -16,7 +16,7 @@ static const fl_gguf_pre *find_pre(fl_gguf_maker *m) {
     fl_span name;
     if (!fl_gguf_text(fl_gguf_key(m, "pre"), &name)) {
         fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, "pre",
-                       "is missing, and it decides the ids; convert the model again");
+                       "is missing, and the ids depend on it; convert the model again");
         return NULL;
     }
     for (const fl_gguf_pre *pre = fl_gguf_pres; pre->name != NULL; pre++) {

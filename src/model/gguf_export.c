@@ -288,8 +288,7 @@ static int choose_arch(fl_gguf_export *x, const fl_gguf_writer *tokenizer, fletc
         }
     char switches[512], why[700];
     fl_encoder_switches(&x->model->encoder.desc, switches, sizeof switches);
-    snprintf(why, sizeof why,
-             "no architecture that llama.cpp has a name for is what this %s is: activation %s%s%s",
+    snprintf(why, sizeof why, "llama.cpp has no name for this architecture (%s): activation %s%s%s",
              x->model->encoder.desc.architecture, activation_of(&x->model->encoder.desc),
              switches[0] != '\0' ? ", " : "", switches);
     return refuse(x, why, error);

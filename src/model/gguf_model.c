@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/json_w.h"
 #include "base/mem.h"
+#include "hub/model_files.h"
 #include "model/gguf.h"
 #include "model/gguf_arch.h"
 #include "model/gguf_tokenizer.h"
@@ -112,11 +113,10 @@ static int refuse_unknown_keys(const reader *r) {
             continue;
         key = (fl_span){key.data + size + 1, key.size - size - 1};
         if (!is_known(r, key))
-            return fl_fail(
-                r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                "%s: metadata key \"%s.%.*s\" is not known; it may change the vectors, so "
-                "the model is refused rather than approximated.",
-                r->path, r->arch->name, (int)(key.size < 80 ? key.size : 80), key.data);
+            return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                           "%s: metadata key \"%s.%.*s\" is unknown; it may change the vectors, so "
+                           "the model is rejected rather than approximated.",
+                           r->path, r->arch->name, (int)(key.size < 80 ? key.size : 80), key.data);
     }
     return 0;
 }
@@ -182,7 +182,7 @@ static int put_config(const reader *r, fl_json_w *w) {
         const fl_gguf_field *field = &r->arch->fields[i];
         const fl_gguf_value *value = field->key != NULL ? find(r, field->key) : NULL;
         if (value != NULL && !put_value(w, field->config, value))
-            return refuse_key(r, FLETCH_EMODEL, field->key, "is of a type that it cannot be");
+            return refuse_key(r, FLETCH_EMODEL, field->key, "is of the wrong type");
         if (value == NULL && field->fallback == NULL)
             return refuse_key(r, FLETCH_EMODEL, field->key, "is missing");
         if (value == NULL) {
@@ -263,10 +263,8 @@ static int read_pooling(const reader *r, const fl_model_options *options) {
     if (options->pooling != NULL && options->pooling[0] != '\0')
         return fl_pooling_override(model, options->pooling, r->error);
     if (type == 0)
-        return refuse_key(
-            r, FLETCH_EUNSUPPORTED, "pooling_type",
-            "is missing: say how token vectors become one with --pooling mean, cls or "
-            "lasttoken");
+        return refuse_key(r, FLETCH_EUNSUPPORTED, "pooling_type",
+                          "is missing: set --pooling mean, cls or lasttoken");
     FL_TRY(fl_model_keep(model, &origin, "a name", r->error, "%s.pooling_type", r->arch->name));
     fl_pooling_set(model, fl_gguf_poolings[type - 1], origin);
     return 0;
@@ -370,12 +368,6 @@ int fl_gguf_model_read(fl_model *model, const fl_model_options *options, fletch_
 
 /* ---- Which file ------------------------------------------------------------------------------ */
 
-/* The first of several parts counts, the others do not. */
-bool fl_gguf_is_later_part(const char *name) {
-    const char *of = strstr(name, "-of-");
-    return of != NULL && of - name > 6 && of[-6] == '-' && strncmp(of - 5, "00001", 5) != 0;
-}
-
 int fl_gguf_in_folder(const char *folder, char *path, size_t capacity, fletch_error *error) {
     char           first[256] = "";
     DIR           *listing    = opendir(folder);
@@ -396,12 +388,4 @@ int fl_gguf_in_folder(const char *folder, char *path, size_t capacity, fletch_er
                        folder, first);
     FL_TRY(count == 1 ? fl_path_join(path, capacity, folder, first, error) : 0);
     return count;
-}
-
-bool fl_gguf_is_file(const char *path) {
-    fl_map map  = {0};
-    bool   is_a = fl_file_exists(path) && fl_map_open(&map, path, NULL) == 0 &&
-                (fl_path_ends_with(path, ".gguf") || fl_gguf_begins(map.data, map.size));
-    fl_map_close(&map);
-    return is_a;
 }

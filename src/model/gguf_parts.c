@@ -167,7 +167,7 @@ static uint64_t row_at(const fl_gguf_export *x, const fl_gguf_item *item, uint64
 
 static int tell(const writing *w) {
     return w->progress != NULL && w->progress(w->user, w->path, w->done, w->total) != 0
-               ? fl_fail(w->error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "%s was given up", w->path)
+               ? fl_fail(w->error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "%s was cancelled", w->path)
                : 0;
 }
 

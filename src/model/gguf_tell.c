@@ -18,7 +18,7 @@
 void fl_gguf_untold(fl_gguf_teller *t, const char *part) {
     if (t->status == 0)
         t->status = fl_fail(t->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                            "%s: %s is of a form that GGUF has no word for, so the model cannot be "
+                            "%s: %s is of a form that GGUF cannot express, so the model cannot be "
                             "written as a GGUF file.",
                             t->source, part);
 }

@@ -123,7 +123,7 @@ int64_t fl_gguf_needed_special(fl_gguf_maker *m, const char *key, const char *ot
     id = id >= 0 ? id : more;
     if (id < 0)
         fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, key,
-                       "is missing, and it decides the ids; convert the model again");
+                       "is missing, and the ids depend on it; convert the model again");
     return id;
 }
 
@@ -138,7 +138,7 @@ bool fl_gguf_switch(fl_gguf_maker *m, const char *key, bool fallback) {
 bool fl_gguf_needed_switch(fl_gguf_maker *m, const char *key) {
     if (fl_gguf_key(m, key) == NULL)
         fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, key,
-                       "is missing, and it decides the ids; convert the model again");
+                       "is missing, and the ids depend on it; convert the model again");
     return fl_gguf_switch(m, key, false);
 }
 

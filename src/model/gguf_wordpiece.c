@@ -57,9 +57,11 @@ void fl_gguf_make_wordpiece(fl_gguf_maker *m) {
     m->first        = fl_gguf_needed_special(m, "cls_token_id", "bos_token_id");
     m->last = fl_gguf_needed_special(m, "seperator_token_id", "eos_token_id"); /* so spelt */
     if (!fl_gguf_switch(m, "add_bos_token", true))
-        fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, "add_bos_token", "is false, which no BERT is");
+        fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, "add_bos_token",
+                       "is false, which BERT does not support");
     if (!fl_gguf_switch(m, "add_eos_token", true))
-        fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, "add_eos_token", "is false, which no BERT is");
+        fl_gguf_refuse(m, FLETCH_EUNSUPPORTED, "add_eos_token",
+                       "is false, which BERT does not support");
     if (m->status != 0)
         return;
     put_steps(m);

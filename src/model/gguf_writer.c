@@ -2,9 +2,11 @@
 /* gguf_writer.c - see gguf_writer.h. The format is told in gguf.c. */
 #include "model/gguf_writer.h"
 
+#include <assert.h>
 #include <string.h>
 
 static void put_key(fl_gguf_writer *w, const char *key, fl_gguf_type type) {
+    assert(key);
     fl_gguf_put_item(w, key, strlen(key));
     fl_buf_append(&w->values, &(uint32_t){type}, sizeof(uint32_t));
     w->count++;
@@ -62,6 +64,7 @@ void fl_gguf_begin(fl_buf *out, const fl_gguf_writer *w, uint64_t count) {
 }
 
 void fl_gguf_put_tensor(fl_buf *out, const char *name, const fl_tensor *tensor, uint64_t *offset) {
+    assert(name && tensor->data);
     fl_buf_append(out, &(uint64_t){strlen(name)}, sizeof(uint64_t));
     fl_buf_puts(out, name);
     fl_buf_append(out, &tensor->rank, sizeof tensor->rank);

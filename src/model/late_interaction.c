@@ -322,17 +322,17 @@ static int check_expansion(fl_model *model, fletch_error *error) {
         return 0;
     if (late->expansion > desc->positions)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: queries are filled up to %u tokens, but the model has %u positions.",
+                       "%s: queries are padded to %u tokens, but the model has %u positions.",
                        model->folder, late->expansion, desc->positions);
     if (late->length[FL_SIDE_QUERY] > 0 && late->length[FL_SIDE_QUERY] < late->expansion)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: query_length %u is less than the %u tokens that queries are filled to.",
+                       "%s: query_length %u is less than the %u tokens that queries are padded to.",
                        model->folder, late->length[FL_SIDE_QUERY], late->expansion);
     for (size_t i = 0; i < FL_RULES_MAX && !late->attends; i++)
         if (desc->distance[i].window > 0 && desc->distance[i].window < late->expansion)
             return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                           "%s: queries filled up to %u tokens that nothing attends to, in a "
-                           "network that sees %u tokens to each side, are not supported.",
+                           "%s: queries padded to %u tokens that nothing attends to, in a network "
+                           "that sees %u tokens to each side, are not supported.",
                            model->folder, late->expansion, desc->distance[i].window);
     if (!model->own->masks && model->own->has_modules && !model->own->pylate)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "hub/model_files.h"
 #include "model/model_private.h"
 
 int fl_model_keep(fl_model *model, const char **out, const char *purpose, fletch_error *error,
@@ -134,7 +135,8 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
         status = read_end(model, *family, &reader, options);
     if (status == 0 && *family != NULL)
         model->own->own_pooling = (*family)->own_pooling;
-    if (model->base != NULL) /* peft's: only an engine that reads weights through fl_tensor_to_f32 adds them */
+    if (model->base !=
+        NULL) /* peft's: only an engine that reads weights through fl_tensor_to_f32 adds them */
         model->encoder.desc.adapters = true;
     fl_json_free(reader.object);
     return status;
@@ -151,7 +153,9 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     FL_TRY(fl_scores_find(model, modules, error));
     FL_TRY(fl_late_find(model, modules, error));
     if (weighed) /* what config.json lacks is told first */
-        opened = fl_safetensors_open_folder(&model->own->weights, model->own->base, &damage);
+        opened = model->own->gated
+                     ? fl_static_open(model, &damage)
+                     : fl_safetensors_open_folder(&model->own->weights, model->own->base, &damage);
     if (model->is_static && opened == 0 && weighed)
         FL_TRY(fl_static_read(model, error));
     if (!model->is_static)
@@ -163,6 +167,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         model->tokenizer_class    = family->tokenizer_class;
         model->tokenizer_forced   = family->tokenizer_forced;
         model->tokenizer_as_saved = family->tokenizer_as_saved;
+        model->llama_as_saved     = family->llama_as_saved;
         if (family->projection != NULL && model->own->weights != NULL)
             FL_TRY(fl_projection_find(model, family->projection, error));
     }
@@ -299,6 +304,7 @@ void fl_model_close(fl_model *model) {
         fl_free(model->own->transformer);
         fl_free(model->own->base);
         fl_free(model->own->queries);
+        fl_free(model->own->table);
     }
     fl_free(model->own);
     fl_free(model);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.h - a Hugging Face / sentence-transformers folder, read and checked, ready for an engine.
  *
- * Role    fletch_open resolves a name to a folder (model/hub.h), this opens the folder:
+ * Role    fletch_open resolves a name to a folder (hub/hub.h), this opens the folder:
  *         config.json -> descriptor, safetensors -> slots, modules.json and its modules ->
  *         pooling, dense layers and normalisation, the sentence-transformers configs -> lengths
  *         and prompts. Engines read `encoder`; the runtime reads the rest.
@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "fletch.h"
+#include "hub/model_files.h"
 #include "model/encoder.h"
 
 typedef enum fl_dense_activation {
@@ -35,7 +36,8 @@ typedef enum fl_stage_kind {
     FL_STAGE_DENSE,
     FL_STAGE_NORMALIZE,
     FL_STAGE_LAYER_NORM,
-    FL_STAGE_WHOLE /* round(127 tanh(x)), ties to even (pplx-embed) */
+    FL_STAGE_WHOLE, /* round(127 tanh(x)), ties to even (pplx-embed) */
+    FL_STAGE_GATE   /* residual tanh(weight x + bias), column by column (Stable Static Embedding) */
 } fl_stage_kind;
 typedef struct fl_stage {
     fl_stage_kind       kind;
@@ -61,9 +63,6 @@ typedef struct fl_weight_files {
 typedef struct fl_model_source {
     const char *origin; /* static or owned by the model */
 } fl_model_source;
-
-/* Larger than any tokenizer in use (a 256k-piece vocabulary is 33 MB of JSON). */
-enum { FL_TOKENIZER_BYTES_MAX = 256 << 20 };
 
 /* What a row of the model is. */
 typedef enum fl_head {
@@ -132,7 +131,8 @@ struct fl_model {
     bool        lowercase;          /* do_lower_case of sentence_bert_config.json */
     const char *tokenizer_class;    /* where no file names one, or NULL */
     bool        tokenizer_forced;   /* that one even where a file does */
-    bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names */
+    bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names … */
+    bool        llama_as_saved;     /* … or where that is LlamaTokenizer */
     const char *model_type;         /* as config.json has it, or NULL */
     const char *config_class;       /* config.json's tokenizer_class, or NULL */
     fl_json *tokenizer_config; /* owned: tokenizer_config.json; NULL: there is none, or no more */
@@ -196,11 +196,6 @@ typedef struct fl_model_options {
 
 /* Whether `name` is an .onnx file that is there, and its folder: the one it lies in, or the one above onnx/. */
 bool fl_onnx_path(const char *name, char *folder, size_t capacity);
-
-/* Whether a file is GGUF, which fl_model_open takes in the place of a folder. */
-bool fl_gguf_is_file(const char *path);
-/* Whether a file of that name is one of several parts and not their first. */
-bool fl_gguf_is_later_part(const char *name);
 
 int  fl_model_open(fl_model **out, const char *folder, const fl_model_options *options,
                    fletch_error *error);

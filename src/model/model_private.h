@@ -39,6 +39,8 @@ struct fl_model_private {
     const char       *tokenizer_config_path; /* kept; NULL: not asked for yet */
     const fl_tensor  *projection;            /* of every token, before pooling; NULL: none */
     const char       *projection_name;       /* what it is called */
+    bool              gated;                 /* static: a gate is behind the table */
+    void             *table;                 /* owned: such a table, unpacked; or NULL */
     bool              has_modules;           /* modules.json is there */
     bool              bare;                  /* an .onnx file and no config.json */
     bool              scored;                /* a module has written the scores */
@@ -111,6 +113,9 @@ int  fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const ch
 void fl_stage_free(fl_stage *stage); /* what it holds */
 /* config.json of a module, which must be there; freed as that of fl_model_read_json. */
 int fl_module_config_read(fl_json_reader *out, char *path, const char *folder, fletch_error *error);
+/* The gate of a static table of `width` columns. */
+int fl_gate_read(fl_stage *stage, const fl_safetensors *file, const char *folder, uint32_t width,
+                 fletch_error *error);
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
 /* A module that reads or writes another feature is another network; `fallback` is what one reads that
  * does not say. */
@@ -187,7 +192,8 @@ int fl_prompts_read(fl_model *model, fletch_error *error);
 /* weight_files.c: what the weights are as files, for people; what cannot be read is told as 0. */
 void fl_weight_files_read(fl_model *model);
 
-/* static.c: a model whose first module is a StaticEmbedding; its weights are open. */
+/* static.c: the weights of a table with a gate; then a model whose first module is a StaticEmbedding or that. */
+int fl_static_open(fl_model *model, fletch_error *error);
 int fl_static_read(fl_model *model, fletch_error *error);
 
 /* task.c: the task of model.task, where the family has tasks: ECONFIG when it is none of them. Then,

@@ -22,6 +22,11 @@
 static const char package[] = "sentence_transformers.", own_code[] = "custom_st.Transformer",
                   quantizer[] = "st_quantize.FlexibleQuantizer", clip[] = "CLIPModel";
 
+/* Stable Static Embedding: whatever its file is called, one of these classes is the table with a gate behind it. */
+static bool is_gated_table(const char *type) {
+    return type != NULL && (fl_path_ends_with(type, ".SSE") || fl_path_ends_with(type, ".SSEQ"));
+}
+
 /* One entry of the list, checked; `kind` is the last component of its type. */
 typedef struct entry {
     const char *type, *kind, *path;
@@ -29,8 +34,7 @@ typedef struct entry {
 
 static int refuse_code(const fl_modules *modules, const char *type, fletch_error *error) {
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "%s: module type \"%.100s\" is code outside sentence-transformers, which fletch "
-                   "does not run.",
+                   "%s: module type \"%.100s\" is custom code, which fletch does not run.",
                    modules->path, type);
 }
 
@@ -63,7 +67,7 @@ static int read_entry(entry *out, const fl_modules *modules, size_t index, fletc
                        "%s: path \"%.80s\" of module %zu leaves the folder.", modules->path,
                        out->path, index);
     if (strncmp(out->type, package, strlen(package)) != 0 && !fl_late_names(out->type) &&
-        (index > 0 || strcmp(out->type, own_code) != 0) &&
+        (index > 0 || (strcmp(out->type, own_code) != 0 && !is_gated_table(out->type))) &&
         (index < 2 || strcmp(out->type, quantizer) != 0))
         return refuse_code(modules, out->type, error);
     out->kind = strrchr(out->type, '.') + 1;
@@ -109,7 +113,8 @@ static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
     for (size_t i = 2; i < modules->count; i++)
         if (strcmp(modules->list[i].type, quantizer) == 0)
             model->own->module = quantizer;
-    model->is_static      = strcmp(first.kind, "StaticEmbedding") == 0;
+    model->own->gated     = is_gated_table(first.type);
+    model->is_static      = model->own->gated || strcmp(first.kind, "StaticEmbedding") == 0;
     model->own->fill_mask = strcmp(first.kind, "MLMTransformer") == 0;
     if (!model->is_static && !model->own->fill_mask && strcmp(first.kind, "Transformer") != 0 &&
         strcmp(first.kind, clip) != 0)
@@ -298,8 +303,8 @@ static int read_splade(const fl_modules *modules, fl_model *model, const entry *
                        "%s: SpladePooling is supported as the last of two modules, after a "
                        "Transformer of the task fill-mask.",
                        modules->path);
-    FL_TRY(refuse_pooling(options, "splade", "the folder's model is sparse and knows splade alone.",
-                          error));
+    FL_TRY(refuse_pooling(options, "splade",
+                          "the folder's model is sparse and supports only splade.", error));
     return set_sparse(model,
                       modules->router != NULL
                           ? "router_config.json (SpladePooling; queries: a table)"
@@ -365,7 +370,7 @@ static int set_late(fl_model *model, const fl_model_options *options, fletch_err
     model->encoder.desc.late = true;
     fl_pooling_set(model, FL_POOL_MEAN, "late interaction: every token has a vector");
     model->normalize_source.origin = "modules.json";
-    return refuse_pooling(options, NULL, "a late-interaction model pools nothing.", error);
+    return refuse_pooling(options, NULL, "a late-interaction model does not pool.", error);
 }
 
 /* What sentence-transformers makes of a plain transformer. */
@@ -381,7 +386,7 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
     if (fl_onnx_only(model))
         fl_onnx_output_read(model, &out);
     if (out.pooled) {
-        model->pooling_source.origin   = "the .onnx file pools by itself";
+        model->pooling_source.origin   = "the .onnx file does its own pooling";
         model->normalize_source.origin = "the .onnx file's own";
         return 0;
     }
@@ -394,7 +399,7 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
-    static const char averages[] = "a static model averages its rows and knows mean alone.";
+    static const char averages[] = "a static model averages its rows and supports only mean.";
     const bool        late = model->head == FL_HEAD_LATE, own_pooling = model->own->own_pooling;
     if (model->own->classifier)
         return refuse_other_pooling(options, error);
@@ -421,6 +426,9 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         return fl_fail_nomem(error, count * sizeof *model->stages, "stages");
     if (model->own->projection != NULL)
         FL_TRY(add_projection(model, error));
+    if (model->own->gated && model->own->weights != NULL)
+        FL_TRY(fl_gate_read(&model->stages[model->stage_count++], model->own->weights,
+                            model->own->transformer, model->dimensions, error));
     if (count > 0)
         model->normalize_source.origin = "modules.json";
     if (own_pooling) {

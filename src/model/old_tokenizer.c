@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* old_tokenizer.c - the tokenizer of a folder that has no tokenizer.json but what one is made of:
- * SentencePiece's model, or vocab.json and merges.txt (RoBERTa, CLIP).
+ * SentencePiece's model, or vocab.json and merges.txt (RoBERTa, DeBERTa v1, CLIP).
  *
  * Role    lengths.c asks where tokenizer.json is missing; the tokenizer room reads what comes out like any other file.
  * In/Out  the files, tokenizer_config.json's switches -> the text of the tokenizer.json that transformers makes of
@@ -50,6 +50,14 @@ static const form forms[] = {
      .names  = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"},
      .first  = "<s>",
      .last   = "</s>"},
+    {.class  = "DebertaTokenizer",
+     .file   = "vocab.json",
+     .second = "merges.txt",
+     .steps  = BYTES,
+     .names  = {"[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"},
+     .first  = "[CLS]",
+     .last   = "[SEP]",
+     .typed  = true},
     {.class  = "CLIPTokenizer",
      .file   = "vocab.json",
      .second = "merges.txt",
@@ -97,6 +105,7 @@ typedef struct maker {
     piece          *pieces; /* owned: the vocabulary in the order of its ids */
     size_t          count, room;
     fl_proto_span   map;
+    int64_t         ids[NAMES]; /* of form->names in vocab.json */
     char            gap[EXTRA_MAX][20];
     fl_json_w       w;
 } maker;
@@ -180,7 +189,7 @@ static int read_pieces(maker *m, const fl_buf *file) {
             FL_TRY(read_spec(m, field.body, field.number == 2));
     }
     if (more < 0 || seen <= m->form->skipped)
-        return damaged(m, "it is not a model of SentencePiece, or is cut short");
+        return damaged(m, "it is not a SentencePiece model, or is truncated");
     if (m->map.at == m->map.end)
         return refuse(m, "a model of SentencePiece without a map of characters is not supported");
     return 0;
@@ -226,9 +235,19 @@ static void put_part(maker *m, const char *kind, const char *id, unsigned type) 
         fl_tokenizer_put_part(&m->w, kind, id, type);
 }
 
+/* One of form->names. */
+static int64_t special_id(const maker *m, const char *name) {
+    size_t at = 0;
+    if (m->form->second == NULL)
+        return id_of(m, name);
+    while (strcmp(m->form->names[at], name) != 0)
+        at++;
+    return m->ids[at];
+}
+
 static void put_special(maker *m, const char *name) {
     if (name != NULL)
-        fl_tokenizer_put_special(&m->w, name, id_of(m, name), (fl_span){name, strlen(name)});
+        fl_tokenizer_put_special(&m->w, name, special_id(m, name), (fl_span){name, strlen(name)});
 }
 
 static void put_template(maker *m) {
@@ -327,13 +346,12 @@ static int make_unigram(maker *m, const fl_buf *file) {
 
 /* ---- vocab.json and merges.txt --------------------------------------------------------------- */
 
-/* The ids of special tokens are those of vocab.json: pieces are these alone here. */
-static int read_specials(maker *m, fl_json *vocab, int64_t ids[NAMES]) {
+static int read_specials(maker *m, fl_json *vocab) {
     for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
         fl_json *found = NULL;
         if (!fl_json_find(vocab, m->form->names[i], &found))
             return refuse(m, "a special token of the class is missing");
-        ids[i] = fl_json_int64(found);
+        m->ids[i] = fl_json_int64(found);
     }
     return 0;
 }
@@ -383,24 +401,30 @@ static void put_clip_steps(maker *m) {
     fl_json_w_end(&m->w), fl_json_w_end(&m->w);
 }
 
-static void put_end(maker *m, const char *key, const char *name, const int64_t *ids) {
-    size_t at = 0;
-    while (strcmp(m->form->names[at], name) != 0)
-        at++;
+static void put_end(maker *m, const char *key, const char *name) {
     fl_json_w_array(&m->w, key);
     fl_json_w_text(&m->w, NULL, name);
-    fl_json_w_i64(&m->w, NULL, ids[at]);
+    fl_json_w_i64(&m->w, NULL, special_id(m, name));
     fl_json_w_end(&m->w);
 }
 
-static int put_bytes(maker *m, const fl_buf *vocab, const fl_buf *merges, const int64_t *ids) {
+static void put_roberta(maker *m, bool prefix) {
+    fl_tokenizer_put_step(&m->w, "post_processor", "RobertaProcessing");
+    put_end(m, "sep", m->form->last);
+    put_end(m, "cls", m->form->first);
+    fl_json_w_bool(&m->w, "trim_offsets", true);
+    fl_json_w_bool(&m->w, "add_prefix_space", prefix);
+    fl_json_w_end(&m->w);
+}
+
+static int put_bytes(maker *m, const fl_buf *vocab, const fl_buf *merges) {
     const bool clip   = m->form->steps == LOWER_BYTES;
     const bool prefix = !clip && fl_json_bool(m->config, "add_prefix_space", false);
     fl_json_w_object(&m->w, NULL);
     fl_json_w_array(&m->w, "added_tokens");
     for (size_t i = 0; i < NAMES && m->form->names[i] != NULL; i++) {
         const char *name = m->form->names[i];
-        fl_tokenizer_put_added(&m->w, ids[i], (fl_span){name, strlen(name)}, false, false, true);
+        fl_tokenizer_put_added(&m->w, m->ids[i], (fl_span){name, strlen(name)}, false, false, true);
     }
     fl_json_w_end(&m->w);
     if (clip)
@@ -408,12 +432,10 @@ static int put_bytes(maker *m, const fl_buf *vocab, const fl_buf *merges, const 
     else
         put_byte_level(m, "pre_tokenizer", prefix);
     put_byte_level(m, "decoder", prefix);
-    fl_tokenizer_put_step(&m->w, "post_processor", "RobertaProcessing");
-    put_end(m, "sep", m->form->last, ids);
-    put_end(m, "cls", m->form->first, ids);
-    fl_json_w_bool(&m->w, "trim_offsets", true);
-    fl_json_w_bool(&m->w, "add_prefix_space", prefix);
-    fl_json_w_end(&m->w);
+    if (m->form->typed)
+        put_template(m);
+    else
+        put_roberta(m, prefix);
     fl_tokenizer_put_step(&m->w, "model", "BPE");
     fl_json_w_bool(&m->w, "fuse_unk", false);
     fl_json_w_text(&m->w, "continuing_subword_prefix", "");
@@ -428,16 +450,15 @@ static int put_bytes(maker *m, const fl_buf *vocab, const fl_buf *merges, const 
 }
 
 static int make_bytes(maker *m, const fl_buf *vocab, const char *second) {
-    fl_buf   merges     = {0};
-    fl_json *tree       = NULL;
-    int64_t  ids[NAMES] = {0};
-    int      status     = fl_json_read(&tree, m->path, FL_TOKENIZER_BYTES_MAX, m->error);
+    fl_buf   merges = {0};
+    fl_json *tree   = NULL;
+    int      status = fl_json_read(&tree, m->path, FL_TOKENIZER_BYTES_MAX, m->error);
     if (status == 0)
-        status = read_specials(m, tree, ids);
+        status = read_specials(m, tree);
     if (status == 0)
         status = fl_file_read(second, FL_TOKENIZER_BYTES_MAX, &merges, m->error);
     if (status == 0)
-        status = put_bytes(m, vocab, &merges, ids);
+        status = put_bytes(m, vocab, &merges);
     fl_buf_free(&merges);
     fl_json_free(tree);
     return status;

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/proto.h"
+#include "hub/model_files.h"
 #include "model/model_private.h"
 
 enum { SIZE_MAX_READ = 1 << 24, POSITIONS_DEFAULT = 512 };
@@ -178,12 +179,11 @@ int fl_onnx_sizes_guess(fl_model *model, fletch_error *error) {
     fl_onnx_output   out;
     fl_onnx_output_read(model, &out);
     if (out.width == 0)
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "%s: there is no config.json, and no output of the .onnx file is [batch, "
-            "sequence, width] or a sentence_embedding [batch, width] of fixed width; put "
-            "config.json beside it, or export the model for feature extraction.",
-            model->onnx_file != NULL ? model->onnx_file : model->folder);
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: config.json is missing, and no output of the .onnx file is [batch, "
+                       "sequence, width] or a sentence_embedding [batch, width] of fixed width; "
+                       "put config.json beside it, or export the model for feature extraction.",
+                       model->onnx_file != NULL ? model->onnx_file : model->folder);
     memset(desc, 0, sizeof *desc);
     desc->architecture = "onnx";
     desc->hidden       = out.width;
@@ -209,8 +209,7 @@ int fl_onnx_sizes_read(fl_encoder_desc *desc, fl_json_reader *config) {
     if (config->status == 0 && (desc->hidden == 0 || desc->vocab == 0))
         return fl_fail(
             config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "%s tells no hidden_size or no vocab_size; with an .onnx file alone these are "
-            "needed.",
+            "%s lacks hidden_size or vocab_size; with an .onnx file alone both are required.",
             config->source);
     return config->status;
 }

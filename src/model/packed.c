@@ -14,6 +14,7 @@
  *         GPTQ's first format has its zero points less one, taken off whole words: added to them, carries and all.
  * Memory  nothing is copied. Threads: gathered when opening; reading is pure.
  * Proof   tests/golden/test_packed_weights.py: against compressed-tensors, GPTQModel and AutoAWQ. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,6 +39,7 @@ static uint32_t word_at(const unsigned char *words, uint64_t index) {
 }
 
 static uint64_t group_at(const fl_packed_matrix *p, uint64_t column) {
+    assert(column < p->columns);
     int32_t group;
     if (p->group_of == NULL)
         return column / p->run;
@@ -65,6 +67,7 @@ static void read_scale(const fl_packed_matrix *p, uint64_t row, uint64_t group,
 
 /* Where there are none, the middle of what integers without a sign can be. */
 static int read_zero(const fl_packed_matrix *p, uint64_t row, uint64_t group) {
+    assert(p->zeros && group < p->groups);
     const uint64_t per = 32 / p->bits, in = row % per;
     const bool     is_signed = p->layout == FL_PACKED_BYTES || p->layout == FL_PACKED_FLOAT8;
     if (p->zeros == NULL)
@@ -156,6 +159,7 @@ static float value_of(const fl_packed_matrix *p, const fl_packed_part *part, int
 }
 
 void fl_packed_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+    assert(tensor->packed && out);
     const fl_packed_matrix *p = tensor->packed;
     fl_packed_part          part;
     float                   value[16]; /* of the integers of 4 bits, so that each is rounded once */
@@ -225,6 +229,7 @@ typedef struct gathering {
 } gathering;
 
 static int wrong(gathering *g, const char *tensor, const char *why) {
+    assert(why);
     return fl_fail(g->config->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: tensor %s%s %s.",
                    g->model->own->base, g->base, tensor, why);
 }
@@ -259,7 +264,7 @@ static int take_order(gathering *g, const char *name, fl_packed_matrix *p) {
     for (uint64_t k = 0; k < p->columns; k++) {
         uint64_t group = group_at(p, k);
         if (group >= p->groups)
-            return wrong(g, name, "names a group that is not there");
+            return wrong(g, name, "names a missing group");
         plain = plain && group == k / p->run;
     }
     if (plain)
@@ -516,7 +521,7 @@ int fl_packed_gather(fl_model *model, fl_json_reader *config) {
     bool           old =
         fl_json_bool(&how, "load_in_8bit", false) || fl_json_bool(&how, "load_in_4bit", false);
     const char *name =
-        fl_json_string(&how, "quant_method", old ? "bitsandbytes" : "no method it names");
+        fl_json_string(&how, "quant_method", old ? "bitsandbytes" : "no known method");
     size_t i = 0, count = sizeof methods / sizeof *methods;
     while (i < count && strcmp(methods[i].name, name) != 0)
         i++;

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 #include "model/model_private.h"
 
 enum { NAME_BYTES_MAX = 256 };
@@ -222,15 +222,15 @@ int fl_peft_finish(fl_model *model, const fl_family *family, fletch_error *error
         const fl_tensor *matrix = matrix_of(model, prefix, name);
         if (matrix == NULL)
             return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                           "%s: tensor %.100s is of no matrix of %s; it may change the vectors, so "
-                           "the model is refused rather than approximated.",
+                           "%s: tensor %.100s belongs to no matrix of %s; it may change the "
+                           "vectors, so the model is rejected rather than approximated.",
                            file_name, name, own->base);
         used += fl_weights_uses(model, matrix); /* a pooler's goes with the pooler */
     }
     if (own->peft_taken == used)
         return 0;
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "%s: %zu tensors belong to matrices of the network, which took %zu; the model "
-                   "is refused rather than approximated.",
+                   "%s: %zu tensors belong to matrices of the network, which used %zu; the model "
+                   "is rejected rather than approximated.",
                    file_name, used, own->peft_taken);
 }

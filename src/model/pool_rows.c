@@ -9,6 +9,7 @@
  *         token that is left; weights count positions from the text's head. A text that is all
  *         masked gives 0 (max: -1e9), and cls its token 0, as there.
  * Proof   tests/unit/test_engine.c and test_onnxruntime.c against plain double sums. */
+#include <assert.h>
 #include <math.h>
 
 #include "base/number.h"
@@ -50,6 +51,7 @@ static void weighted_sum(const fl_rows *rows, size_t hidden, uint32_t skip, uint
 }
 
 static void maximum(const fl_rows *rows, size_t hidden, uint32_t skip, uint32_t n, float *out) {
+    assert(skip <= n);
     for (size_t k = 0; k < hidden; k++) {
         out[k] = -1e9f;
     }
@@ -70,6 +72,7 @@ static void copy_row(const float *x, size_t hidden, float scale, float *out) {
 
 /* Σ (i + 1) over [skip, n) */
 static float position_weights(uint32_t skip, uint32_t n) {
+    assert(skip <= n);
     double all = (double)n * (n + 1.0) / 2.0, head = (double)skip * (skip + 1.0) / 2.0;
     return (float)fmax(all - head, 1e-9);
 }

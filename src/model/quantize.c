@@ -11,6 +11,7 @@
  *         rounded by itself, in this order, as the gguf package has it: the bytes are the same.
  * Memory  none. Threads: pure functions.
  * Proof   tests/golden/test_gguf_export.py: every type against the gguf package. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -100,6 +101,7 @@ static void put_block(fl_dtype dtype, const float *x, unsigned char *out) {
 }
 
 void fl_tensor_from_f32(fl_dtype dtype, const float *values, uint64_t count, unsigned char *out) {
+    assert(values && out);
     const fl_block_row *row = fl_block_of(dtype);
     if (dtype == FL_DTYPE_F32)
         memcpy(out, values, count * sizeof *values);

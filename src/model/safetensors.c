@@ -14,6 +14,7 @@
  * Proof   tests/unit/test_safetensors.c. */
 #include "model/safetensors.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "hub/model_files.h"
 #include "model/gguf.h"
 #include "model/safetensors_header.h"
 #include "model/torch_file.h"
@@ -46,10 +48,6 @@ struct fl_safetensors {
     bool            sharded;
     const char     *index; /* the file that says so; NULL: names of the parts */
 };
-
-const fl_weight_form fl_weight_forms[FL_WEIGHT_FORMS] = {
-    {"model.safetensors", "model.safetensors.index.json", ".safetensors"},
-    {"pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"}};
 
 static const fl_tensor_table *table_of(const fl_safetensors *file) {
     return file->sharded ? &file->merged : &file->shards[0].table;
@@ -155,7 +153,7 @@ static int add_part(fl_safetensors *file, uint64_t number, fletch_error *error) 
         if (added != 0)
             return added < 0 ? fl_fail_nomem(error, sizeof *part->table.tensors, "tensors")
                              : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                                       "%s: tensor %.80s is in another part too.", part->path,
+                                       "%s: tensor %.80s is in another part as well.", part->path,
                                        part->table.names[i]);
     }
     return 0;
@@ -286,6 +284,7 @@ int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_
 }
 
 const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *name) {
+    assert(name);
     return fl_table_find(table_of(file), name);
 }
 
@@ -305,10 +304,12 @@ size_t fl_safetensors_count(const fl_safetensors *file) {
 }
 
 const char *fl_safetensors_name(const fl_safetensors *file, size_t index) {
+    assert(index < fl_safetensors_count(file));
     return table_of(file)->names[index];
 }
 
 const char *fl_safetensors_path(const fl_safetensors *file, size_t index) {
+    assert(index < fl_safetensors_count(file));
     return index < file->count ? file->shards[index].path : NULL;
 }
 

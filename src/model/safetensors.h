@@ -14,14 +14,6 @@
 
 typedef struct fl_safetensors fl_safetensors;
 
-/* How a folder may have its weights, the first that is there counting. */
-enum { FL_WEIGHT_FORMS = 2 };
-typedef struct fl_weight_form {
-    const char *single, *index; /* one file; the index of several */
-    const char *ending;         /* of those */
-} fl_weight_form;
-extern const fl_weight_form fl_weight_forms[FL_WEIGHT_FORMS];
-
 /* One file; what begins as GGUF or as torch.save's is that, a GGUF with its further parts. */
 int fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error);
 /* The weights of a folder. */

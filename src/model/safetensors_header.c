@@ -45,7 +45,7 @@ static bool read_u64(reading *r, uint64_t *out) {
         return false;
     for (size_t i = 0; i < number.size; i++) {
         if (number.data[i] < '0' || number.data[i] > '9')
-            return fail(r, "a whole number was expected");
+            return fail(r, "expected an integer");
         if (__builtin_mul_overflow(*out, 10U, out) ||
             __builtin_add_overflow(*out, (uint64_t)(number.data[i] - '0'), out))
             return fail(r, "number too large");
@@ -113,7 +113,7 @@ static bool read_fields(reading *r, entry *out) {
         while (i < FIELDS && !fl_span_is(key, fields[i].name))
             i++;
         if (i < FIELDS && *fields[i].seen)
-            return fail(r, "a field is there twice");
+            return fail(r, "duplicate field");
         if (i < FIELDS)
             *fields[i].seen = true;
         if (i < FIELDS ? !fields[i].read(r, out) : !fl_json_in_skip(&r->in, NULL))
@@ -128,7 +128,7 @@ static bool read_entry(reading *r, entry *out) {
     if (!read_fields(r, out))
         return false;
     if (!out->has_dtype || !out->has_shape || !out->has_offsets)
-        return fail(r, "dtype, shape or data_offsets is missing before");
+        return fail(r, "missing dtype, shape or data_offsets before");
     uint64_t bits = out->bits;
     for (uint32_t i = 0; i < out->tensor.rank; i++)
         if (__builtin_mul_overflow(bits, out->tensor.shape[i], &bits))
@@ -172,7 +172,7 @@ static bool add_entry(reading *r, fl_tensor_table *table, range **ranges, size_t
     }
     if (added < 0)
         r->status = fl_fail_nomem(r->error, sizeof *found, "a safetensors header");
-    return added == 0 || (added > 0 && fail(r, "a name is there twice"));
+    return added == 0 || (added > 0 && fail(r, "duplicate name"));
 }
 
 static bool read_entries(reading *r, fl_tensor_table *table, range **ranges, size_t *room) {
@@ -187,7 +187,7 @@ static bool read_entries(reading *r, fl_tensor_table *table, range **ranges, siz
             return fail(r, "NUL in a name");
         if (strcmp(name, "__metadata__") == 0) {
             if (metadata)
-                return fail(r, "__metadata__ is there twice");
+                return fail(r, "duplicate __metadata__");
             metadata = true;
             if (!read_metadata(r))
                 return false;
@@ -239,7 +239,7 @@ static int header_size(const unsigned char *data, size_t size, const char *sourc
         length = length << 8 | data[i];
     if (length > FL_HEADER_BYTES_MAX)
         return fl_fail(error, FLETCH_EMODEL, 0,
-                       "%s: header length %llu is over the limit of %d bytes.", source,
+                       "%s: header length %llu exceeds the limit of %d bytes.", source,
                        (unsigned long long)length, FL_HEADER_BYTES_MAX);
     if (length > size - 8)
         return fl_fail(error, FLETCH_EMODEL, 0,

@@ -6,10 +6,13 @@
  *         for the check when they open, before anything is allocated: a config.json that promises
  *         more than the checkpoint holds must not be read past its end.
  * Proof   tests/unit/test_engine.c, tests/cuda/test_cuda_engine.c. */
+#include <assert.h>
+
 #include "base/error.h"
 #include "model/encoder.h"
 
 bool fl_encoder_shape(const fl_encoder_desc *d, const fl_layer_desc *l, int slot, fl_shape *out) {
+    assert(slot >= 0);
 #define FL_GLOBAL_CASE(name, words, rows, columns, when)                                           \
     case FL_SLOT_##name:                                                                           \
         *out = (fl_shape){(rows), (columns), words};                                               \

@@ -13,6 +13,7 @@
  * Proof   tests/unit/test_model_tensor.c: all 65536 values of both small types. */
 #include "model/tensor.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -44,6 +45,7 @@ const fl_dtype_row fl_dtypes[] = {
 };
 
 const char *fl_dtype_name(fl_dtype dtype) {
+    assert(dtype < FL_DTYPE_END);
     const fl_block_row *block = fl_block_of(dtype);
     return block != NULL              ? block->name
            : dtype == FL_DTYPE_PACKED ? "packed"
@@ -52,12 +54,14 @@ const char *fl_dtype_name(fl_dtype dtype) {
 }
 
 uint64_t fl_dtype_bytes(fl_dtype dtype, uint64_t count) {
+    assert(dtype < FL_DTYPE_END);
     const fl_block_row *block = fl_block_of(dtype);
     return block != NULL ? count / block->values * block->bytes
                          : count * (fl_dtypes[dtype].bits / 8);
 }
 
 bool fl_tensor_holds(const fl_tensor *tensor, uint64_t count) {
+    assert(tensor->rank <= FL_RANK_MAX);
     return tensor->packed != NULL
                ? count / tensor->packed->columns <= tensor->packed->rows - tensor->packed_row
                : tensor->bytes >= fl_dtype_bytes(tensor->dtype, count);
@@ -129,15 +133,24 @@ static void add_product(const fl_adapter *a, const float *left, uint64_t column,
     }
 }
 
-/* Row i of the first half of a head is the file's 2i, of the second 2i + 1. */
+/* Turned: row i of the first half of a head is the file's 2i, of the second 2i + 1. */
 uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row) {
+    if (tensor->run > 0)
+        return row / tensor->run * tensor->step + row % tensor->run;
     if (tensor->turned == 0)
         return row;
     uint64_t in = row % tensor->turned, half = tensor->turned / 2;
     return row - in + (in < half ? 2 * in : 2 * (in - half) + 1);
 }
 
-static void convert_turned(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+uint64_t fl_tensor_span(const fl_tensor *tensor) {
+    const uint64_t rows = tensor->shape[0];
+    return tensor->run == 0 ? tensor->bytes
+                            : tensor->bytes / rows * (fl_tensor_row(tensor, rows - 1) + 1);
+}
+
+static void convert_rows(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+    assert(!fl_tensor_in_order(tensor));
     const uint64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1;
     for (uint64_t done = 0, n; done < count; done += n) {
         uint64_t row = (first + done) / columns, column = (first + done) % columns;
@@ -147,13 +160,14 @@ static void convert_turned(const fl_tensor *tensor, uint64_t first, uint64_t cou
 }
 
 void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+    assert((tensor->data || tensor->packed) && out);
     const fl_adapter *a = tensor->adapter;
     float             left[FL_ADAPTER_RANK_MAX];
-    (tensor->turned > 0 ? convert_turned : convert)(tensor, first, count, out);
+    (fl_tensor_in_order(tensor) ? convert : convert_rows)(tensor, first, count, out);
     for (uint64_t done = 0, n; a != NULL && done < count; done += n) {
         uint64_t row = (first + done) / a->columns, column = (first + done) % a->columns;
         n = a->columns - column < count - done ? a->columns - column : count - done;
-        convert(&a->left, row * a->rank, a->rank, left);
+        convert(&a->left, fl_tensor_row(tensor, row) * a->rank, a->rank, left);
         add_product(a, left, column, n, out + done);
     }
 }

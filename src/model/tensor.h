@@ -47,6 +47,8 @@ typedef struct fl_tensor {
     const struct fl_adapter *adapter; /* added to the elements when they are read; NULL: none */
     uint32_t
         turned; /* rows of a head, whose halves lie in turns in the file (llama.cpp's Llama); 0: in order */
+    uint32_t run,
+        step; /* `run` rows (a head's) of every `step` in the file are this tensor's; run 0: all in a row */
     const struct fl_packed_matrix *packed;     /* what a PACKED matrix is made of */
     uint64_t                       packed_row; /* of that matrix, row 0 of this */
 } fl_tensor;
@@ -160,8 +162,13 @@ bool fl_tensor_holds(const fl_tensor *tensor, uint64_t count);
  * bytes. */
 void fl_tensor_from_f32(fl_dtype dtype, const float *values, uint64_t count, unsigned char *out);
 
-/* Where row `row` lies in the file. */
-uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row);
+/* Where row `row` lies in the file, and whether all lie in a row there. */
+uint64_t           fl_tensor_row(const fl_tensor *tensor, uint64_t row);
+static inline bool fl_tensor_in_order(const fl_tensor *t) {
+    return t->turned == 0 && t->run == 0;
+}
+/* Bytes of the file from its first row to its last. */
+uint64_t fl_tensor_span(const fl_tensor *tensor);
 
 /* Convert elements [first, first + count) of a real or I8 tensor to float32 (unaligned-safe), its adapter
  * added. */

@@ -8,6 +8,7 @@
  * Memory  owned arrays that double; the strings belong to whoever filled the table.
  * Threads a table is written by one thread, then read by any.
  * Proof   tests/unit/test_safetensors.c. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -52,6 +53,7 @@ static int grow(fl_tensor_table *table) {
 }
 
 int fl_table_add(fl_tensor_table *table, char *name, const fl_tensor *tensor) {
+    assert(name);
     if (table->count == table->capacity && grow(table) != 0)
         return -1;
     uint32_t *bucket = bucket_of(table, name);
@@ -64,6 +66,7 @@ int fl_table_add(fl_tensor_table *table, char *name, const fl_tensor *tensor) {
 }
 
 const fl_tensor *fl_table_find(const fl_tensor_table *table, const char *name) {
+    assert(name);
     if (table->count == 0)
         return NULL;
     uint32_t index = *bucket_of(table, name);

@@ -4,12 +4,15 @@
  * Role    What an engine finds of a text's vocabulary, one id after the other, for the runtime to weigh.
  * Memory  heap; it doubles, and stays for the next text. Threads: one at a time.
  * Proof   tests/golden/test_lists.py. */
+#include <assert.h>
+
 #include "base/mem.h"
 #include "model/encoder.h"
 
 enum { TERMS_FIRST = 256 };
 
 bool fl_terms_add(fl_terms *terms, int32_t id, float value) {
+    assert(id >= 0);
     if (terms->count == terms->capacity) {
         uint32_t capacity = terms->capacity == 0 ? TERMS_FIRST : terms->capacity * 2;
         int32_t *ids      = fl_realloc_array(terms->ids, capacity, sizeof *ids);

@@ -104,8 +104,8 @@ static int make_late(fl_model *model, fletch_error *error) {
     if (there <= 0)
         return there < 0 ? there
                          : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                                   "%s: model.pooling colbert, but there is no colbert_linear.pt "
-                                   "or .safetensors as bge-m3 has.",
+                                   "%s: model.pooling colbert needs a colbert_linear.pt or "
+                                   ".safetensors, as in bge-m3.",
                                    model->folder);
     stages[1]    = (fl_stage){.kind = FL_STAGE_NORMALIZE};
     stages[1].in = stages[1].out = model->dimensions = stages[0].out;

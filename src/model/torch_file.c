@@ -72,14 +72,14 @@ static bool read_ending(archive *a, const unsigned char *end, ending *out) {
 static bool find_list(archive *a, bytes *list, uint64_t *count) {
     const bytes file = a->file;
     if (file.size < END_SIZE)
-        return fl_torch_damage(a->r, "the archive has no end: it is cut off");
+        return fl_torch_damage(a->r, "the archive has no end: it is truncated");
     size_t at = file.size - END_SIZE, first = at > COMMENT_MAX ? at - COMMENT_MAX : 0;
     while (at > first && (fl_torch_little(file.data + at, 4) != 0x06054b50 ||
                           fl_torch_little(file.data + at + 20, 2) != file.size - at - END_SIZE))
         at--;
     ending end;
     if (fl_torch_little(file.data + at, 4) != 0x06054b50)
-        return fl_torch_damage(a->r, "the archive has no end: it is cut off");
+        return fl_torch_damage(a->r, "the archive has no end: it is truncated");
     if (!read_ending(a, file.data + at, &end))
         return false;
     if (end.begin > at || end.size > at - end.begin || end.count > end.size / MEMBER_SIZE)

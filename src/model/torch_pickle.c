@@ -77,7 +77,7 @@ static bool push(machine *m, value_kind kind, int64_t n) {
 }
 
 static bool absent(machine *m) {
-    return fl_torch_damage(m->r, "its pickle takes a value that is not there");
+    return fl_torch_damage(m->r, "its pickle takes a missing value");
 }
 
 /* The value on top; a mark is not one. */
@@ -93,7 +93,7 @@ static bool pop(machine *m, value *out) {
 static bool take(machine *m, size_t size, fl_torch_bytes *out) {
     fl_torch_bytes *program = &m->r->program;
     if (program->size < size)
-        return fl_torch_damage(m->r, "its pickle is cut off");
+        return fl_torch_damage(m->r, "its pickle is truncated");
     *out     = (fl_torch_bytes){program->data, size};
     *program = (fl_torch_bytes){program->data + size, program->size - size};
     return true;
@@ -131,7 +131,7 @@ static bool take_line(machine *m, fl_torch_bytes *out) {
     const unsigned char  *end     = memchr(program->data, '\n', program->size);
     fl_torch_bytes        newline;
     if (end == NULL)
-        return fl_torch_damage(m->r, "its pickle is cut off");
+        return fl_torch_damage(m->r, "its pickle is truncated");
     return take(m, (size_t)(end - program->data), out) && take(m, 1, &newline);
 }
 
@@ -305,7 +305,7 @@ static bool put(machine *m, const value *dictionary, const value *name, const va
     fl_torch_reading *r    = m->r;
     bool              main = dictionary->n == 0;
     if (main ? v->kind != TENSOR : v->kind == TENSOR || v->kind == MARK)
-        return fl_torch_refuse(r, "it holds something else than tensors");
+        return fl_torch_refuse(r, "it holds something other than tensors");
     if (!main && name->kind == TEXT && fl_torch_is(name->text, "little_endian") && v->n == 0)
         return fl_torch_refuse(r, "its numbers are big-endian");
     if (!main)
@@ -352,7 +352,7 @@ static bool build(machine *m) {
 static bool remember(machine *m, int64_t place) {
     const value none = {.kind = MARK};
     if (place >= VALUES_MAX || m->stack.count == 0 || m->stack.at[m->stack.count - 1].kind == MARK)
-        return fl_torch_damage(m->r, "its pickle remembers a value that is not there");
+        return fl_torch_damage(m->r, "its pickle remembers a missing value");
     while (m->memo.count <= (size_t)place)
         if (!add(m, &m->memo, &none))
             return false;
@@ -472,11 +472,10 @@ bool fl_torch_damage(fl_torch_reading *r, const char *what) {
 
 bool fl_torch_refuse(fl_torch_reading *r, const char *what) {
     if (r->status == 0)
-        r->status = fl_fail(
-            r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "%s: %s; fletch reads a dictionary of tensors that torch.save wrote, and runs no "
-            "program. Save its tensors with safetensors.torch.save_file.",
-            r->source, what);
+        r->status = fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                            "%s: %s; fletch reads a dictionary of tensors that torch.save wrote, "
+                            "and runs no code. Save its tensors with safetensors.torch.save_file.",
+                            r->source, what);
     return false;
 }
 

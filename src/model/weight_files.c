@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "hub/model_files.h"
 #include "model/model_private.h"
 
 static uint64_t count_parameters(const fl_safetensors *file) {

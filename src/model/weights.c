@@ -13,6 +13,7 @@
  *         lies.
  * Memory  the layer table, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model.c; tests/golden/test_families.py. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +54,7 @@ void fl_name_spell(char out[FL_NAME_BYTES], const fl_name *row, bool bias, uint3
 }
 
 static const fl_tensor *find_spelled(const resolver *r, const char *prefix, const char *name) {
+    assert(prefix && name);
     char prefixed[FL_NAME_BYTES];
     snprintf(prefixed, sizeof prefixed, "%s%s", prefix, name);
     return fl_safetensors_find(r->model->own->weights, prefixed);
@@ -84,6 +86,7 @@ static void note_missing(resolver *r, const char *name) {
 }
 
 static void shape_text(char out[FL_RANK_MAX * 24], const uint64_t *dims, uint32_t rank) {
+    assert(rank <= FL_RANK_MAX);
     size_t used = 0;
     out[0]      = '\0';
     for (uint32_t i = 0; i < rank; i++)
@@ -123,6 +126,20 @@ static int check(const resolver *r, const char *name, const fl_tensor *tensor, u
     return 0;
 }
 
+/* Of a tensor that `count` slots share head by head; *first: its first row. */
+static int take_heads(const resolver *r, const char *name, unsigned count, unsigned part,
+                      uint64_t *first, fl_tensor *out) {
+    out->run  = r->model->encoder.desc.head_dim;
+    out->step = count * out->run;
+    *first    = (uint64_t)part * out->run;
+    return out->packed == NULL
+               ? 0
+               : fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                         "%s: tensor %s has queries, keys and values in turns and was quantised; "
+                         "take the model that it was made from.",
+                         r->model->own->base, name);
+}
+
 /* One slot from one name. 1: that tensor is there; `out` is the slot's part of its rows. */
 static int take(const resolver *r, const fl_name *row, unsigned part, bool bias, uint32_t number,
                 const fl_layer_desc *layer, fl_tensor *out) {
@@ -145,6 +162,8 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
     drop_middle(out);
     FL_TRY(check(r, name, out, rows, &mine));
     uint64_t stride = tensor->bytes / rows;
+    if (r->family->by_heads && row->count > 1)
+        FL_TRY(take_heads(r, name, row->count, part, &first, out));
     out->packed_row = first; /* packed: what it is made of stays one */
     out->data       = (const char *)tensor->data + (tensor->packed != NULL ? 0 : first * stride);
     out->bytes      = mine.rows * stride;
@@ -313,11 +332,10 @@ static int refuse_unused(const resolver *r) {
         const char *name = fl_safetensors_name(file, i);
         if (strcmp(name, "output.weight") != 0 && strncmp(name, "dense_", strlen("dense_")) != 0 &&
             !is_used(&r->model->encoder, fl_safetensors_find(file, name)))
-            return fl_fail(
-                r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                "%s: tensor %.80s is not known; it may change the vectors, so the model is "
-                "refused rather than approximated.",
-                r->model->own->base, name);
+            return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                           "%s: tensor %.80s is unknown; it may change the vectors, so the model "
+                           "is rejected rather than approximated.",
+                           r->model->own->base, name);
     }
     return 0;
 }

@@ -125,8 +125,8 @@ static void trim(fletch_model *model, const char *why) {
     freed += model->cache ? fl_cache_empty(model->cache) : 0;
     fl_model_release_pages(model->model); /* word vectors are read in place: each comes again */
     fl_stats_add(&model->scheduler.stats, FLETCH_COUNT_PRESSURE_CLEANUPS, 1);
-    fl_log_write(fl_config_log(model->config), FL_LOG_DEBUG, "%s: %.1f MB of buffers given back",
-                 why, (double)freed / 1e6);
+    fl_log_write(fl_config_log(model->config), FL_LOG_DEBUG, "%s: %.1f MB of buffers freed", why,
+                 (double)freed / 1e6);
 }
 
 /* Another provider's rows differ in their last bits. */

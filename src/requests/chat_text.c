@@ -27,8 +27,8 @@ static bool is_blank(const char *at) {
     return fl_unicode_is_space(cp) || (cp >= 0x1C && cp <= 0x1F);
 }
 
-/* What of a text a piece takes. */
-static fl_span taken(const fl_chat_piece *piece, const fl_span *text, bool *cut) {
+/* What of a text a piece takes; *cut: so many characters, and there are more. */
+static fl_span taken(const fl_chat_piece *piece, const fl_span *text, uint32_t *cut) {
     fl_span out  = *text;
     size_t  left = piece->most, size = 0;
     if (piece->most == 0)
@@ -39,7 +39,7 @@ static fl_span taken(const fl_chat_piece *piece, const fl_span *text, bool *cut)
             size++;
         left--;
     }
-    *cut     = *cut || size < text->size;
+    *cut     = size < text->size ? piece->most : *cut;
     out.size = size;
     while (out.size > 0 && is_blank(out.data)) {
         unsigned first;
@@ -53,7 +53,7 @@ static fl_span taken(const fl_chat_piece *piece, const fl_span *text, bool *cut)
 }
 
 static int render(const fl_request *r, fl_buf *out, const fl_span *query, const fl_span *document,
-                  bool *cut, fletch_error *error) {
+                  uint32_t *cut, fletch_error *error) {
     const fl_model *model = r->model->model;
     fl_buf_clear(out);
     for (uint32_t i = 0; i < model->chat_count; i++) {
@@ -92,8 +92,9 @@ static int encode_filler(const fl_request *r, fl_tokenize_task *task, const char
     fl_encode_options   whole     = {.no_special = true};
     fl_span             text      = {filler, strlen(filler)};
     fl_buf             *buf       = &task->text;
+    uint32_t            most      = 0;
     bool                cut       = false;
-    FL_TRY(render(r, buf, &text, &text, &cut, error));
+    FL_TRY(render(r, buf, &text, &text, &most, error));
     size_t room = fl_tokenizer_ids_max(tokenizer, buf->size);
     *ids        = fl_alloc_array(room, sizeof **ids);
     if (*ids == NULL)
@@ -126,12 +127,11 @@ int fl_chat_encode(const fl_request *r, fl_tokenize_task *task, const fl_span *q
                    const fl_span *document, int32_t *ids, size_t capacity, fl_pair *pair,
                    fletch_error *error) {
     fl_buf *text = &task->text;
-    bool    cut  = false;
-    FL_TRY(render(r, text, query, document, &cut, error));
+    FL_TRY(render(r, text, query, document, &pair->characters, error));
     FL_TRY(fl_tokenizer_encode(r->model->tokenizer, task->scratch, text->data, text->size,
                                &r->encode, ids, capacity, &pair->count, &pair->truncated, error));
     pair->segment   = pair->count;
-    pair->truncated = pair->truncated || cut;
+    pair->truncated = pair->truncated || pair->characters > 0;
     return pair->count >= r->encode.max_length ? restore_end(r, task, ids, pair->count, error)
                                                : FLETCH_OK;
 }

@@ -3,7 +3,7 @@
  *
  * Role    fletch_chunk: what the options mean for this model, and the offsets in code points.
  * Memory  A fletch_chunks is one allocation: the struct, then its arrays behind it.
- * Threads Each call takes a tokenize task (for its tokenizer scratch), so callers do not wait for each other.
+ * Threads Each call takes a task (tokenize_task.h), so callers do not wait for each other.
  * Proof   tests/unit/test_chunks.c, tests/cli/test_cli_chunk.py. */
 #include "requests/chunks.h"
 
@@ -41,20 +41,19 @@ static int resolve(const fletch_model *model, const fletch_chunk_options *option
     *out = (fl_chunker_options){units[options->by], options->max_tokens, options->overlap};
     if (out->size == 0 && endless)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the model takes texts of any length; say how many tokens a chunk has");
+                       "the model accepts texts of any length; set the number of tokens per chunk");
     if (out->size == 0)
         out->size = most;
     if (out->size > most || most == 0)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "a chunk of %u tokens is too long for the model: it accepts %u, with %u "
+                       "special tokens max_length %u; use %u or fewer",
+                       out->size, most, special, model->max_length, most);
+    if (out->overlap >= out->size)
         return fl_fail(
             error, FLETCH_EINVAL, FLETCH_NOWHERE,
-            "a chunk of %u tokens is more than the model takes: %u, with %u special ones "
-            "max_length %u; ask for %u or fewer",
-            out->size, most, special, model->max_length, most);
-    if (out->overlap >= out->size)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "an overlap of %u tokens leaves a chunk of %u nothing of its own; ask for "
-                       "less than %u",
-                       out->overlap, out->size, out->size);
+            "an overlap of %u tokens leaves nothing new in a chunk of %u; use less than %u",
+            out->overlap, out->size, out->size);
     return FLETCH_OK;
 }
 

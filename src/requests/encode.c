@@ -24,6 +24,7 @@
 
 /* Whether text `index` has another beside it. */
 static bool is_pair(const fl_request *r, size_t index) {
+    assert(index < r->texts.count);
     return r->query || !r->second.pointers || r->second.pointers[index];
 }
 
@@ -43,6 +44,7 @@ static size_t bytes_bound(const fl_request *r, const fletch_texts *texts, size_t
 
 /* Likewise for a pair in a chat, which is one text. */
 static size_t chat_bound(const fl_request *r, size_t index) {
+    assert(r->pairs);
     const char *text = NULL;
     size_t      size = 0, second = r->query_size, most;
     size_t      limit = r->encode.max_length;
@@ -59,6 +61,7 @@ static size_t chat_bound(const fl_request *r, size_t index) {
 
 /* Likewise for a pair: one text is the query, or there are two. */
 static size_t pair_bound(const fl_request *r, size_t index) {
+    assert(r->pairs);
     size_t most = bytes_bound(r, &r->texts, index, r->prompt_size);
     most += r->second.count > 0 ? bytes_bound(r, &r->second, index, 0) : r->query_count;
     most += fl_tokenizer_pair_special_count(r->model->tokenizer);
@@ -90,6 +93,7 @@ size_t fl_encode_bound(const fl_request *r, size_t index) {
 /* ---- Ids --------------------------------------------------------------------------------------- */
 
 static int fail_utf8(fletch_error *error, size_t index, const char *text, size_t valid) {
+    assert(valid < SIZE_MAX);
     return fl_fail(error, FLETCH_EUTF8, index,
                    "text %zu is not valid UTF-8: byte 0x%02X at offset %zu; "
                    "convert it to UTF-8 or "
@@ -137,6 +141,7 @@ static int encode_text(fl_encode_call *c, size_t index, int32_t *ids, size_t cap
 /* One text of a pair; more than `limit` (0: none) ids of it are never needed. */
 static int encode_side(const fl_request *r, fl_tokenize_task *task, const char *text, size_t size,
                        size_t limit, fl_token_side *out, fletch_error *error) {
+    assert(out->count <= out->capacity);
     const fl_tokenizer *tokenizer = r->model->tokenizer;
     fl_encode_options   encode    = {.max_length = limit < UINT32_MAX ? (uint32_t)limit : 0,
                                      .truncation = r->encode.truncation,
@@ -157,6 +162,7 @@ static int encode_side(const fl_request *r, fl_tokenize_task *task, const char *
 }
 
 int fl_encode_query(fl_request *r, fl_tokenize_task *task, fletch_error *error) {
+    assert(r->query && !r->query_ids);
     const char    *text = r->query;
     size_t         size = r->query_size;
     fl_token_side *own  = &task->side[0];
@@ -189,6 +195,7 @@ static int encode_chat(fl_encode_call *c, size_t index, int32_t *ids, size_t cap
 /* Pair `index` to ids[capacity]: the query and text `index`, or that and its second. */
 static int encode_pair(fl_encode_call *c, size_t index, int32_t *ids, size_t capacity,
                        fl_pair *pair) {
+    assert(c->request->pairs);
     const fl_request *r = c->request;
     if (r->model->model->chat_count > 0)
         return encode_chat(c, index, ids, capacity, pair);
@@ -215,6 +222,7 @@ static int encode_pair(fl_encode_call *c, size_t index, int32_t *ids, size_t cap
 /* The ids that truncation leaves of from[count], as a text is cut: special tokens of the template stay at
  * the ends where the caller has put them. */
 static void cut_ids(const fl_request *r, const int32_t *from, size_t count, int32_t *ids) {
+    assert(count > r->encode.max_length);
     uint32_t       head, tail;
     const int32_t *before = fl_tokenizer_before(r->model->tokenizer, &head);
     const int32_t *after  = fl_tokenizer_after(r->model->tokenizer, &tail);
@@ -262,6 +270,7 @@ static size_t padded(const fl_answer *answer, const int32_t *ids, size_t count) 
 /* How many tokens stand behind the one whose row counts (fl_model.end); attention is causal, so that nothing reads
  * them. CLIP's oldest configs have an end of 2, which is no token's: then the end is the largest id. */
 static size_t behind_end(const fl_model *model, const int32_t *ids, size_t count) {
+    assert(count > 0);
     size_t end = 0;
     if (model->end == 2) {
         for (size_t i = 1; i < count; i++)
@@ -289,6 +298,7 @@ static int encode_any(fl_encode_call *c, size_t index, bool paired, int32_t *ids
 }
 
 int fl_encode_item(fl_encode_call *c, size_t index, int32_t *ids, size_t room, fl_encoded *out) {
+    assert(index < c->request->texts.count && c->task);
     const fl_request *r      = c->request;
     const fl_model   *model  = r->model->model;
     fl_pair           pair   = {0};
@@ -296,16 +306,17 @@ int fl_encode_item(fl_encode_call *c, size_t index, int32_t *ids, size_t room, f
     const bool        paired = r->pairs && is_pair(r, index);
     if (model->chat_count > 0 && !paired)
         return fl_fail(c->error, FLETCH_EINVAL, index,
-                       "text %zu stands alone, and this model scores pairs", index);
+                       "text %zu has no second text, and this model scores pairs", index);
     FL_TRY(encode_any(c, index, paired && !given, ids, room, &pair));
     size_t tokens = pair.count;
     assert(tokens <= room && (paired || pair.segment == tokens));
     if (pair.truncated && r->refuse_long)
         return fl_fail(c->error, FLETCH_ETOOLONG, index,
-                       "text %zu has more than %u tokens and truncation is off; "
+                       "text %zu has more than %u %s and truncation is off; "
                        "shorten it, or allow "
                        "truncation (truncate=right)",
-                       index, r->encode.max_length);
+                       index, pair.characters > 0 ? pair.characters : r->encode.max_length,
+                       pair.characters > 0 ? "characters" : "tokens");
     const bool nothing = tokens == 0 && !given && room > 0 && r->answer.may_be_empty;
     if (nothing) { /* one token that is left out: the mean of none is zero */
         ids[0] = 0;
@@ -313,8 +324,8 @@ int fl_encode_item(fl_encode_call *c, size_t index, int32_t *ids, size_t room, f
     }
     if (tokens == 0) /* no special tokens in this model: there is nothing to pool */
         return fl_fail(c->error, FLETCH_EINVAL, index,
-                       "text %zu has no tokens, and %s; leave such texts out", index,
-                       given ? "an empty list of ids has no vector"
+                       "text %zu has no tokens, and %s; omit such texts", index,
+                       given ? "an empty list of ids cannot be embedded"
                              : "this model's tokenizer adds none");
     const size_t unread =
         model->ends ? behind_end(model, ids, tokens) : padded(&r->answer, ids, tokens);

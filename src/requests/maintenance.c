@@ -8,6 +8,8 @@
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include "requests/maintenance.h"
 
+#include <assert.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "requests/open_model.h"
@@ -60,8 +62,9 @@ static void *maintain(void *arg) {
 }
 
 int fl_maintenance_start(fletch_model *model, fletch_error *error) {
+    assert(!model->maintenance_started);
     int status =
-        fl_thread_start(&model->maintenance_thread, "fletch-keeper", maintain, model, error);
+        fl_thread_start(&model->maintenance_thread, "fletch-maint", maintain, model, error);
     model->maintenance_started = status == FLETCH_OK;
     return status;
 }

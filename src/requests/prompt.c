@@ -31,7 +31,7 @@ int fl_prompt_named(const fletch_model *model, const char *name, const char **te
     }
     return fl_fail(
         error, FLETCH_ECONFIG, FLETCH_NOWHERE, "the model has no prompt named \"%s\" (%s%s)", name,
-        m->prompt_count ? "it has: " : "it has none; give the text with --prompt", known);
+        m->prompt_count ? "it has: " : "it has none; pass the text with --prompt", known);
 }
 
 const char *fl_prompt_of_documents(const fletch_model *m) {

@@ -8,6 +8,7 @@
  * Proof   tests/golden/test_late.py, tests/unit/test_fletch.c. */
 #include "requests/query_first.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -39,6 +40,7 @@ static void query_done(void *user, const fletch_outcome *outcome) {
 }
 
 void fl_query_ask(fl_request *parent, fl_request **over) {
+    assert(!parent->held && !parent->over && parent->answer.ops->query_first);
     fletch_model        *model   = parent->model;
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     fletch_request       query   = FLETCH_REQUEST_INIT;

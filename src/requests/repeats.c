@@ -2,6 +2,7 @@
 /* repeats.c - find equal texts of a request, and copy the results of the first ones; repeats.h. */
 #include "requests/repeats.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -53,6 +54,7 @@ static bool equal(const item *a, const item *b) {
 
 /* The array of firsts, each text its own; behind it lengths in tokens where the caller wants none. */
 static bool begin_same(fl_request *r) {
+    assert(!r->same && r->texts.count > 1);
     size_t count = r->texts.count;
     r->same = fl_bufpool_take(r->model->inputs, 2 * count * sizeof *r->same, &r->same_capacity);
     for (size_t i = 0; r->same && i < count; i++)
@@ -64,6 +66,7 @@ static bool begin_same(fl_request *r) {
 
 /* The first text that equals text `index`, which is noted where there is none. */
 static size_t first_of(const fl_request *r, size_t index, place *table, size_t mask) {
+    assert(index < r->texts.count && (mask & (mask + 1)) == 0);
     item it, other;
     if (!item_at(r, index, &it))
         return index;
@@ -78,6 +81,7 @@ static size_t first_of(const fl_request *r, size_t index, place *table, size_t m
 }
 
 void fl_repeats_find(fl_request *r) {
+    assert(r->finished == 0 && !r->same);
     fletch_model *model = r->model;
     size_t        count = r->texts.count, places = 4, capacity;
     if (count < 2 || count > UINT32_MAX / 2)
@@ -108,6 +112,7 @@ void fl_repeats_find(fl_request *r) {
 
 /* The rows or lists of text `index`, which repeats text `first`. */
 static int copy_result(fl_request *r, size_t index, size_t first) {
+    assert(first < index && index < r->texts.count);
     size_t     parts, size;
     fl_answer *part = fl_answer_parts(&r->answer, &parts);
     for (size_t i = 0; i < parts; i++) {
@@ -118,6 +123,7 @@ static int copy_result(fl_request *r, size_t index, size_t first) {
 }
 
 void fl_repeats_copy(fl_request *r) {
+    assert(!r->same || r->options.tokens);
     fletch_embed_options *options = &r->options;
     for (size_t i = 0; r->same && i < r->texts.count && r->error.code == FLETCH_OK; i++) {
         size_t first = r->same[i];

@@ -44,6 +44,7 @@ fl_request *fl_request_new(fletch_model *model, fletch_error *error) {
 }
 
 void fl_request_recycle(fl_request *request) {
+    assert(!request->ended || request->error.code < 0);
     fletch_model  *model   = request->model;
     pthread_cond_t changed = request->changed;
     assert(request->tokenizing == 0 && request->running == 0 && !request->blocks);
@@ -61,6 +62,7 @@ void fl_request_recycle(fl_request *request) {
 }
 
 void fl_requests_free(fletch_model *model) {
+    assert(!model->live && model->live_count == 0);
     while (model->idle_requests) {
         fl_request *request  = model->idle_requests;
         model->idle_requests = request->after;
@@ -73,7 +75,7 @@ void fl_requests_free(fletch_model *model) {
 
 int fl_request_late(fletch_error *error) {
     return fl_fail(error, FLETCH_EDEADLINE, FLETCH_NOWHERE,
-                   "the deadline passed before every text was embedded");
+                   "the deadline passed before all texts were embedded");
 }
 
 int fl_request_unwanted(void *request) {
@@ -85,7 +87,7 @@ int fl_request_unwanted(void *request) {
 int fl_request_given_up(const fl_request *r, fletch_error *error) {
     return fl_clock_ns() >= r->deadline_ns ? fl_request_late(error)
                                            : fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
-                                                     "the request was given up by its caller");
+                                                     "the request was cancelled by its caller");
 }
 
 bool fl_request_wants_tokens(const fl_request *request) {
@@ -106,6 +108,8 @@ void fl_request_begin(fl_request *request) {
 }
 
 FL_LOCKED static void leave_live(fl_request *request) {
+    assert(request->over &&
+           (request->before ? request->before->after == request : request->model->live == request));
     fletch_model *model = request->model;
     if (request->before)
         request->before->after = request->after;
@@ -157,7 +161,8 @@ void fl_request_settle(fl_request *request, fl_request **over) {
 }
 
 /* Back to the pool; nothing of it is queued or running. */
-static void free_block(fl_token_block *block) {
+FL_LOCKED static void free_block(fl_token_block *block) {
+    assert(block->request->blocks);
     fl_request *request = block->request;
     assert(!block->queued && block->unfinished == 0 && block->taken == block->texts);
     fl_token_block **link = &request->blocks;
@@ -168,7 +173,8 @@ static void free_block(fl_token_block *block) {
 }
 
 /* The texts of a block that never left the queue. */
-static void drop_queued(fl_token_block *block) {
+FL_LOCKED static void drop_queued(fl_token_block *block) {
+    assert(block->queued && block->taken < block->texts);
     uint32_t left = block->texts - block->taken;
     fl_queue_remove(&block->request->model->scheduler.queue, block);
     block->taken = block->texts;
@@ -206,6 +212,7 @@ void fl_requests_end_all(fletch_model *model, const fletch_error *why, fl_reques
 }
 
 void fl_request_end_query(fl_request *parent, fl_request **over) {
+    assert(parent->ended && parent->error.code < 0);
     fl_request *query = fl_ticket_find(parent->model, parent->query_ticket);
     if (query)
         fl_request_end(query, &parent->error, over);
@@ -213,6 +220,7 @@ void fl_request_end_query(fl_request *parent, fl_request **over) {
 
 /* The document that a window is of. */
 static size_t document_of(const fl_request *request, size_t window) {
+    assert(request->answer.spans);
     const size_t *documents = (const size_t *)(const void *)request->answer.spans->document.data;
     return documents[window];
 }
@@ -255,6 +263,7 @@ void fl_token_block_finish(fl_token_block *block, uint32_t k, uint32_t texts) {
 
 /* Of a request that is over: nobody writes to it any more. */
 FL_UNCHECKED static fletch_outcome outcome_of(fl_request *request) {
+    assert(request->over);
     fl_repeats_copy(request);
     fletch_outcome outcome = {.error       = request->error,
                               .tokens      = request->tokens,
@@ -270,6 +279,7 @@ FL_UNCHECKED static fletch_outcome outcome_of(fl_request *request) {
 
 /* Who delivers: fl_session_close looks whether it was called from a callback. */
 static void deliver(fletch_model *model, fl_request *request) {
+    assert(request->done);
     fl_delivery    self    = {.thread = pthread_self()};
     fletch_outcome outcome = outcome_of(request);
     fl_model_lock(model);

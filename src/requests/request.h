@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.h - what a caller asked for, and the blocks of tokenised texts it becomes.
  *
- * Life of a request (request.c, tokenize.c, worker.c)
+ * Life of a request (resolve.c, request.c, tokenize.c, block_owner.c)
  *   new -> resolved (what model, configuration and options say together) -> begun -> tokenised: its texts
  *   are tokenised block by block, never more than a window ahead -> its texts leave in batches ->
  *   finished text by text -> over, when every text is answered, or when it ended early (a bad text,
@@ -82,7 +82,7 @@ struct fl_request {
     fl_token_block *blocks FL_GUARDED;
     bool            held FL_GUARDED;         /* its query is being embedded: not tokenised yet */
     fletch_ticket   query_ticket FL_GUARDED; /* of the request that does */
-    size_t          begun FL_GUARDED;        /* texts handed to a tokenize task */
+    size_t          begun FL_GUARDED;        /* texts whose tokenising has begun */
     size_t          finished FL_GUARDED;     /* texts answered */
     uint64_t        ahead FL_GUARDED;        /* tokens tokenised and not finished: the window */
     uint32_t        tokenizing FL_GUARDED;   /* threads that tokenise for it now */

@@ -22,6 +22,7 @@
 #include "requests/span_windows.h"
 
 void fl_request_fill(fl_request *request, const fletch_request *asked) {
+    assert(asked->options);
     request->texts       = asked->texts;
     request->token_ids   = asked->ids;
     request->are_ids     = asked->are_ids;
@@ -48,6 +49,7 @@ void fl_request_fill(fl_request *request, const fletch_request *asked) {
  * specials, less the last one if that is special, as sentence-transformers counts them for
  * include_prompt=false. */
 static int count_prompt(fl_request *r, fletch_error *error) {
+    assert(r->prompt_size > 0);
     const fl_tokenizer *tokenizer = r->model->tokenizer;
     fl_tokenize_task   *task      = fl_tokenize_task_take(r->model, fl_request_unwanted, r, error);
     if (!task)
@@ -126,6 +128,7 @@ static int resolve_lengths(fl_request *r, fletch_error *error) {
 
 /* The query's ids, once for all documents; the prompt went into them. In a chat it is tokenised with each. */
 static int resolve_query(fl_request *r, fletch_error *error) {
+    assert(r->query && r->pairs);
     size_t valid = fl_utf8_valid_prefix(r->query, r->query_size);
     if (valid != r->query_size)
         return fl_fail(error, FLETCH_EUTF8, FLETCH_NOWHERE,
@@ -142,6 +145,7 @@ static int resolve_query(fl_request *r, fletch_error *error) {
 }
 
 int fl_request_resolve(fl_request *request, const fletch_request *asked, fletch_error *error) {
+    assert(!request->answer.ops);
     FL_TRY(fl_answer_resolve(&request->answer, &request->model->results, asked, error));
     request->pairs = request->pairs && !request->answer.ops->query_first;
     FL_TRY(resolve_lengths(request, error));

@@ -8,6 +8,7 @@
  * start, and what is left over is an entry without a chain. */
 #include "requests/result_cache.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -68,6 +69,7 @@ static char *value_of(const entry *e) {
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 static int open_shard(shard *s, uint64_t bytes, fletch_error *error) {
+    assert(bytes > UNIT);
     uint64_t chains = 1;
     while (2 * chains * CHAIN_BYTES <= bytes)
         chains *= 2;
@@ -160,10 +162,12 @@ static entry *find(const shard *s, uint64_t hash, const fl_cache_key *key) {
 }
 
 static uint32_t number_of(const shard *s, const entry *e) {
+    assert((const char *)e >= s->ring && (const char *)e < s->ring + s->size);
     return (uint32_t)((uint64_t)((const char *)e - s->ring) / UNIT) + 1;
 }
 
 static void unlink_entry(shard *s, entry *e) {
+    assert(e->used && s->entries > 0);
     uint32_t *link = &s->chains[e->hash & s->chain_mask], own = number_of(s, e);
     while (*link != own)
         link = &((entry *)(void *)(s->ring + (uint64_t)(*link - 1) * UNIT))->next;
@@ -174,6 +178,7 @@ static void unlink_entry(shard *s, entry *e) {
 
 /* The oldest goes; 1 where it could still be found. */
 static uint64_t drop_oldest(shard *s) {
+    assert(s->tail < s->head);
     uint64_t left = s->size - s->tail % s->size;
     if (left < sizeof(entry)) { /* too little for a head was left over */
         s->tail += left;
@@ -189,6 +194,7 @@ static uint64_t drop_oldest(shard *s) {
 
 /* Room for `bytes` at the head of the ring, what is there given up. */
 static entry *place_for(fl_cache *cache, shard *s, uint64_t bytes) {
+    assert(bytes % UNIT == 0 && bytes <= s->size / LARGEST_SHARE);
     uint64_t left = s->size - s->head % s->size, skip = left < bytes ? left : 0, evicted = 0;
     while (s->head + skip + bytes - s->tail > s->size)
         evicted += drop_oldest(s);
@@ -241,6 +247,7 @@ static uint64_t position_of(const shard *s, const entry *e) {
 /* An entry that was used lies down again as the newest when half of the ring is younger; not one that this
  * would overwrite. */
 static void renew(fl_cache *cache, shard *s, entry *e) {
+    assert(e->used);
     uint64_t place = position_of(s, e), left = s->size - s->head % s->size;
     uint64_t end = s->head + (left < e->bytes ? left : 0) + e->bytes;
     if (s->head - place <= s->size / 2 || place + s->size < end)
@@ -256,6 +263,7 @@ static void renew(fl_cache *cache, shard *s, entry *e) {
 }
 
 bool fl_cache_find(fl_cache *cache, const fl_cache_key *key, fl_cache_use use, void *arg) {
+    assert(key->plan && key->count > 0 && use);
     uint64_t hash = hash_of(cache, key);
     shard   *s    = shard_of(cache, hash);
     pthread_mutex_lock(&s->lock);
@@ -269,6 +277,7 @@ bool fl_cache_find(fl_cache *cache, const fl_cache_key *key, fl_cache_use use, v
 }
 
 void fl_cache_put(fl_cache *cache, const fl_cache_key *key, const void *value, size_t size) {
+    assert(key->plan && key->count > 0 && (size == 0 || value));
     uint64_t hash = hash_of(cache, key);
     shard   *s    = shard_of(cache, hash);
     pthread_mutex_lock(&s->lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* result_cache.h - results by token ids, so that a text that comes again is not computed again.
  *
- * Role    cache.max_bytes: 0 is none. A tokenize task looks a text up when it is tokenised (tokenize.c); a worker puts
- *         what an engine made (worker.c). Exact, for a result depends on its own ids and on what was
+ * Role    cache.max_bytes: 0 is none. A text is looked up when it is tokenised (tokenize.c); what an engine made
+ *         of it is put there (block_owner.c). Exact, for a result depends on its own ids and on what was
  *         asked for and on nothing else: both are the key, compared whole.
  * Method  Shards by hash, each with a lock, a ring of memory in which entries are laid end to end, and a
  *         table of chains. A new entry takes the place of the oldest; one that is used when half of

@@ -10,6 +10,7 @@
  * Threads The caller's. Proof: tests/golden/test_spans.py. */
 #include "requests/span_windows.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -33,6 +34,7 @@ typedef struct document {
 
 /* The first token of the text that begins at byte `at` or behind it. */
 static size_t token_from(const document *d, size_t at) {
+    assert(d->head <= d->tail && d->tail <= d->tokens->count);
     size_t low = d->head, high = d->tail;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -52,9 +54,9 @@ static bool inside_character(const document *d, size_t at) {
 static int find_tokens(const document *d, size_t number, const fletch_span *asked,
                        fl_span_tokens *span, fletch_error *error) {
     const char *wrong = asked->begin > asked->end ? "runs backwards"
-                        : asked->end > d->size    ? "goes beyond the document's end"
+                        : asked->end > d->size    ? "ends after the end of the document"
                         : inside_character(d, asked->begin) || inside_character(d, asked->end)
-                            ? "cuts a character: its bounds are bytes of UTF-8, between characters"
+                            ? "splits a character: bounds are byte offsets between UTF-8 characters"
                             : NULL;
     if (!wrong) {
         span->document = d->index;
@@ -63,8 +65,8 @@ static int find_tokens(const document *d, size_t number, const fletch_span *aske
         if (asked->begin < asked->end && span->first < span->end)
             return FLETCH_OK;
         wrong = asked->begin == asked->end
-                    ? "is empty; leave it out"
-                    : "has no token of its own: none begins inside of it; widen it or leave it out";
+                    ? "is empty; omit it"
+                    : "contains no token: none begins inside it; widen it or omit it";
     }
     return fl_fail(error, FLETCH_EINVAL, d->index,
                    "span %zu of document %zu, bytes [%zu, %zu) of %zu, %s", number, d->index,
@@ -110,7 +112,7 @@ static int cut_document(fl_request *r, fl_tokenize_task *task, document *d,
         return fl_fail(error, FLETCH_EUTF8, d->index,
                        "document %zu is not valid UTF-8 at offset %zu", d->index, valid);
     if (count == 0 || d->size == 0)
-        return fl_fail(error, FLETCH_EINVAL, d->index, "document %zu %s: leave it out", d->index,
+        return fl_fail(error, FLETCH_EINVAL, d->index, "document %zu %s; omit it", d->index,
                        d->size == 0 ? "is empty" : "has no spans");
     FL_TRY(tokenise(r, d, task, &tokens, error));
     d->tokens = tokens;
@@ -133,10 +135,10 @@ static int overlap_of(const fl_request *r, uint32_t *overlap, fletch_error *erro
     const uint32_t window = r->encode.max_length,
                    usual  = OVERLAP < window / 2 ? OVERLAP : window / 2;
     if (r->options.overlap < -1 || r->options.overlap >= (int64_t)window)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "an overlap of %d tokens, but a window has %u: the overlap must be smaller "
-                       "(0: %u, -1: none)",
-                       r->options.overlap, window, usual);
+        return fl_fail(
+            error, FLETCH_EINVAL, FLETCH_NOWHERE,
+            "the overlap of %d tokens must be smaller than the window of %u (0: %u, -1: none)",
+            r->options.overlap, window, usual);
     *overlap = r->options.overlap == 0  ? usual
                : r->options.overlap < 0 ? 0
                                         : (uint32_t)r->options.overlap;
@@ -144,6 +146,7 @@ static int overlap_of(const fl_request *r, uint32_t *overlap, fletch_error *erro
 }
 
 int fl_spans_cut(fl_request *r, const fletch_request *asked, fletch_error *error) {
+    assert(asked->spans && asked->span_counts && !r->answer.spans);
     const size_t documents = r->texts.count;
     uint32_t     overlap   = 0;
     size_t       done      = 0;

@@ -28,9 +28,7 @@ int fl_requests_admit(const fletch_model *model, fletch_error *error) {
         return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model is being closed");
     if (!fl_replicas_usable(model->scheduler.replicas))
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "no engine is running: each failed and cannot be opened at "
-                       "the moment; it is "
-                       "tried again, see the log");
+                       "no engine is running: all have failed and are being reopened, see the log");
     return FLETCH_OK;
 }
 
@@ -46,8 +44,7 @@ FL_LOCKED static int admit(fletch_model *model, fletch_error *error) {
         return FLETCH_OK;
     fl_stats_add(&model->scheduler.stats, FLETCH_COUNT_REJECTED_REQUESTS, 1);
     return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
-                   "%llu tokens are waiting, more than server.max_queue_tokens (%llu); try again "
-                   "later",
+                   "%llu tokens are queued, more than server.max_queue_tokens (%llu); retry later",
                    (unsigned long long)waiting_tokens(model),
                    (unsigned long long)model->queue_limit);
 }
@@ -65,20 +62,22 @@ FL_LOCKED static int begin(fl_request *request, fletch_error *error) {
 /* Whether this thread is to run what it has tokenised: the whole of the only request there is, if it can
  * spare the time, as the engine went lately. With others about, a worker runs: texts that this
  * thread has yet to bring would share no batch with what it runs. */
-FL_LOCKED static bool caller_may_run(const fl_request *request, uint32_t spare_us) {
+FL_LOCKED static bool caller_may_run(const fl_request *request, uint32_t inline_us) {
+    assert(!request->over);
     const fletch_model *model = request->model;
     bool   alone = model->live == request && !request->after && !model->scheduler.failed_batches;
     double needs = model->scheduler.adapt.token_ns * (double)request->ahead;
-    return alone && request->begun == request->texts.count && needs <= 1e3 * (double)spare_us;
+    return alone && request->begun == request->texts.count && needs <= 1e3 * (double)inline_us;
 }
 
 /* See to a request whose last block has woken nobody. (unlocks while it runs) */
-FL_LOCKED static void run_on_caller(fl_request *request, uint32_t spare_us, fl_request **over) {
+FL_LOCKED static void run_on_caller(fl_request *request, uint32_t inline_us, fl_request **over) {
+    assert(request->caller_runs);
     fletch_model *model  = request->model;
     fl_worker    *worker = NULL;
     uint64_t      due    = UINT64_MAX;
     request->caller_runs = false; /* the maintenance thread may tokenise the rest */
-    if (caller_may_run(request, spare_us))
+    if (caller_may_run(request, inline_us))
         worker = fl_worker_find_free(model->scheduler.replicas, true);
     if (worker && fl_worker_take(worker, fl_clock_ns(), &due))
         fl_worker_run(worker, over);
@@ -88,6 +87,7 @@ FL_LOCKED static void run_on_caller(fl_request *request, uint32_t spare_us, fl_r
 
 int fl_requests_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
                        void *user, fletch_ticket *ticket, fletch_error *error) {
+    assert(done && asked->options);
     fl_model_lock(model);
     int status = admit(model, error); /* before the texts are looked at: it may be in vain */
     fl_model_unlock(model);
@@ -99,7 +99,7 @@ int fl_requests_submit(fletch_model *model, const fletch_request *asked, fletch_
     fl_request_fill(request, asked);
     request->done        = done;
     request->user        = user;
-    request->caller_runs = asked->spare_us > 0;
+    request->caller_runs = asked->inline_us > 0;
     status               = fl_request_resolve(request, asked, error);
     fl_model_lock(model);
     if (status == FLETCH_OK)
@@ -126,7 +126,7 @@ int fl_requests_submit(fletch_model *model, const fletch_request *asked, fletch_
         if (!request->over && fl_request_wants_tokens(request))
             fl_model_wake_maintenance(model, 0);
         if (!request->over && request->caller_runs)
-            run_on_caller(request, asked->spare_us, &over);
+            run_on_caller(request, asked->inline_us, &over);
     }
     fl_model_unlock(model);
     fl_requests_deliver(model, over);

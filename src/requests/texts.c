@@ -2,6 +2,7 @@
 /* texts.c - where item i of a request's input lies; texts.h. */
 #include "requests/texts.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #define SIZE_LIMIT (PTRDIFF_MAX / 2)
 
 static int64_t offset_at(const fletch_texts *texts, size_t index) {
+    assert(index <= texts->count);
     return texts->offsets64 ? texts->offsets64[index] : texts->offsets32[index];
 }
 
@@ -22,14 +24,15 @@ static int range_at(const fletch_texts *texts, size_t index, int64_t *begin, int
     if (*begin >= 0 && *end >= *begin && *end <= offset_at(texts, texts->count) &&
         *end < SIZE_LIMIT)
         return FLETCH_OK;
-    return fl_fail(error, FLETCH_EINVAL, index,
-                   "text %zu: its offsets %lld and %lld are negative, run backwards or go beyond "
-                   "the last one",
-                   index, (long long)*begin, (long long)*end);
+    return fl_fail(
+        error, FLETCH_EINVAL, index,
+        "text %zu: its offsets %lld and %lld are negative, decreasing or beyond the last one",
+        index, (long long)*begin, (long long)*end);
 }
 
 int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
                 fletch_error *error) {
+    assert(index < texts->count);
     if (texts->pointers) {
         *text = texts->pointers[index];
         if (!*text)
@@ -51,6 +54,7 @@ int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size
 
 int fl_ids_at(const fl_request *request, size_t index, const int32_t **ids, size_t *count,
               fletch_error *error) {
+    assert(index < request->texts.count);
     int64_t     begin, end;
     const char *list;
     if (request->token_ids) {

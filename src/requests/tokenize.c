@@ -59,6 +59,7 @@ typedef struct filling {
 /* A block for texts [index, last), or as many of them as BLOCK_IDS has room
  * for. */
 static int begin_block(filling *f, size_t index, size_t last) {
+    assert(!f->block && index < last && last <= f->request->texts.count);
     fl_request *r     = f->request;
     size_t      ids   = 0;
     uint32_t    texts = 0;
@@ -123,6 +124,7 @@ static bool take_cached(void *arg, const void *value, size_t size) {
 
 /* Whether the text that was laid down last has its results already, all of them. */
 static bool is_cached(const filling *f, uint32_t k, size_t index) {
+    assert(k == f->block->texts && f->cu[k + 1] <= f->ids_max);
     fl_request *r = f->request;
     size_t      parts;
     fl_answer  *part   = fl_answer_parts(&r->answer, &parts);
@@ -165,7 +167,7 @@ static int add_text(filling *f, size_t index) {
     return FLETCH_OK;
 }
 
-/* Whether a tokenize task goes on with text `next`: also when the request has ended by a later text, for the first
+/* Whether tokenising goes on with text `next`: also when the request has ended by a later text, for the first
  * bad one is the one to name. */
 FL_LOCKED static bool still_wanted(const fl_request *r, size_t next) {
     return !r->ended || (r->error.where != FLETCH_NOWHERE && next < r->error.where);
@@ -186,6 +188,7 @@ static void leave_out_specials(const fl_request *r, size_t text, int32_t **ids, 
 
 /* The texts of a block get their results at once: no engine is asked. */
 static void finish_at_once(filling *f, const fl_token_block *block, fl_request **over) {
+    assert(f->request->answer.ops->from_ids && block->texts <= f->texts_max);
     fl_answer *answer = &f->request->answer;
     fl_terms   terms  = {0};
     uint64_t   found  = 0;
@@ -210,6 +213,7 @@ static void finish_at_once(filling *f, const fl_token_block *block, fl_request *
 /* Queue the block, or give it back when it is empty; false when `next` and what follows it in its request are
  * not wanted any more. */
 static bool close_block(filling *f, size_t next, fl_request **over) {
+    assert(f->block && f->block->texts <= f->texts_max);
     fl_request     *r      = f->request;
     fletch_model   *model  = r->model;
     fl_token_block *block  = f->block;
@@ -255,6 +259,7 @@ static bool close_block(filling *f, size_t next, fl_request **over) {
 
 /* Text `index` has no row; false when no more of its request is wanted. */
 static bool fail_text(filling *f, size_t index, fl_request **over) {
+    assert(f->call.error->code < 0);
     fl_request *r = f->request;
     if (r->options.tokens)
         r->options.tokens[index] = 0;
@@ -279,6 +284,7 @@ static void give_up(filling *f, fl_request **over) {
 
 /* Texts [first, last), or up to where the request ended. */
 static void tokenize_texts(filling *f, size_t first, size_t last, fl_request **over) {
+    assert(first < last && f->call.task);
     for (size_t i = first; i < last; i++) {
         if (fl_repeats_has(f->request, i))
             continue;
@@ -305,7 +311,7 @@ static void tokenize_texts(filling *f, size_t first, size_t last, fl_request **o
         close_block(f, last, over);
 }
 
-/* ---- Feeding --------------------------------------------------------------------------------- */
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* The next `step` texts. (unlocks while it works) */
 FL_LOCKED static void tokenize_step(fl_request *request, size_t step, bool helps,

@@ -19,6 +19,7 @@ static void free_sides(fl_tokenize_task *task, size_t kept) {
 }
 
 static fl_tokenize_task *task_new(const fletch_model *model, fletch_error *error) {
+    assert(model->tokenizer);
     fl_tokenize_task *task = fl_alloc_zero(1, sizeof *task);
     if (task)
         task->scratch = fl_token_scratch_new(model->tokenizer);
@@ -58,6 +59,7 @@ fl_tokenize_task *fl_tokenize_task_take(fletch_model *model, int (*unwanted)(voi
 }
 
 void fl_tokenize_task_give(fletch_model *model, fl_tokenize_task *task) {
+    assert(task->scratch);
     fl_token_scratch_stop(task->scratch, NULL);
     if (task->grown) {
         fl_token_scratch_trim(task->scratch);

@@ -9,6 +9,7 @@
  * tests/golden/test_tokens.py, tests/unit/test_fletch.c. */
 #include "requests/tokens.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -152,13 +153,14 @@ int fl_check_text(const char *text, size_t size, fletch_error *error) {
                        valid);
     if (size > UINT32_MAX)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the text has %zu bytes; offsets hold at most %u", size, UINT32_MAX);
+                       "the text has %zu bytes; offsets are limited to %u", size, UINT32_MAX);
     return FLETCH_OK;
 }
 
 int fl_requests_tokenize(fletch_model *model, const char *text, size_t size,
                          const fletch_tokenize_options *options, fletch_tokens **tokens,
                          fletch_error *error) {
+    assert(options);
     FL_TRY(fl_check_text(text, size, error));
     if (options->pair)
         FL_TRY(fl_check_text(options->pair, options->pair_size, error));

@@ -12,6 +12,8 @@
  * Proof   tests/unit/test_fletch.c, tests/golden/test_vectors.py. */
 #include "requests/wait.h"
 
+#include <assert.h>
+
 #include "base/clock.h"
 #include "requests/open_model.h"
 #include "requests/query_first.h"
@@ -49,6 +51,7 @@ FL_LOCKED static bool leaves_it(const fl_request *request) {
 
 /* Until the request is over. */
 FL_LOCKED static void wait_for(fl_request *request) {
+    assert(!request->done && request->caller_runs);
     fletch_model *model = request->model;
     fl_request   *over  = NULL;
     if (request->answer.ops->query_first)
@@ -70,6 +73,7 @@ FL_LOCKED static void wait_for(fl_request *request) {
 
 /* Of a request that is over: nobody writes to it any more. Its lists, if it has any; else why it ended. */
 FL_UNCHECKED static int outcome_of(fl_request *request, fletch_lists **lists, fletch_error *error) {
+    assert(request->over || request->texts.count == 0);
     fl_repeats_copy(request);
     int           status = request->error.code;
     fletch_lists *given  = status == FLETCH_OK ? fl_answer_give(&request->answer) : NULL;

@@ -25,6 +25,7 @@ fl_side fl_side_of(const fl_results *results, const fletch_embed_options *option
 
 int fl_answer_resolve(fl_answer *answer, const fl_results *of, const fletch_request *asked,
                       fletch_error *error) {
+    assert(asked->options && !answer->lists && answer->parts == 0);
     answer->of         = of;
     answer->out        = asked->out;
     answer->plan       = (fl_plan){.kind = (uint8_t)asked->kind, .side = FL_SIDE_NONE};
@@ -35,6 +36,7 @@ int fl_answer_resolve(fl_answer *answer, const fl_results *of, const fletch_requ
 
 int fl_answer_make_lists(fl_answer *answer, const fletch_request *asked, size_t columns,
                          bool drafts, fletch_error *error) {
+    assert(!answer->lists);
     answer->lists =
         fl_lists_new(asked->texts.count, columns, asked->options->list_bytes, drafts, error);
     return answer->lists ? FLETCH_OK : FLETCH_ENOMEM;
@@ -78,6 +80,7 @@ fletch_lists *fl_answer_give(fl_answer *answer) {
 }
 
 const void *fl_answer_bytes(const fl_answer *answer, size_t text, size_t *size) {
+    assert(answer->ops && answer->parts == 0);
     if (!answer->ops->lists) {
         *size = fletch_row_bytes(answer->out.cols, answer->out.dtype);
         return fl_answer_row(answer, text);
@@ -88,6 +91,7 @@ const void *fl_answer_bytes(const fl_answer *answer, size_t text, size_t *size) 
 }
 
 int fl_answer_take(fl_answer *answer, size_t text, const void *bytes, size_t size) {
+    assert(answer->ops && answer->parts == 0);
     if (answer->ops->lists)
         return fl_lists_put(answer->lists, text, bytes, size);
     assert(size == fletch_row_bytes(answer->out.cols, answer->out.dtype));
@@ -104,6 +108,7 @@ void fl_answer_fail(fl_answer *answer, size_t text) {
 
 int fl_place_in_list(fl_answer *answer, size_t text, const int32_t *ids, size_t count,
                      float **rows) {
+    assert(answer->lists && count > 0);
     return fl_lists_take(answer->lists, text, ids, count, answer->of->model->encoder.desc.hidden,
                          rows);
 }

@@ -5,6 +5,8 @@
  * Memory  none; static tables. Threads: no state. Proof: tests/unit/test_results.c, test_fletch.c. */
 #include "results/kinds.h"
 
+#include <assert.h>
+
 #include "base/error.h"
 
 static int only_scores(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
@@ -30,17 +32,16 @@ static int no_scores(fl_answer *answer, const fletch_request *asked, fletch_erro
 static int only_sparse(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
     (void)answer, (void)asked;
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "this model gives sparse vectors (SPLADE) and no others: use "
-                   "fletch_embed_sparse (fletch embed --output-kind sparse, /embed_sparse)");
+                   "this model gives only sparse vectors (SPLADE): use fletch_embed_sparse (fletch "
+                   "embed --output-kind sparse, /embed_sparse)");
 }
 
 static int only_late(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
     (void)answer, (void)asked;
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "this model works by late interaction (ColBERT): it gives a vector a "
-                   "token and scores of queries with documents, nothing else; use "
-                   "fletch_embed_tokens (fletch embed --output-kind tokens, /embed_all) "
-                   "or fletch_rerank (fletch rerank, /rerank)");
+                   "this is a late-interaction model (ColBERT): it gives a vector per token and "
+                   "scores of queries with documents; use fletch_embed_tokens (fletch embed "
+                   "--output-kind tokens, /embed_all) or fletch_rerank (fletch rerank, /rerank)");
 }
 
 static const fl_result_ops refuse_scores  = {.resolve = no_scores};
@@ -81,10 +82,12 @@ static const fl_result_ops *const kinds[HEADS][KINDS] = {
                            [FLETCH_KIND_SEVERAL] = &fl_result_several}};
 
 const fl_result_ops *fl_result_of(const fl_model *model, fletch_kind kind) {
+    assert((unsigned)model->head < HEADS && (unsigned)kind < KINDS);
     return kinds[model->head][kind];
 }
 
 fletch_kind fl_result_native(const fl_model *model) {
+    assert((unsigned)model->head < HEADS);
     static const fletch_kind native[HEADS] = {[FL_HEAD_EMBEDDING] = FLETCH_KIND_DENSE,
                                               [FL_HEAD_SCORES]    = FLETCH_KIND_SCORES,
                                               [FL_HEAD_SPARSE]    = FLETCH_KIND_SPARSE,
@@ -93,6 +96,7 @@ fletch_kind fl_result_native(const fl_model *model) {
 }
 
 const fl_head_words *fl_result_head(const fl_model *model) {
+    assert((unsigned)model->head < HEADS);
     static const fl_head_words words[HEADS] = {
         [FL_HEAD_EMBEDDING] = {.name = "embedding"},
         [FL_HEAD_SCORES]    = {.name = "scores", .gives = "scores, one for each of its labels"},

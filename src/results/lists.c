@@ -31,6 +31,8 @@ fl_lists *fl_lists_new(size_t count, size_t columns, uint64_t bytes_max, bool dr
 }
 
 size_t fl_list_bytes(const fletch_list *list) {
+    assert(list->count == 0 ||
+           (list->values && (const char *)list->ids > (const char *)list->values));
     return list->count == 0
                ? 0
                : (size_t)((const char *)(list->ids + list->count) - (const char *)list->values);
@@ -50,6 +52,7 @@ void fl_lists_drop(fl_lists *lists, size_t index) {
 
 static int make_block(fletch_list *list, size_t count, size_t columns, int32_t **ids,
                       float **values) {
+    assert(count > 0);
     char *block = fl_alloc(count * (columns * sizeof(float) + sizeof(int32_t)));
     if (!block)
         return FLETCH_ENOMEM;
@@ -79,6 +82,7 @@ int fl_lists_make(fl_lists *lists, fletch_list *list, size_t count, size_t colum
 
 int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, size_t columns,
                   float **values) {
+    assert(index < lists->shown.count);
     int32_t     *own  = NULL;
     fletch_list *list = &lists->list[index];
     fl_lists_drop(lists, index);
@@ -95,6 +99,7 @@ int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t coun
 }
 
 int fl_lists_put(fl_lists *lists, size_t index, const void *block, size_t bytes) {
+    assert(index < lists->shown.count);
     assert(bytes % ((lists->shown.columns + 1) * sizeof(float)) == 0);
     size_t   columns = lists->shown.columns, count = bytes / ((columns + 1) * sizeof(float));
     float   *values = NULL;
@@ -107,6 +112,7 @@ int fl_lists_put(fl_lists *lists, size_t index, const void *block, size_t bytes)
 }
 
 int fl_lists_refuse(int status, size_t where, fletch_error *error) {
+    assert(status == FLETCH_ENOSPC || status == FLETCH_ENOMEM);
     return fl_fail(error, status, where, "%s; embed fewer texts at once",
                    status == FLETCH_ENOSPC ? "the lists of all texts take more than list_bytes"
                                            : "no memory for the list of a text");

@@ -85,9 +85,9 @@ int fletch_output_parse(fletch_output *output, const char *name, size_t size, fl
         output->out  = out;
         return FLETCH_OK;
     }
-    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "there is no output \"%.*s\"; use dense, dense:DIMENSIONS, dense:DTYPE, "
-                   "dense:DIMENSIONS:DTYPE (float32, int8, uint8, binary, ubinary), sparse, tokens "
-                   "or colbert",
-                   (int)fl_utf8_valid_prefix(name, size < SHOWN_MAX ? size : SHOWN_MAX), name);
+    return fl_fail(
+        error, FLETCH_EINVAL, FLETCH_NOWHERE,
+        "unknown output \"%.*s\"; use dense, dense:DIMENSIONS, dense:DTYPE, dense:DIMENSIONS:DTYPE "
+        "(float32, int8, uint8, binary, ubinary), sparse, tokens or colbert",
+        (int)fl_utf8_valid_prefix(name, size < SHOWN_MAX ? size : SHOWN_MAX), name);
 }

@@ -14,15 +14,15 @@
 static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
     const fl_model *model = answer->of->model;
     if (!model->colbert.weight)
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s",
-                       model->colbert_refused
-                           ? model->colbert_refused
-                           : "this model gives no vectors for late interaction: it has no "
-                             "colbert_linear (as bge-m3 has one); the output \"tokens\" "
-                             "has what its last layer leaves of every token");
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s",
+            model->colbert_refused
+                ? model->colbert_refused
+                : "this model gives no vectors for late interaction: it has no colbert_linear, "
+                  "unlike bge-m3; the output \"tokens\" is its last layer's vector of every token");
     if (asked->options->dimensions != 0)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "vectors of tokens are not cut: dimensions is %u, leave it 0",
+                       "token vectors cannot be cut: leave dimensions at 0 instead of %u",
                        asked->options->dimensions);
     answer->plan.columns   = model->colbert.out;
     answer->plan.normalize = asked->options->normalize >= 0;

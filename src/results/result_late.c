@@ -29,7 +29,7 @@ static int find_filler(fl_results *r, const fl_tokenizer *tokenizer, fletch_erro
     if (r->filler >= 0)
         return FLETCH_OK;
     return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                   "%s: queries are filled up with \"%s\", which the tokenizer does not have.",
+                   "%s: queries are padded with \"%s\", which the tokenizer lacks.",
                    r->model->folder, late->filler != NULL ? late->filler : "the mask");
 }
 
@@ -60,7 +60,7 @@ static int resolve_vectors(fl_answer *answer, const fletch_request *asked, fletc
     int               normalize = asked->options->normalize;
     if (asked->options->dimensions != 0)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "vectors of tokens are not cut: dimensions is %u, leave it 0",
+                       "token vectors cannot be cut: leave dimensions at 0 instead of %u",
                        asked->options->dimensions);
     plan->columns   = model->dimensions;
     plan->normalize = normalize > 0 || (normalize == 0 && (of->unit_tokens || of->normalize));
@@ -164,8 +164,7 @@ static int finish_scores(fl_answer *answer, size_t text, const fl_made *made, fl
     const fletch_list *document = &answer->lists->list[text];
     if (document->count == 0 || query->count == 0)
         return fl_fail(error, FLETCH_EINVAL, text,
-                       "text %zu has no score: every token of it or of the query is one that this "
-                       "model leaves out",
+                       "text %zu has no score: the model skips every token of it or of the query",
                        text);
     float score =
         score_of(query, document, answer->query->shown.columns, answer->of->model->late.mean);

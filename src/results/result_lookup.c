@@ -86,7 +86,7 @@ static int finish(fl_answer *answer, size_t text, const fl_made *made, fletch_er
     return status == FLETCH_OK ? status : fl_lists_refuse(status, text, error);
 }
 
-const fl_result_ops fl_result_lookup = {.counter    = FLETCH_COUNT_LOOKED_UP_TEXTS,
+const fl_result_ops fl_result_lookup = {.counter    = FLETCH_COUNT_IDF_LOOKUPS,
                                         .lists      = true,
                                         .from_ids   = true,
                                         .max_length = max_length,

@@ -14,9 +14,7 @@ int fl_rows_resolve(fl_answer *answer, const fletch_request *asked, fletch_error
     uint32_t columns = options->dimensions ? options->dimensions : of->dimensions;
     if (columns > full)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "%u dimensions asked for, but the model has %u; ask for at "
-                       "most that many",
-                       columns, full);
+                       "%u dimensions requested, but the model has only %u", columns, full);
     if (answer->out.cols != columns)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "the matrix has %zu columns, but the vectors have %u dimensions",

@@ -9,13 +9,13 @@
 
 int fl_check_scores(const fletch_request *asked, uint32_t labels, fletch_error *error) {
     if (asked->options->dimensions != 0 || asked->options->normalize != 0)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "scores have no dimensions and are not normalised: leave dimensions and "
+                       "normalize at 0");
+    if (asked->out.dtype != FLETCH_FLOAT32 || asked->out.cols != labels)
         return fl_fail(
             error, FLETCH_EINVAL, FLETCH_NOWHERE,
-            "scores are not cut and not normalised: leave dimensions and normalize at 0");
-    if (asked->out.dtype != FLETCH_FLOAT32 || asked->out.cols != labels)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "scores are float32, one a label: the matrix needs %u columns of that type",
-                       labels);
+            "scores are float32, one per label: the matrix needs %u columns of that type", labels);
     return FLETCH_OK;
 }
 
@@ -30,7 +30,7 @@ static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error 
             "has no score; use fletch_rerank (fletch rerank), or pairs");
     if (asked->query && model->label_count != 1)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "this model is a classifier with %u labels, and a reranker has one: use "
+                       "this model is a classifier with %u labels, not a reranker with one: use "
                        "fletch_classify (fletch classify)",
                        model->label_count);
     FL_TRY(fl_check_scores(asked, model->label_count, error));

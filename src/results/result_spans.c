@@ -141,21 +141,18 @@ int fl_spans_close(fl_spans *spans, fletch_error *error) {
 static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error *error) {
     const fl_model *model = answer->of->model;
     if (model->is_static)
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "this model is static: its tokens do not see the rest of a document, so embed "
-            "the spans as texts of their own");
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "this model is static: its tokens do not see the rest of a document, so "
+                       "embed the spans as separate texts");
     if (model->encoder.projected)
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "this model projects its tokens; only what is pooled of them is computed, so "
-            "spans have no vectors");
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "this model projects only the pooled tokens, so spans have no vectors");
     if (model->encoder.pooling_count != 1 || model->encoder.pooling[0] != FL_POOL_MEAN)
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "late chunking takes the mean of a span's tokens, and this model is pooled "
-            "otherwise: a vector of its first or last token says nothing of a span. Use a "
-            "model with mean pooling, or model.pooling=mean if that is what you want");
+            "late chunking takes the mean of a span's tokens, but this model pools differently: "
+            "the vector of its first or last token does not describe a span. Use a model with mean "
+            "pooling, or set model.pooling=mean if that is intended");
     return fl_rows_resolve(answer, asked, error);
 }
 

@@ -94,8 +94,8 @@ static int resolve_weights(fl_answer *answer, const fletch_request *asked, bool 
     const fletch_embed_options *options = asked->options;
     if (options->dimensions != 0 || !(options->threshold >= 0))
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "sparse vectors are not cut: dimensions is %u, leave it 0; threshold is %g, "
-                       "set it to 0 or above",
+                       "sparse vectors cannot be cut: leave dimensions at 0 instead of %u; "
+                       "threshold must be at least 0, not %g",
                        options->dimensions, (double)options->threshold);
     answer->plan.top_k     = options->top_k;
     answer->plan.threshold = options->threshold;

@@ -14,11 +14,12 @@ static int resolve(fl_answer *answer, const fletch_request *asked, fletch_error 
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "this model is static: its tokens have no vectors of their own in a text");
     if (model->encoder.projected)
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "this model projects its tokens; only what is pooled of them is computed");
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "this model projects only the pooled tokens, so single tokens have no vectors");
     if (asked->options->dimensions != 0)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "vectors of tokens are not cut: dimensions is %u, leave it 0",
+                       "token vectors cannot be cut: leave dimensions at 0 instead of %u",
                        asked->options->dimensions);
     answer->plan.columns   = model->encoder.desc.hidden;
     answer->plan.normalize = normalize > 0 || (normalize == 0 && answer->of->unit_tokens);

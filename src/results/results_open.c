@@ -12,6 +12,7 @@
 
 int fl_results_open(fl_results *r, const fl_model *model, const fl_tokenizer *tokenizer,
                     const fl_config *config, fletch_error *error) {
+    assert(model && !r->skipped && !r->lookup);
     const char *normalize = fl_config_text(config, FL_KEY_MODEL_NORMALIZE);
     int64_t     asked     = fl_config_int(config, FL_KEY_MODEL_DIMENSIONS);
     r->model              = model;

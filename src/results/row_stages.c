@@ -12,6 +12,7 @@
  *         depend on the row alone.
  * Memory  two scratch rows come from the staging. Threads: no state.
  * Proof   tests/unit/test_output.c; tests/golden/test_folders.py (dense, layer norm, cut). */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -59,6 +60,7 @@ static float activate(float x, fl_dense_activation activation) {
 
 /* Scores of all labels as probabilities; finite for any finite row. */
 static void softmax(const float *from, uint32_t columns, float *to) {
+    assert(columns > 0);
     double top = (double)from[0], sum = 0.0;
     for (uint32_t i = 1; i < columns; i++)
         top = (double)from[i] > top ? (double)from[i] : top;
@@ -82,6 +84,7 @@ float fl_row_dot(const float *a, const float *b, size_t n) {
 }
 
 static void dense(const fl_stage *stage, const float *in, float *out) {
+    assert(stage->weight && in != out);
     for (uint32_t o = 0; o < stage->out; o++) {
         float y = fl_row_dot(stage->weight + (size_t)o * stage->in, in, stage->in);
         out[o]  = activate(stage->bias ? y + stage->bias[o] : y, stage->activation);
@@ -98,6 +101,7 @@ bool fl_row_layer(const fl_stage *stage, const float *row, float *out) {
 }
 
 static void layer_norm(const fl_stage *stage, const float *in, float *out) {
+    assert(stage->in == stage->out && stage->weight);
     double mean = 0.0, variance = 0.0;
     for (uint32_t i = 0; i < stage->in; i++)
         mean += (double)in[i];
@@ -115,6 +119,12 @@ static void layer_norm(const fl_stage *stage, const float *in, float *out) {
 static void whole(const fl_stage *stage, const float *in, float *out) {
     for (uint32_t i = 0; i < stage->in; i++)
         out[i] = rintf(127.0f * (float)fl_math_tanh((double)in[i]));
+}
+
+static void gate(const fl_stage *stage, const float *in, float *out) {
+    for (uint32_t i = 0; i < stage->in; i++)
+        out[i] = stage->residual[i] *
+                 (float)fl_math_tanh((double)(stage->weight[i] * in[i] + stage->bias[i]));
 }
 
 static int8_t to_int8(float x) {
@@ -144,6 +154,7 @@ size_t fletch_row_bytes(size_t cols, fletch_dtype dtype) {
 }
 
 void fl_row_store(const float *row, size_t columns, fletch_dtype dtype, void *out) {
+    assert(row && out);
     switch (dtype) {
     case FLETCH_FLOAT32:
         if (out != row)
@@ -190,6 +201,7 @@ static uint32_t inner_stages(const fl_model *model) {
 }
 
 bool fl_row_units(const fl_plan *plan, float *rows, size_t count) {
+    assert(plan->columns > 0);
     size_t width = plan->columns;
     if (!fl_all_finite(rows, count * width))
         return false;
@@ -200,6 +212,7 @@ bool fl_row_units(const fl_plan *plan, float *rows, size_t count) {
 
 bool fl_row_stages(const fl_model *model, const fl_plan *plan, const float *pooled, uint32_t width,
                    float *const line[2], void *row) {
+    assert(row && width > 0 && plan->columns > 0);
     uint32_t     count = plan->raw ? inner_stages(model) : model->stage_count;
     const float *now   = pooled;
     bool         unit  = false; /* the last stage left a row of unit length … */
@@ -213,6 +226,8 @@ bool fl_row_stages(const fl_model *model, const fl_plan *plan, const float *pool
             dense(stage, now, next);
         else if (stage->kind == FL_STAGE_WHOLE)
             whole(stage, now, next);
+        else if (stage->kind == FL_STAGE_GATE)
+            gate(stage, now, next);
         else if (stage->kind == FL_STAGE_LAYER_NORM)
             layer_norm(stage, now, next);
         else
@@ -249,6 +264,7 @@ bool fl_row_stages(const fl_model *model, const fl_plan *plan, const float *pool
 }
 
 int fl_row_finish(fl_answer *answer, size_t text, const fl_made *made, fletch_error *error) {
+    assert(made->row && !answer->ops->lists);
     const fl_model *model = answer->of->model;
     return fl_row_stages(model, &answer->plan, made->row, fl_encoder_width(&model->encoder),
                          made->line, fl_answer_row(answer, text))
@@ -257,6 +273,7 @@ int fl_row_finish(fl_answer *answer, size_t text, const fl_made *made, fletch_er
 }
 
 int fl_result_fail(int status, fletch_error *error) {
+    assert(status < 0);
     if (status != FLETCH_EMODEL)
         return fl_lists_refuse(status, FLETCH_NOWHERE, error);
     return fl_fail(

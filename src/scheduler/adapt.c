@@ -2,6 +2,7 @@
 /* adapt.c - see adapt.h, which has the method. */
 #include "scheduler/adapt.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 enum {
@@ -12,12 +13,14 @@ enum {
 static const double mean_weight = 0.1; /* of the last batch in the moving mean */
 
 void fl_adapt_init(fl_adapt *adapt, uint64_t target_ns, uint32_t least, uint32_t most) {
+    assert(least <= most && most > 0);
     *adapt = (fl_adapt){
         .target_ns = target_ns, .least = least > 0 ? least : 1, .most = most, .budget = most};
 }
 
 /* The largest batch that takes half the target. */
 static uint32_t ceiling(const fl_adapt *adapt) {
+    assert(adapt->least > 0 && adapt->least <= adapt->most);
     if (adapt->target_ns == 0 || adapt->token_ns <= 0.0)
         return adapt->most;
     double tokens = (double)adapt->target_ns / 2.0 / adapt->token_ns;
@@ -52,6 +55,7 @@ static uint64_t percentile_95(const uint64_t *window) {
 }
 
 uint32_t fl_adapt_observe(fl_adapt *adapt, uint64_t latency_ns, uint64_t waiting) {
+    assert(adapt->count < FL_ADAPT_WINDOW);
     if (adapt->target_ns == 0)
         return adapt->budget;
     adapt->window[adapt->count++] = latency_ns;

@@ -70,6 +70,7 @@ static unsigned class_of(size_t bytes) {
 }
 
 static size_t class_size(unsigned class) {
+    assert(class < CLASSES);
     size_t octave = (size_t)1 << (LEAST_SHIFT + class / STEPS);
     return octave + octave / STEPS * (class % STEPS);
 }
@@ -93,6 +94,7 @@ static void unlink_node(fl_bufpool *pool, int32_t at) {
 }
 
 static void link_node(fl_bufpool *pool, void *buffer, size_t capacity) {
+    assert(pool->unused != NONE && buffer && pool->state.buffers < pool->options.max_buffers);
     int32_t at     = pool->unused;
     node   *n      = &pool->nodes[at];
     unsigned class = class_of(capacity);
@@ -110,6 +112,7 @@ static void link_node(fl_bufpool *pool, void *buffer, size_t capacity) {
 
 /* Take the oldest out and put it in front of *gone. */
 static void let_go_oldest(fl_bufpool *pool, leaving **gone) {
+    assert(pool->oldest != NONE && pool->state.buffers > 0);
     node    *n        = &pool->nodes[pool->oldest];
     leaving *one      = n->buffer;
     size_t   capacity = n->capacity;
@@ -121,6 +124,7 @@ static void let_go_oldest(fl_bufpool *pool, leaving **gone) {
 /* ---- Buffers; the lock is not held ------------------------------------------------------------ */
 
 static void release(const fl_bufpool *pool, void *buffer, size_t capacity) {
+    assert(buffer);
     if (pool->options.release) {
         pool->options.release(buffer, capacity);
     } else if (capacity >= BIG) {
@@ -218,7 +222,7 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
     if (class == CLASSES) {
         return NULL;
     }
-    fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_TAKES, 1);
+    fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_REQUESTS, 1);
     void *buffer = take_kept(pool, class, capacity);
     if (buffer) {
         fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_HITS, 1);
@@ -239,8 +243,9 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
 }
 
 /* Keep a buffer, letting the oldest go for it; false when it may not be kept at all. */
-static bool maintain(fl_bufpool *pool, void *buffer, size_t capacity, leaving **gone,
-                     uint64_t *evicted) {
+static bool keep(fl_bufpool *pool, void *buffer, size_t capacity, leaving **gone,
+                 uint64_t *evicted) {
+    assert(buffer && capacity >= sizeof(leaving));
     const fl_bufpool_options *o = &pool->options;
     if (o->max_buffers == 0 || capacity > o->max_bytes) {
         return false;
@@ -254,6 +259,7 @@ static bool maintain(fl_bufpool *pool, void *buffer, size_t capacity, leaving **
 }
 
 void fl_bufpool_give(fl_bufpool *pool, void *buffer, size_t capacity) {
+    assert(!buffer || class_size(class_of(capacity)) == capacity);
     leaving *gone    = NULL;
     uint64_t evicted = 0;
     if (buffer == NULL) {
@@ -262,7 +268,7 @@ void fl_bufpool_give(fl_bufpool *pool, void *buffer, size_t capacity) {
     pthread_mutex_lock(&pool->lock);
     pool->state.used_buffers--;
     pool->state.used_bytes -= capacity;
-    bool kept = maintain(pool, buffer, capacity, &gone, &evicted);
+    bool kept = keep(pool, buffer, capacity, &gone, &evicted);
     pthread_mutex_unlock(&pool->lock);
     if (!kept) {
         release(pool, buffer, capacity);
@@ -283,14 +289,14 @@ int fl_bufpool_reserve(fl_bufpool *pool, size_t bytes, uint32_t count, fletch_er
         if (now.buffers >= o->max_buffers || capacity > o->max_bytes ||
             now.bytes > o->max_bytes - capacity) {
             fl_log_write(o->log, FL_LOG_DEBUG,
-                         "buffer pool: %u of %u buffers of %zu bytes made ahead; pool.max_buffers "
-                         "and pool.max_bytes leave no room for more",
+                         "buffer pool: %u of %u buffers of %zu bytes preallocated; "
+                         "pool.max_buffers and pool.max_bytes allow no more",
                          i, count, bytes);
             return FLETCH_OK;
         }
         void *buffer = allocate(pool, capacity);
         if (buffer == NULL) {
-            return fl_fail_nomem(error, capacity, "a buffer made ahead (io.input_buffers)");
+            return fl_fail_nomem(error, capacity, "a preallocated buffer (io.input_buffers)");
         }
         pthread_mutex_lock(&pool->lock);
         pool->state.used_buffers++;

@@ -19,6 +19,7 @@
  * Proof   tests/unit/test_memory.c */
 #include "scheduler/memory.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,6 +289,7 @@ bool fl_memory_reserve(fl_memory *memory, uint64_t bytes) {
 }
 
 void fl_memory_release(fl_memory *memory, uint64_t bytes) {
+    assert(atomic_load(&memory->reserved) >= bytes);
     atomic_fetch_sub(&memory->reserved, bytes);
 }
 

@@ -17,6 +17,7 @@
  * Proof   tests/unit/test_fletch.c, tests/stress/test_schedule.c, tests/golden/test_onnxruntime.py. */
 #include "scheduler/provider.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,6 +112,7 @@ static void engine_options(fl_scheduler *s, const fl_config *config, const char 
 }
 
 static bool has_hardware(const provider *p, const fl_config *config) {
+    assert(p->file && p->other);
     if (is(p->name, "plugin")) /* whoever names one has it */
         return fl_config_text(config, FL_KEY_ONNXRUNTIME_PROVIDER_LIBRARY)[0] != '\0';
     return !fl_config_bool(config, FL_KEY_PROVIDER_HARDWARE_DETECTION) ||
@@ -196,6 +198,7 @@ typedef struct walk {
  * meet the next one too.
  */
 static int open_one(const walk *w, const provider *p) {
+    assert(p && w->error);
     fl_probe             probe;
     bool                 weights = w->scheduler->encoder->layer != NULL;
     const fl_engine_ops *ops     = NULL;
@@ -295,6 +298,7 @@ static int chain_of(const fl_config *config, candidate chain[PROVIDERS], unsigne
 
 int fl_provider_walk(fl_scheduler *scheduler, const fl_config *config, const char *only,
                      fl_provider_fn open, void *arg, fletch_error *error) {
+    assert(open && (!only || find_provider(only)));
     fletch_error own;
     candidate    chain[PROVIDERS];
     unsigned     count;
@@ -322,6 +326,7 @@ int fl_provider_walk(fl_scheduler *scheduler, const fl_config *config, const cha
 
 bool fl_provider_is_usable(const fl_scheduler *scheduler, const fl_config *config, const char *name,
                            uint32_t device) {
+    assert(find_provider(name));
     fl_probe probe;
     bool     weights = scheduler->encoder->layer != NULL;
     return provider_engine(find_provider(name), config, weights, device, &probe) && !probe.hangs;
@@ -353,9 +358,9 @@ static int describe_chain(const fl_config *config, const bool usable[PROVIDERS],
                      chain[i].provider->name);
     }
     return fn(user, "provider.chain", found ? value : "none",
-              found > 1   ? "the provider that is opened, and the one that takes over if it fails"
+              found > 1   ? "the selected provider, and its fallback"
               : found > 0 ? "no fallback is configured"
-                          : "why, stands above");
+                          : "the reason is above");
 }
 
 /* What runs the provider cpu besides our own engine, and other providers:

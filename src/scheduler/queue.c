@@ -30,6 +30,7 @@ static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
 
 /* Turns that the first `texts` texts of a block take. */
 static uint64_t turns_of(const fl_token_block *block, uint32_t texts) {
+    assert(block->weight >= 1 && block->weight <= FL_WEIGHT_MAX && texts <= block->texts);
     return (uint64_t)block->cu[texts] * TURN / block->weight;
 }
 
@@ -48,6 +49,8 @@ static fl_share *find_share(fl_lane *lane, uint64_t owner) {
 }
 
 void fl_queue_push(fl_queue *queue, fl_token_block *block, uint64_t now) {
+    assert((int)block->lane < FL_LANES && block->request);
+    assert(block->cu[0] == 0 && block->cu[block->texts] >= block->texts);
     fl_lane        *lane  = &queue->lane[block->lane];
     fl_share       *share = find_share(lane, block->owner);
     fl_token_block *after = NULL, *before = lane->tail;
@@ -132,6 +135,8 @@ static bool expects_more(const fl_queue *queue, uint64_t now) {
 }
 
 bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
+    assert((queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0) ==
+           (queue->lane[FLETCH_LANE_INTERACTIVE].head != NULL));
     const fl_queue_rules *rules = &queue->rules;
     const fl_lane        *lane  = &queue->lane[FLETCH_LANE_INTERACTIVE];
     *due                        = UINT64_MAX;
@@ -152,6 +157,7 @@ bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
 }
 
 bool fl_queue_yields(fl_queue *queue, bool others, uint64_t now, uint64_t *due, bool *begins) {
+    assert(queue->held_ns == 0 || queue->held_ns <= now);
     *begins = false;
     if (!others || queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0 ||
         (queue->held_ns > 0 && now - queue->held_ns >= FL_QUEUE_HOLD_NS)) {
@@ -179,6 +185,7 @@ typedef struct taking {
 } taking;
 
 static bool fits(const taking *t, const fl_token_block *block, uint64_t limit) {
+    assert(block->taken < block->texts);
     uint32_t length = fl_token_block_length(block, block->taken);
     if (t->request && t->request != block->request)
         return false;
@@ -212,6 +219,7 @@ static uint64_t take_block(taking *t, fl_lane *lane, fl_token_block *block, uint
 /* From the head of a lane until the batch holds `limit` tokens; returns the
  * tokens taken. */
 static uint64_t take_lane(taking *t, fletch_lane which, uint64_t limit) {
+    assert((int)which < FL_LANES && t->count <= t->capacity);
     fl_lane        *lane  = &t->queue->lane[which];
     uint64_t        taken = 0;
     fl_token_block *next;
@@ -234,6 +242,7 @@ static uint64_t budget_now(const fl_queue *queue, bool interactive, uint64_t now
 
 /* The tokens of one of as many batches as there are idle replicas and shares worth a pass. */
 static uint64_t share_of(const fl_queue *queue, uint32_t idle) {
+    assert(idle > 0);
     uint64_t waiting =
         queue->lane[FLETCH_LANE_INTERACTIVE].tokens + queue->lane[FLETCH_LANE_BULK].tokens;
     uint64_t worth = waiting / FL_QUEUE_SHARE;
@@ -243,6 +252,7 @@ static uint64_t share_of(const fl_queue *queue, uint32_t idle) {
 
 uint32_t fl_queue_take(fl_queue *queue, uint64_t now, uint32_t idle, fl_item *items,
                        uint32_t capacity) {
+    assert(capacity > 0 && queue->rules.max_tokens > 0);
     const fl_queue_rules *rules       = &queue->rules;
     bool                  interactive = queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0;
     bool                  both        = interactive && queue->lane[FLETCH_LANE_BULK].texts > 0;
@@ -269,6 +279,7 @@ uint32_t fl_queue_take(fl_queue *queue, uint64_t now, uint32_t idle, fl_item *it
 }
 
 void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t took_ns, uint64_t now) {
+    assert(requests > 0);
     uint64_t window          = took_ns / WINDOW_PART;
     queue->expected_requests = requests + queue->lane[FLETCH_LANE_INTERACTIVE].blocks;
     queue->ended_ns          = now;

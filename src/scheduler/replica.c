@@ -36,6 +36,7 @@ static const uint64_t look_first_ns = 1000000000U, look_most_ns = 600000000000U;
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 static int open_engine(fl_replica *replica, const fl_engine_options *options, fletch_error *error) {
+    assert(!replica->engine);
     fl_scheduler     *scheduler = replica->set->scheduler;
     fl_engine_options own       = *options;
     own.device                  = replica->device;
@@ -43,13 +44,13 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
     own.threads                 = replica->cores ? replica->threads : options->threads;
     if (!replica->ops->rounds_weights && fl_engine_rounds(own.weights))
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "model.weights %s: only the cpu engine keeps weights so; use auto or float "
-                       "with the provider %s",
+                       "model.weights %s: only the cpu engine supports it; use auto or float with "
+                       "the provider %s",
                        own.weights, own.provider);
     if (!replica->ops->portable && own.portable)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "provider.numerics portable: only the cpu engine has the same bits on every "
-                       "machine, and not %s; use native",
+                       "provider.numerics portable: only the cpu engine gives the same bits on "
+                       "every machine, not %s; use native",
                        replica->ops->name);
     int status = replica->ops->open(&replica->engine, scheduler->encoder, &own, error);
     if (status < 0) {
@@ -72,6 +73,7 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
 
 /* As many as `like` runs at once: a replica that is not open yet will do so too. */
 static int open_workers(fl_replica *replica, const fl_engine_info *like, fletch_error *error) {
+    assert(!replica->workers && replica->worker_count == 0);
     uint32_t count   = like->slots ? like->slots : 1;
     replica->workers = fl_alloc_zero(count, sizeof *replica->workers);
     if (!replica->workers)
@@ -88,17 +90,19 @@ static int open_workers(fl_replica *replica, const fl_engine_info *like, fletch_
     return status;
 }
 
-/* The cores of group `number` of `count` groups. */
+/* The cores of a replica's group of `count` groups. */
 static int choose_cores(fl_replica *replica, uint32_t count, fletch_error *error) {
-    uint16_t cores[FL_CORES_MAX];
-    unsigned usable = fl_cpu_cores(cores);
-    unsigned each   = usable / count > 0 ? usable / count : 1;
-    replica->cores  = fl_alloc_array(each, sizeof *replica->cores);
+    assert(count > 0 && replica->number < count);
+    uint16_t     cores[FL_CORES_MAX];
+    unsigned     usable = fl_cpu_cores(cores);
+    fl_cpu_group own    = fl_cpu_deal("", cores, usable, count, replica->number);
+    replica->cores      = fl_alloc_array(own.count, sizeof *replica->cores);
     if (!replica->cores)
-        return fl_fail_nomem(error, each * sizeof *replica->cores, "the cores of a replica");
-    replica->threads = each;
-    for (unsigned i = 0; i < each; i++)
-        replica->cores[i] = cores[(replica->number * each + i) % usable];
+        return fl_fail_nomem(error, own.count * sizeof *replica->cores, "the cores of a replica");
+    replica->threads = own.count;
+    replica->node    = own.node;
+    for (unsigned i = 0; i < own.count; i++)
+        replica->cores[i] = cores[(own.first + i) % usable];
     return FLETCH_OK;
 }
 
@@ -146,16 +150,30 @@ static void warn_missing(const fl_config *config, const char *provider, uint32_t
     for (unsigned i = 0; device_item(config, provider, i, &ours, item); i++)
         if (item[0] && strcmp(item, "all") != 0 && strtoul(item, NULL, 10) >= devices)
             fl_log_write(fl_config_log(config), FL_LOG_WARNING,
-                         "provider.devices names device %s, but provider %s has %u", item, provider,
-                         devices);
+                         "provider.devices names device %s, but provider %s has only %u", item,
+                         provider, devices);
 }
 
+/* As many as asked for; else one on each NUMA node, unless threads are. */
 static uint32_t groups_of(const fl_replicas *set, const char *provider) {
     if (strcmp(provider, "cpu") != 0)
         return 1;
-    int64_t replicas = fl_config_int(set->config, FL_KEY_CPU_REPLICAS);
-    int64_t cores    = fl_cpu_usable();
-    return (uint32_t)(replicas < cores ? replicas : cores);
+    uint16_t cores[FL_CORES_MAX];
+    int64_t  replicas = fl_config_int(set->config, FL_KEY_CPU_REPLICAS);
+    if (replicas == 0 && fl_config_int(set->config, FL_KEY_CPU_INTRA_OP_THREADS) == 0)
+        replicas = fl_cpu_nodes("", cores, fl_cpu_cores(cores));
+    int64_t usable = fl_cpu_usable();
+    return (uint32_t)(replicas < 1 ? 1 : replicas < usable ? replicas : usable);
+}
+
+/* Tokens of a batch as set, or the default, which is twelve blocks for each of eight threads: more have more. */
+static uint32_t tokens_of(const fl_replicas *set, const fl_engine_ops *ops, uint32_t threads) {
+    enum { OF_A_THREAD = 2048, MOST = 1048576 };
+    uint32_t most = (uint32_t)fl_config_int(set->config, FL_KEY_BATCH_MAX_TOKENS);
+    uint32_t all  = threads < MOST / OF_A_THREAD ? threads * OF_A_THREAD : MOST;
+    if (strcmp(ops->name, "cpu") != 0 || fl_config_is_set(set->config, FL_KEY_BATCH_MAX_TOKENS))
+        return most;
+    return all > most ? all : most;
 }
 
 /* One more replica, still closed. */
@@ -189,9 +207,21 @@ typedef struct opening {
     fletch_error             error;
 } opening;
 
+/* A replica of the same node that is open already: its weights serve this one too. */
+static const fl_engine *like_of(const fl_replica *replica) {
+    for (uint32_t r = 0; replica->cores && r < replica->number; r++) {
+        const fl_replica *other = &replica->set->replica[r];
+        if (other->engine && other->ops == replica->ops && other->node == replica->node)
+            return other->engine;
+    }
+    return NULL;
+}
+
 static void *open_one(void *arg) {
-    opening *o = arg;
-    o->status  = open_engine(o->replica, o->options, &o->error);
+    opening          *o   = arg;
+    fl_engine_options own = *o->options;
+    own.like              = like_of(o->replica);
+    o->status             = open_engine(o->replica, &own, &o->error);
     return NULL;
 }
 
@@ -208,6 +238,7 @@ uint64_t fl_replica_backoff(uint32_t times) {
 }
 
 bool fl_replica_broke(fl_replica *replica, const char *why) {
+    assert(why);
     char failure[sizeof replica->failure];
     snprintf(failure, sizeof failure, "%s", why);
     fl_utf8_make_printable(failure); /* what is too long is cut at a whole character */
@@ -219,6 +250,7 @@ bool fl_replica_broke(fl_replica *replica, const char *why) {
 
 /* It could not be opened, and will be tried again. What is wrong is told once, not at every try. */
 FL_LOCKED static void fail_replica(fl_replica *replica, const fletch_error *why) {
+    assert(why->code < 0);
     fl_scheduler *scheduler = replica->set->scheduler;
     uint64_t      wait      = fl_replica_backoff(replica->failures++);
     bool          news      = fl_replica_broke(replica, why->message);
@@ -269,7 +301,8 @@ FL_UNCHECKED static int open_engines(fl_replicas *set, const fl_engine_options *
     return status;
 }
 
-static void close_replica(fl_replica *replica) {
+FL_UNCHECKED static void close_replica(fl_replica *replica) {
+    assert(replica->busy == 0 && replica->held == 0);
     if (replica->engine)
         replica->ops->close(replica->engine);
     for (uint32_t i = 0; i < replica->worker_count; i++)
@@ -286,7 +319,11 @@ FL_UNCHECKED static int open_all(void *arg, const fl_engine_ops *ops, const char
     uint32_t     groups  = groups_of(set, provider);
     uint32_t     most    = devices > groups ? devices : groups;
     int          status  = FLETCH_OK;
-    set->replica         = fl_alloc_zero(most, sizeof *set->replica);
+    uint32_t     threads = groups > 1 ? fl_cpu_usable() / groups : options->threads;
+    set->budget          = tokens_of(set, ops, threads);
+    set->batch_tokens =
+        set->budget > set->scheduler->batch_tokens ? set->budget : set->scheduler->batch_tokens;
+    set->replica = fl_alloc_zero(most, sizeof *set->replica);
     if (!set->replica)
         return fl_fail_nomem(error, most * sizeof *set->replica, "the replicas");
     for (uint32_t d = 0; d < most && status == FLETCH_OK; d++) {
@@ -317,14 +354,14 @@ FL_UNCHECKED static int open_all(void *arg, const fl_engine_ops *ops, const char
 
 int fl_replicas_open(fl_replicas **out, fl_scheduler *scheduler, fl_config *config, bool own_config,
                      fletch_error *error) {
+    assert(scheduler->owner && scheduler->encoder && scheduler->batch_tokens > 0);
     *out             = NULL;
     fl_replicas *set = fl_alloc_zero(1, sizeof *set);
     if (!set)
         return fl_fail_nomem(error, sizeof *set, "the replicas");
-    set->scheduler    = scheduler;
-    set->config       = config;
-    set->batch_tokens = scheduler->batch_tokens;
-    int status        = fl_provider_walk(scheduler, config, NULL, open_all, set, error);
+    set->scheduler = scheduler;
+    set->config    = config;
+    int status     = fl_provider_walk(scheduler, config, NULL, open_all, set, error);
     if (status < 0) {
         fl_free(set);
         return status;
@@ -339,6 +376,7 @@ int fl_replicas_open(fl_replicas **out, fl_scheduler *scheduler, fl_config *conf
 /* A worker that `by_caller` may use: one that a caller's thread may run, its own thread inside a callback
  * included, or one whose own thread sleeps and can be woken. */
 FL_LOCKED static bool may_use(const fl_worker *worker, bool by_caller) {
+    assert(worker->replica->busy <= worker->replica->worker_count);
     if (worker->busy || worker->batch_failed || fl_worker_is_spare(worker))
         return false;
     if (!by_caller)
@@ -376,6 +414,7 @@ fl_replica *fl_replicas_first(const fl_replicas *set) {
 }
 
 void fl_replica_hold(fl_replica *replica) {
+    assert(fl_replica_is_open(replica));
     replica->held++;
 }
 
@@ -410,7 +449,7 @@ static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
     replica->device   = strcmp(provider, replica->home) == 0 ? replica->home_device : 0;
     fl_scheduler_unlock(scheduler);
     if (elsewhere)
-        fl_log_write(options->log, FL_LOG_WARNING, "replica %u goes on with provider %s",
+        fl_log_write(options->log, FL_LOG_WARNING, "replica %u continues with provider %s",
                      replica->number, provider);
     return open_engine(replica, options, error);
 }
@@ -418,6 +457,7 @@ static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
 /* Nothing runs any more: what waits has no engine to wait for. */
 FL_LOCKED static void fail_everything(fl_scheduler *scheduler, const fletch_error *why,
                                       fl_request **over) {
+    assert(why->code < 0);
     while (scheduler->failed_batches) {
         fl_worker *worker         = scheduler->failed_batches;
         scheduler->failed_batches = worker->next_failed;
@@ -439,6 +479,7 @@ FL_LOCKED static bool others_work(const fl_replica *replica) {
 
 /* A device that came later may take less than those that are open. */
 FL_LOCKED static void keep_to(fl_scheduler *scheduler, uint32_t most) {
+    assert(scheduler->adapt.least <= scheduler->adapt.most);
     fl_adapt *adapt = &scheduler->adapt;
     if (most == 0 || most >= adapt->most)
         return;
@@ -460,6 +501,7 @@ FL_LOCKED static void plan_look(fl_replica *replica) {
 /* A replica that works, but elsewhere: where its own provider can be had again it counts as broken, which
  * opens it from the head of the chain. (unlocks meanwhile) */
 FL_LOCKED static void look_home(fl_replica *replica) {
+    assert(!replica->broken && !replica->mending);
     fl_scheduler *scheduler = replica->set->scheduler;
     fl_scheduler_unlock(scheduler);
     bool back =
@@ -469,7 +511,7 @@ FL_LOCKED static void look_home(fl_replica *replica) {
     if (!back || replica->broken)
         return;
     char why[64];
-    snprintf(why, sizeof why, "provider %s may be back", replica->home);
+    snprintf(why, sizeof why, "provider %s may be available again", replica->home);
     fl_replica_broke(replica, why);
     replica->failures = 0; /* who comes meanwhile waits */
     replica->retry_ns = 0;
@@ -477,6 +519,7 @@ FL_LOCKED static void look_home(fl_replica *replica) {
 
 /* Close and open the engine of a broken replica; its workers are idle. (unlocks meanwhile) */
 FL_LOCKED static void reopen(fl_replica *replica, fl_request **over) {
+    assert(replica->broken && !replica->mending && replica->busy == 0 && replica->held == 0);
     fl_scheduler *scheduler = replica->set->scheduler;
     fl_engine    *engine    = replica->engine;
     fletch_error  error     = {0};
@@ -518,6 +561,7 @@ FL_LOCKED static void reopen(fl_replica *replica, fl_request **over) {
 /* ---- The thread of a worker -------------------------------------------------------------------- */
 
 FL_LOCKED static void deliver(fl_worker *worker, fl_request **over) {
+    assert(!worker->away);
     fl_scheduler *scheduler = worker->replica->set->scheduler;
     if (!*over)
         return;
@@ -532,6 +576,7 @@ FL_LOCKED static void deliver(fl_worker *worker, fl_request **over) {
 
 /* Sleep until woken or `due`. */
 FL_LOCKED static void sleep_until(fl_worker *worker, uint64_t due) {
+    assert(!worker->sleeping);
     worker->armed_ns = due;
     worker->sleeping = true;
     fl_cond_wait_until(&worker->wake, &worker->replica->set->scheduler->lock, due);
@@ -582,11 +627,12 @@ static void *drive(void *arg) {
 }
 
 int fl_replicas_start(fl_replicas *set, fletch_error *error) {
+    assert(set->count > 0);
     for (uint32_t r = 0; r < set->count; r++) {
         fl_replica *replica = &set->replica[r];
         for (uint32_t s = 0; s < replica->worker_count; s++) {
             fl_worker *worker = &replica->workers[s];
-            FL_TRY(fl_thread_start(&worker->thread, "fletch-slot", drive, worker, error));
+            FL_TRY(fl_thread_start(&worker->thread, "fletch-worker", drive, worker, error));
             worker->started = true;
         }
     }

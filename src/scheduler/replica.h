@@ -66,6 +66,7 @@ struct fl_replica {
     char           failure[256]; /* why it is broken; "" when it is not */
     uint16_t      *cores;        /* owned [threads], or NULL */
     uint32_t       threads;
+    uint32_t       node; /* of the first of them */
     fl_engine_info info;
     bool           cold FL_GUARDED; /* no batch went through since it opened */
     bool           broken FL_GUARDED;
@@ -79,7 +80,7 @@ struct fl_replica {
     uint32_t             busy FL_GUARDED;  /* workers */
     uint32_t             held FL_GUARDED;  /* by who asks the engine something: it is not closed */
     uint32_t             worker_count;
-    fl_worker           *workers; /* owned [slot_count] */
+    fl_worker           *workers; /* owned [worker_count] */
 };
 
 struct fl_replicas {
@@ -91,6 +92,7 @@ struct fl_replicas {
     uint32_t      count;
     fl_replica   *replica;      /* owned [count] */
     uint32_t      workers;      /* of all replicas */
+    uint32_t      budget;       /* tokens of a batch as they are set, or as the threads gain by */
     uint32_t      batch_tokens; /* the largest batch the engines were opened for */
 };
 

@@ -15,6 +15,7 @@
  * Proof   tests/unit/test_stats.c. */
 #include "scheduler/stats.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ static const uint64_t quarter_ns[QUARTERS] = {1000, 1189, 1414, 1682};
 /* ---- Histograms ------------------------------------------------------------------------------ */
 
 static uint64_t bucket_bound(size_t bucket) {
+    assert(bucket <= LAST_BUCKET);
     return quarter_ns[bucket % QUARTERS] << (bucket / QUARTERS);
 }
 
@@ -63,6 +65,7 @@ void fl_histogram_add(fl_histogram *histogram, uint64_t ns, uint64_t n) {
 }
 
 uint64_t fl_histogram_quantile(const uint64_t *bucket, uint64_t max_ns, double q) {
+    assert(q >= 0.0 && q <= 1.0);
     uint64_t count = 0;
     for (size_t i = 0; i < FLETCH_HISTOGRAM_BUCKETS; i++)
         count += bucket[i];
@@ -162,7 +165,7 @@ static void put_ratio(fl_json_w *w, const char *name, double part, double whole)
 }
 
 static void put_ratios(fl_json_w *w, const fletch_stats *s) {
-    const double takes = (double)s->counter[FLETCH_COUNT_POOL_TAKES];
+    const double takes = (double)s->counter[FLETCH_COUNT_POOL_REQUESTS];
     /* An allocation that serves no take (io.preallocated) can make this negative: then it is 0. */
     const double reused = takes - (double)s->counter[FLETCH_COUNT_POOL_ALLOCATIONS];
     const double inputs = (double)s->counter[FLETCH_COUNT_ZERO_COPY_INPUTS] +
@@ -248,7 +251,7 @@ static void put_told(fl_json_w *w, const char *name, bool told, uint64_t value) 
 }
 
 static void put_device(fl_json_w *w, const fletch_device_stats *d) {
-    const bool seen = d->memory_total > 0, pool = d->pool_takes > 0;
+    const bool seen = d->memory_total > 0, pool = d->pool_requests > 0;
     fl_json_w_object(w, NULL);
     fl_json_w_u64(w, "device", d->device);
     fl_json_w_bool(w, "ready", d->ready);
@@ -263,14 +266,14 @@ static void put_device(fl_json_w *w, const fletch_device_stats *d) {
     fl_json_w_u64(w, "zero_copy_outputs", d->zero_copy_outputs);
     fl_json_w_u64(w, "staged_outputs", d->staged_outputs);
     fl_json_w_u64(w, "bound_runs", d->bound_runs);
-    fl_json_w_u64(w, "plain_runs", d->plain_runs);
+    fl_json_w_u64(w, "unbound_runs", d->unbound_runs);
     put_told(w, "utilisation", d->utilisation >= 0, (uint64_t)d->utilisation);
     put_told(w, "memory_used", seen, d->memory_used);
     put_told(w, "memory_total", seen, d->memory_total);
     put_told(w, "pool_used", pool, d->pool_used);
     put_told(w, "pool_peak", pool, d->pool_peak);
     put_told(w, "pool_held", pool, d->pool_held);
-    put_told(w, "pool_takes", pool, d->pool_takes);
+    put_told(w, "pool_requests", pool, d->pool_requests);
     put_told(w, "pool_hits", pool, d->pool_hits);
     put_string(w, "failure", d->failure, sizeof d->failure);
     fl_json_w_end(w);

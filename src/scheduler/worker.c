@@ -31,6 +31,7 @@
 
 int fl_worker_open(fl_worker *worker, const fl_scheduler *scheduler, uint32_t batch_tokens,
                    fletch_error *error) {
+    assert(batch_tokens > 0 && worker->replica);
     fl_cond_init(&worker->wake);
     worker->armed_ns     = UINT64_MAX;
     worker->ids_capacity = batch_tokens;
@@ -56,6 +57,7 @@ int fl_worker_open(fl_worker *worker, const fl_scheduler *scheduler, uint32_t ba
 }
 
 void fl_worker_close(fl_worker *worker) {
+    assert(!worker->busy && !worker->batch_failed);
     pthread_cond_destroy(&worker->wake);
     fl_free(worker->items);
     fl_free(worker->ids);
@@ -77,6 +79,7 @@ void fl_worker_close(fl_worker *worker) {
 /* ---- Several models ---------------------------------------------------------------------------- */
 
 FL_LOCKED static void begin_interactive(fl_worker *worker, uint64_t now) {
+    assert(!worker->interactive);
     fl_scheduler *scheduler = worker->replica->set->scheduler;
     worker->interactive     = false;
     for (uint32_t i = worker->finished; i < worker->count && !worker->interactive; i++)
@@ -101,7 +104,7 @@ FL_LOCKED static bool gives_way(fl_scheduler *scheduler, uint64_t now, uint64_t 
     const bool     others = fl_interactive_running() > scheduler->interactive;
     bool           begins;
     bool           waits = fl_queue_yields(&scheduler->queue, others, now, due, &begins);
-    fl_stats_add(&scheduler->stats, FLETCH_COUNT_BULK_HOLDS, begins);
+    fl_stats_add(&scheduler->stats, FLETCH_COUNT_BULK_DEFERRALS, begins);
     if (last > scheduler->queue.last_interactive_ns && last <= now)
         scheduler->queue.last_interactive_ns = last;
     return waits;
@@ -138,6 +141,7 @@ FL_LOCKED static bool take_over(fl_worker *worker) {
 
 /* How many items from i on, before `hi`, are texts that follow each other in one block. */
 static uint32_t run_of(const fl_worker *worker, uint32_t i, uint32_t hi) {
+    assert(i < hi && hi <= worker->count);
     const fl_item *first = &worker->items[i];
     uint32_t       n     = 1;
     while (i + n < hi && first[n].block == first->block && first[n].k == first->k + n)
@@ -147,6 +151,7 @@ static uint32_t run_of(const fl_worker *worker, uint32_t i, uint32_t hi) {
 
 /* Note of every text that it left the queue. */
 FL_LOCKED static void leave_queue(fl_worker *worker, uint64_t now) {
+    assert(worker->count > 0 && worker->finished == 0);
     fl_scheduler *scheduler = worker->replica->set->scheduler;
     uint64_t      since     = 0;
     worker->tokens          = 0;
@@ -173,6 +178,7 @@ FL_LOCKED static uint32_t idle_replicas(const fl_replicas *set) {
 }
 
 bool fl_worker_take(fl_worker *worker, uint64_t now, uint64_t *due) {
+    assert(!worker->busy || worker->count > 0);
     fl_replica   *replica   = worker->replica;
     fl_scheduler *scheduler = replica->set->scheduler;
     *due                    = UINT64_MAX;
@@ -200,19 +206,21 @@ bool fl_worker_take(fl_worker *worker, uint64_t now, uint64_t *due) {
 
 /* Whether items [lo, hi) are texts that follow each other in one block. */
 static bool consecutive(const fl_worker *worker, uint32_t lo, uint32_t hi) {
+    assert(lo < hi && hi <= worker->count);
     const fl_item *first = &worker->items[lo], *last = &worker->items[hi - 1];
     return first->block == last->block && last->k - first->k == hi - 1 - lo;
 }
 
 /* The debug log hears of each path once for a model, not with every batch. */
 static void log_path(fl_scheduler *scheduler, fl_path path) {
+    assert(path <= FL_PATH_BY_WORKER);
     static const char *const texts[] = {
         [FL_PATH_IDS_IN_PLACE]  = "zero-copy input: the engine reads ids where they were tokenised",
-        [FL_PATH_IDS_COPIED]    = "copied input: ids are copied on their way to the engine",
+        [FL_PATH_IDS_COPIED]    = "copied input: ids are copied before they reach the engine",
         [FL_PATH_ROWS_IN_PLACE] = "zero-copy output: the engine writes into the caller's matrix",
-        [FL_PATH_ROWS_STAGED]   = "copied output: rows pass a buffer on their way out",
-        [FL_PATH_BY_CALLER]     = "direct path: the caller's own thread carried its batch",
-        [FL_PATH_BY_WORKER]     = "slot path: a thread of the scheduler carried a batch"};
+        [FL_PATH_ROWS_STAGED]   = "copied output: rows go through a buffer",
+        [FL_PATH_BY_CALLER]     = "direct path: the caller's own thread ran its batch",
+        [FL_PATH_BY_WORKER]     = "slot path: a scheduler thread ran a batch"};
     unsigned bit = 1U << path;
     if (atomic_load_explicit(&scheduler->logged, memory_order_relaxed) & bit)
         return;
@@ -222,6 +230,7 @@ static void log_path(fl_scheduler *scheduler, fl_path path) {
 
 /* The ids, cu, skip, segment and keys of items [lo, hi). */
 static void stage_inputs(fl_worker *worker, uint32_t lo, uint32_t hi, fl_batch *batch) {
+    assert(hi - lo <= FL_BATCH_TEXTS_MAX);
     fl_scheduler *scheduler = worker->replica->set->scheduler;
     bool          whole     = scheduler->zero_copy && consecutive(worker, lo, hi);
     bool          skips = false, pairs = false, blind = false;
@@ -258,6 +267,7 @@ static void stage_inputs(fl_worker *worker, uint32_t lo, uint32_t hi, fl_batch *
 
 /* Where an item's rows go, whose tokens have one each; not OK: nowhere, and why. */
 static int place(const fl_worker *worker, const fl_item *item, float **rows) {
+    assert(item->block->token_rows);
     const fl_token_block *block  = item->block;
     uint32_t              length = fl_token_block_length(block, item->k);
     const fl_replica     *own    = worker->replica;
@@ -319,6 +329,7 @@ static int stage_rows(fl_worker *worker, uint32_t lo, uint32_t hi, fl_batch *bat
 }
 
 static uint32_t longest_of(const fl_worker *worker, uint32_t texts) {
+    assert(texts > 0);
     uint32_t longest = 0;
     for (uint32_t n = 0; n < texts; n++)
         if (worker->cu[n + 1] - worker->cu[n] > longest)
@@ -373,6 +384,7 @@ static void fail_item(fl_worker *worker, uint32_t i, const fletch_error *error, 
 
 /* A text's result, finished; not OK: it has none, and *error says why. */
 static int finish_row(fl_worker *worker, const fl_item *item, uint32_t n, fletch_error *error) {
+    assert(item->k < item->block->taken);
     const fl_block_owner *owner    = worker->replica->set->scheduler->owner;
     fl_computed           computed = {.placed = worker->placed[n],
                                       .row    = worker->rows[n],
@@ -380,8 +392,7 @@ static int finish_row(fl_worker *worker, const fl_item *item, uint32_t n, fletch
                                       .line   = worker->line};
     if (worker->placed[n] == FLETCH_EUNSUPPORTED)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider %s does not give the vectors of single tokens; use provider.order "
-                       "cpu",
+                       "provider %s does not return token vectors; use provider.order cpu",
                        worker->replica->provider);
     return owner->finish(item->block, item->k, &computed, error);
 }
@@ -397,9 +408,10 @@ static void finish_rows(fl_worker *worker, uint32_t lo, uint32_t hi, fl_request 
 
 /* Count the ways that the texts and the runs of a part went. */
 static void count_ways(fl_worker *worker, uint32_t lo, const fl_batch *batch) {
+    assert(batch->note && batch->texts > 0);
     static const fletch_counter counters[FL_WAYS] = {
         FLETCH_COUNT_ZERO_COPY_INPUTS, FLETCH_COUNT_COPIED_INPUTS, FLETCH_COUNT_ZERO_COPY_OUTPUTS,
-        FLETCH_COUNT_STAGED_OUTPUTS,   FLETCH_COUNT_BOUND_RUNS,    FLETCH_COUNT_PLAIN_RUNS};
+        FLETCH_COUNT_STAGED_OUTPUTS,   FLETCH_COUNT_BOUND_RUNS,    FLETCH_COUNT_UNBOUND_RUNS};
     fl_scheduler *scheduler     = worker->replica->set->scheduler;
     bool          gathered      = batch->ids == worker->ids;
     uint64_t      ways[FL_WAYS] = {0};
@@ -440,6 +452,7 @@ static void log_batch(const fl_worker *worker, const fl_batch *batch, uint64_t s
 /* A part went through the engine: count it and finish its rows. */
 static void went_through(fl_worker *worker, uint32_t lo, const fl_batch *batch, uint64_t staged,
                          uint64_t took, fl_request **over) {
+    assert(lo + batch->texts <= worker->count);
     fl_replica   *replica   = worker->replica;
     fl_scheduler *scheduler = replica->set->scheduler;
     fl_histogram_add(&scheduler->stats.forward, took, 1);
@@ -500,6 +513,7 @@ FL_LOCKED static void answer_run(fl_worker *worker, uint32_t n, uint64_t took, f
 
 /* Items up to `hi` are answered: tell their requests. */
 static void answer(fl_worker *worker, uint32_t hi, uint64_t begin, fl_request **over) {
+    assert(worker->finished <= hi && hi <= worker->count);
     fl_scheduler *scheduler = worker->replica->set->scheduler;
     uint64_t      took      = fl_clock_ns() - begin;
     fl_scheduler_lock(scheduler);
@@ -519,6 +533,7 @@ static bool is_wanted(fl_worker *worker, uint32_t i) {
 /* Run the batch: parts of it, from the front, each answered before the next begins. Not OK: the replica is
  * broken, and items from worker->finished on are not answered. */
 static int run_parts(fl_worker *worker, uint64_t begin, fl_request **over) {
+    assert(worker->busy && worker->finished < worker->count);
     fl_scheduler *scheduler = worker->replica->set->scheduler;
     fl_retry      retry     = {.part = worker->count};
     while (worker->finished < worker->count) {
@@ -549,6 +564,7 @@ static int run_parts(fl_worker *worker, uint64_t begin, fl_request **over) {
 }
 
 void fl_worker_fail(fl_worker *worker, fl_request **over) {
+    assert(worker->error.code < 0 && !worker->batch_failed);
     while (worker->finished < worker->count) {
         const fl_item *item = &worker->items[worker->finished];
         worker->replica->set->scheduler->owner->failed(item->block, item->k, &worker->error, over);
@@ -565,8 +581,8 @@ FL_LOCKED static void break_replica(fl_worker *worker, fl_request **over) {
     assert(!worker->batch_failed && worker->finished < worker->count && worker->error.code < 0);
     fl_stats_add(&scheduler->stats, FLETCH_COUNT_REPLICA_FAILURES, 1);
     fl_log_write(fl_config_log(scheduler->config), FL_LOG_ERROR,
-                 "provider %s, device %u: the engine failed (%s); it is opened again",
-                 replica->provider, replica->device, worker->error.message);
+                 "provider %s, device %u: the engine failed (%s); reopening it", replica->provider,
+                 replica->device, worker->error.message);
     fl_replica_broke(replica, worker->error.message);
     if (replica->breaks++ > 0) /* since its last good batch: opening it did not mend it */
         replica->retry_ns = fl_clock_ns() + fl_replica_backoff(replica->breaks - 1);
@@ -582,6 +598,7 @@ FL_LOCKED static void break_replica(fl_worker *worker, fl_request **over) {
 /* Different requests of the batch, as the queue counts them. The blocks of items that are
  * answered are gone. */
 static uint64_t requests_of(const fl_worker *worker) {
+    assert(worker->finished < worker->count);
     uint64_t          requests = 0;
     const fl_request *last     = NULL;
     for (uint32_t i = worker->finished; i < worker->count; i++) {
@@ -592,6 +609,7 @@ static uint64_t requests_of(const fl_worker *worker) {
 }
 
 void fl_worker_run(fl_worker *worker, fl_request **over) {
+    assert(worker->busy && worker->replica->busy <= worker->replica->worker_count);
     fl_replica   *replica   = worker->replica;
     fl_scheduler *scheduler = replica->set->scheduler;
     uint64_t      requests  = requests_of(worker);

@@ -54,11 +54,11 @@ static const char *read_template(fl_span text, template *out) {
             *next = (piece){LITERAL, {text.data + at, 1}, {0}};
             at += 2;
         } else if (c == '}') {
-            return "context: a } that ends nothing; write }} for the brace";
+            return "context: unmatched }; write }} for a literal brace";
         } else if (c == '{') {
             const char *end = memchr(text.data + at, '}', text.size - at);
             if (end == NULL || end == text.data + at + 1) {
-                return "context: expected a name between { and }; write {{ for the brace";
+                return "context: expected a name between { and }; write {{ for a literal brace";
             }
             fl_span name = {text.data + at + 1, (size_t)(end - text.data) - at - 1};
             *next        = (piece){fl_span_is(name, "chunk") ? CHUNK : FIELD, name, {0}};
@@ -73,7 +73,7 @@ static const char *read_template(fl_span text, template *out) {
         }
     }
     return has_chunk || text.data == NULL ? NULL
-                                          : "context: it needs {chunk}, where the chunk goes";
+                                          : "context: it needs {chunk}, which stands for the chunk";
 }
 
 /* A member of the metadata to the pieces that name it. */
@@ -154,11 +154,11 @@ bool fl_split_check(fl_job *job) {
         return fl_seed_refuse(job->request, "%s", wrong);
     }
     if (ask->size > 0 && ask->overlap >= ask->size) {
-        return fl_seed_refuse(job->request, "chunk: overlap is to be less than size");
+        return fl_seed_refuse(job->request, "chunk: overlap must be less than size");
     }
     if (ask->late_chunking == 1 && ask->context.data != NULL) {
-        return fl_seed_refuse(job->request, "context: a chunk of late_chunking has its document "
-                                            "around it; leave one of the two out");
+        return fl_seed_refuse(job->request, "context and late_chunking exclude each other: a late "
+                                            "chunk already carries its document's context");
     }
     return true;
 }
@@ -201,7 +201,7 @@ static uint32_t room_of(fl_job *job, const template *context, size_t index) {
     if (used + ROOM_MIN > most) {
         (void)fl_seed_refuse(request,
                              "context: of text %zu it has %zu tokens, which leaves no room for a "
-                             "chunk: the model takes %zu",
+                             "chunk: the model accepts %zu",
                              index, used, most);
         return 0;
     }
@@ -232,21 +232,21 @@ static fletch_chunks *cut(fl_job *job, template *context, size_t index) {
     bool fits = ask->size > 0 && ask->size <= room;
     if (ask->size > room && context->count == 0) {
         (void)fl_seed_refuse(job->request,
-                             "chunk: a size of %" PRId64 " tokens is more than the model takes, "
-                             "which is %u beside special tokens and prompt",
+                             "chunk: a size of %" PRId64
+                             " tokens is too long for the model, which accepts %u besides special "
+                             "tokens and the prompt",
                              ask->size, (unsigned)room);
         return NULL;
     }
-    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - 1) : options.by;
+    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - FL_WORD_BY) : options.by;
     options.max_tokens = fits ? (uint32_t)ask->size : room;
     options.overlap    = (uint32_t)ask->overlap;
     options.stop       = is_over;
     options.stop_user  = job->request;
     if (options.overlap >= options.max_tokens) {
-        (void)fl_seed_refuse(job->request,
-                             "chunk: overlap is to be less than size, which is %u tokens for text "
-                             "%zu",
-                             options.max_tokens, index);
+        (void)fl_seed_refuse(
+            job->request, "chunk: overlap must be less than size, which is %u tokens for text %zu",
+            options.max_tokens, index);
         return NULL;
     }
     size_t bytes;

@@ -95,7 +95,7 @@ static bool find_route(fl_request_full *full) {
     request->route = fl_route_find(request->method, request->path, &allow, &request->tail);
     if (request->route == NULL) {
         if (allow.size == 0) {
-            fl_reply_error(request, FL_HTTP_NOT_FOUND, "there is no %.200s here", request->path);
+            fl_reply_error(request, FL_HTTP_NOT_FOUND, "no such route: %.200s", request->path);
         } else if (strcmp(request->method, "OPTIONS") == 0) {
             answer_preflight(request, &allow);
         } else {
@@ -184,14 +184,14 @@ static bool check_page(fl_request_full *full) {
     }
     if (server->confined && !fl_cors_is_ours(server->hosts, host)) {
         fl_reply_error(request, FL_HTTP_PERMISSION_DENIED,
-                       "this server does not answer to the name in Host; name it in "
-                       "server.allowed_hosts if it is its own");
+                       "the Host header is not allowed; add it to server.allowed_hosts if it is "
+                       "this server's");
         return false;
     }
     if (!reads && !fl_cors_may_write(server->cors, origin, host)) {
-        fl_reply_error(request, FL_HTTP_PERMISSION_DENIED,
-                       "pages of this Origin may not call the server; name it in "
-                       "server.cors_origin if they may");
+        fl_reply_error(
+            request, FL_HTTP_PERMISSION_DENIED,
+            "this Origin may not call the server; add it to server.cors_origin to allow it");
         return false;
     }
     return true;
@@ -229,7 +229,7 @@ static bool check_size(fl_request_full *full) {
     }
     if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
         fl_reply_error(request, FL_HTTP_CONTENT_ENCODING,
-                       "bodies are taken as they are, not compressed");
+                       "compressed request bodies are not supported");
         return false;
     }
     return true;
@@ -243,12 +243,13 @@ static bool read_wishes(fl_request_full *full, const fl_api_key *key) {
     int64_t     wanted       = 0;
     bool        bulk         = priority != NULL && strcasecmp(priority, "bulk") == 0;
     if (priority != NULL && !bulk && strcasecmp(priority, "interactive") != 0) {
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "x-fletch-priority is interactive or bulk");
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
+                       "x-fletch-priority must be interactive or bulk");
         return false;
     }
     if (deadline != NULL && (!fl_parse_i64(deadline, &wanted) || wanted < 1)) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "x-fletch-deadline-ms is a number of milliseconds above 0");
+                       "x-fletch-deadline-ms must be a positive number of milliseconds");
         return false;
     }
     uint64_t limit = request->server->deadline_ms;

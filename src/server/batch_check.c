@@ -80,8 +80,8 @@ static void look_at_id(check *c, fl_span id) {
         if (memcmp(c->ids[at].digest, digest, DIGEST) == 0) {
             char message[160];
             (void)snprintf(message, sizeof message,
-                           "The custom_id for this request is that of line %" PRIu64
-                           " already; each request of a batch needs its own.",
+                           "The custom_id of this request was already used on line %" PRIu64
+                           "; each request of a batch needs a unique one.",
                            c->ids[at].line);
             tell(c, c->line, "duplicate_custom_id", "custom_id", message);
             return;
@@ -108,7 +108,7 @@ static void look_at_model(check *c, fl_http_request *request, fl_span body) {
         fl_json_quote(&c->model, model.data, model.size);
         if (fl_demand_find(c->server, model.data, model.size) == NULL) {
             tell(c, c->line, "model_not_found", "body.model",
-                 "The provided model is not served here.");
+                 "The requested model is not served here.");
         }
     } else {
         fl_buf quoted = {0};
@@ -160,7 +160,7 @@ static int look_at_lines(check *c, fl_batches *batches, fl_batch_lines *lines, u
         atomic_store(&c->server->worked_ns, fl_clock_ns()); /* no server.idle_exit meanwhile */
         if (++*total > FL_BATCH_LINES) {
             tell(c, c->line, "too_many_tasks", NULL,
-                 "A batch has at most 50000 requests; send the others in a batch of their own.");
+                 "A batch has at most 50000 requests; send the rest in another batch.");
             return FLETCH_OK;
         }
         fl_request_full *full = fl_batch_line_request(c->server, line, size);
@@ -171,7 +171,7 @@ static int look_at_lines(check *c, fl_batches *batches, fl_batch_lines *lines, u
         fl_request_drop(full);
     }
     if (found == 0 && *total == 0) {
-        tell(c, 0, "empty_file", NULL, "The input file holds no request.");
+        tell(c, 0, "empty_file", NULL, "The input file contains no requests.");
     }
     return found;
 }

@@ -44,9 +44,9 @@ enum {
 /* The batches of the server and who asks; NULL: answered. */
 static fl_batches *begin(fl_http_request *request, char owner[FL_OWNER]) {
     if (request->server->batches == NULL) {
-        fl_reply_error(request, FL_HTTP_NOT_FOUND,
-                       "this server keeps no files and batches: start it with --server-batches "
-                       "FOLDER");
+        fl_reply_error(
+            request, FL_HTTP_NOT_FOUND,
+            "this server has no files and batches: start it with --server-batches FOLDER");
         return NULL;
     }
     fl_api_key_owner(request->key, owner);
@@ -248,8 +248,7 @@ static bool read_form(fl_http_request *request, form *out) {
         return false;
     }
     if (!fl_span_is(out->purpose, "batch")) {
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "purpose: this server keeps files of requests: expected batch");
+        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "purpose: expected batch");
         return false;
     }
     return true;
@@ -396,7 +395,7 @@ static void delete_file(fl_http_request *request) {
         not_found(request, true);
     } else if (reader != NULL) {
         fl_reply_error(request, FL_HTTP_CONFLICT,
-                       "the file is the input of %s, which is not done; cancel that first",
+                       "the file is the input of %s, which is still running; cancel that first",
                        reader->kept.id);
     } else if (status < 0) {
         fail(request, &error);
@@ -421,9 +420,9 @@ static const fl_field expiry_fields[] = {
 
 const fl_field fl_fields_batch[] = {
     {"input_file_id", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(input), .min = 1,
-     .text = "A file of requests, one a line, that /v1/files took."},
+     .text = "A file of requests, one per line, uploaded to /v1/files."},
     {"endpoint", FL_FIELD_WORD, FL_FIELD_REQUIRED, AT(endpoint), .words = "/v1/embeddings",
-     .text = "Where all of them go."},
+     .text = "The endpoint of all requests."},
     {"completion_window", FL_FIELD_RAW, FL_FIELD_REQUIRED, AT(window),
      .words = "\"type\":\"string\",\"pattern\":\"^[1-9][0-9]{0,2}[smhd]$\"",
      .text  = "When the batch expires: 24h, or another number of s, m, h or d."},

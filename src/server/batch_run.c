@@ -140,9 +140,8 @@ static int read_line(turn *t, slot *s, fl_batch_line *line, fletch_error *error)
         return fl_fail_nomem(error, s->line.size, "a line of a batch");
     }
     if (!fl_fields_read(&s->full->shared, &in, fl_batch_line_fields, line)) {
-        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                       "line %" PRIu64 " of %s is not what it was: %s", s->number, t->batch->input,
-                       in.message);
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "line %" PRIu64 " of %s has changed: %s",
+                       s->number, t->batch->input, in.message);
     }
     s->custom_id = line->custom_id;
     return FLETCH_OK;
@@ -182,28 +181,33 @@ static int start(turn *t, slot *s, fletch_error *error) {
     return FLETCH_OK;
 }
 
-/* What the lines that are left are answered with, without being run; NULL: they are run. */
-static const char *why_not(const turn *t) {
+/* Why the lines that are left are answered without being run. */
+typedef enum unrun { UNRUN_NOT, UNRUN_CANCELLED, UNRUN_EXPIRED } unrun;
+
+static const struct {
+    const char *code, *message;
+} unrun_answer[] = {
+    [UNRUN_CANCELLED] = {"batch_cancelled",
+                         "This request was not executed because the batch was cancelled."},
+    [UNRUN_EXPIRED]   = {"batch_expired", "This request could not be executed before the "
+                                            "completion window expired."}};
+
+static unrun why_not(const turn *t) {
     pthread_mutex_lock(&t->batches->lock);
     bool cancelled = t->batch->status == FL_BATCH_CANCELLING;
     pthread_mutex_unlock(&t->batches->lock);
-    return cancelled                                  ? "batch_cancelled"
-           : (int64_t)time(NULL) >= t->batch->expires ? "batch_expired"
-                                                      : NULL;
+    return cancelled                                  ? UNRUN_CANCELLED
+           : (int64_t)time(NULL) >= t->batch->expires ? UNRUN_EXPIRED
+                                                      : UNRUN_NOT;
 }
 
-static int give_up(turn *t, const slot *s, const char *code, fletch_error *error) {
-    bool expired = strcmp(code, "batch_expired") == 0;
-    t->now.expired += expired;
-    return put_answer(t, s, NULL, code,
-                      expired ? "This request could not be executed before the completion window "
-                                "expired."
-                              : "This request was not executed because the batch was cancelled.",
-                      error);
+static int give_up(turn *t, const slot *s, unrun why, fletch_error *error) {
+    t->now.expired += why == UNRUN_EXPIRED;
+    return put_answer(t, s, NULL, unrun_answer[why].code, unrun_answer[why].message, error);
 }
 
 /* The next line into the next slot: 1, 0 when there is none, or an error. */
-static int begin_line(turn *t, const char *reason, fletch_error *error) {
+static int begin_line(turn *t, unrun why, fletch_error *error) {
     slot  *s = &t->slots[(t->first + t->count) % WINDOW];
     char  *line;
     size_t size;
@@ -219,10 +223,10 @@ static int begin_line(turn *t, const char *reason, fletch_error *error) {
     s->turn   = t;
     s->number = t->lines.number;
     s->end    = t->lines.at;
-    if (reason != NULL) {
+    if (why != UNRUN_NOT) {
         fl_batch_line read   = {0};
         int           status = read_line(t, s, &read, error);
-        status               = status == FLETCH_OK ? give_up(t, s, reason, error) : status;
+        status               = status == FLETCH_OK ? give_up(t, s, why, error) : status;
         drop(s);
         return status < 0 ? status : 1;
     }
@@ -270,11 +274,11 @@ static bool is_for_now(int status) {
 
 /* Write the answer of the first slot, which is free then. */
 static int end_first(turn *t, fletch_error *error) {
-    slot       *s      = &t->slots[t->first];
-    const char *reason = NULL;
-    int         status = FLETCH_OK;
+    slot *s      = &t->slots[t->first];
+    unrun why    = UNRUN_NOT;
+    int   status = FLETCH_OK;
     wait_for(t, s);
-    while (is_for_now(s->full->shared.reply.status) && (reason = why_not(t)) == NULL &&
+    while (is_for_now(s->full->shared.reply.status) && (why = why_not(t)) == UNRUN_NOT &&
            !is_stopping(t) && fl_clock_ns() < t->end_ns) {
         drop(s);
         pause_for(t, again_ns);
@@ -283,12 +287,12 @@ static int end_first(turn *t, fletch_error *error) {
     }
     const fl_http_request *request = &s->full->shared;
     bool                   for_now = is_for_now(request->reply.status);
-    if ((for_now && reason == NULL) || (is_stopping(t) && request->reply.status == 499)) {
+    if ((for_now && why == UNRUN_NOT) || (is_stopping(t) && request->reply.status == 499)) {
         t->stopped = true;
         return FLETCH_OK;
     }
     if (for_now) {
-        status = give_up(t, s, reason, error);
+        status = give_up(t, s, why, error);
     } else {
         t->now.tokens += request->tokens;
         status = put_answer(t, s, &request->reply, NULL, NULL, error);
@@ -400,15 +404,16 @@ static int run_lines(turn *t, bool *whole, fletch_error *error) {
     int      found = 1;
     t->end_ns      = fl_clock_ns() + turn_ns;
     while (found == 1 && !t->stopped) {
-        const char *reason = why_not(t);
-        bool        over   = fl_clock_ns() >= t->end_ns || is_stopping(t);
+        const unrun why  = why_not(t);
+        bool        over = fl_clock_ns() >= t->end_ns || is_stopping(t);
         if (fl_clock_ns() >= sync) {
             FL_TRY(commit(t, false, error));
             sync = fl_clock_ns() + sync_ns;
         }
-        bool room = t->count == 0 || (t->count < WINDOW && t->bytes < WINDOW_BYTES && !reason);
+        bool room =
+            t->count == 0 || (t->count < WINDOW && t->bytes < WINDOW_BYTES && why == UNRUN_NOT);
         if (room && !over) {
-            found = begin_line(t, reason, error);
+            found = begin_line(t, why, error);
         } else if (t->count > 0) {
             FL_TRY(end_first(t, error));
         } else {
@@ -516,7 +521,7 @@ static int check(turn *t, fletch_error *error) {
 
 static int lost_input(turn *t, fletch_error *error) {
     fl_buf errors = {0};
-    fl_batch_fault(&errors, "input_file_not_found", "The input file is not there any more.");
+    fl_batch_fault(&errors, "input_file_not_found", "The input file no longer exists.");
     int status = errors.failed ? fl_fail_nomem(error, 256, "the errors of a batch")
                                : end_early(t->batches, t->batch, FL_BATCH_FAILED, &errors, error);
     fl_buf_free(&errors);
@@ -643,7 +648,7 @@ static void *run(void *arg) {
         failed = status < 0;
         if (failed && !atomic_load(&batches->stopping)) {
             fl_server_log_line(batches->server->log, FL_LEVEL_WARNING,
-                               "batch %s cannot go on for now: %s", last, error.message);
+                               "batch %s cannot continue for now: %s", last, error.message);
             fl_cond_wait_until(&batches->more, &batches->lock, fl_clock_ns() + pause_ns);
         }
     }

@@ -404,8 +404,9 @@ static int read_record(fl_batches *batches, const char *id, const char *path, fl
     if (status < 0 && status != FLETCH_ENOMEM) {
         char why[sizeof error->message];
         copy(why, sizeof why, error->message);
-        status = fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                         "%s; the record was damaged: put a copy of it back, or move it away", why);
+        status =
+            fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                    "%s; the record was damaged: restore it from a copy, or move it away", why);
     } else if (status == FLETCH_OK && (made == NULL || !fl_kept_add(batches, made))) {
         status = fl_fail_nomem(error, sizeof(fl_batch_record), "the records of server.batches");
     }

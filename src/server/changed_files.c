@@ -134,8 +134,8 @@ static void look_at(fl_server *server, struct noted *file) {
     if (!same && !file->replaced) {
         file->replaced = true;
         fl_server_log_line(server->log, FL_LEVEL_WARNING,
-                           "%s was replaced; the model goes on with what it has loaded, start "
-                           "the server again to serve the new file",
+                           "%s was replaced; the model keeps what it has loaded, restart the "
+                           "server to serve the new file",
                            file->path);
     }
     bool spoiled = atomic_load(&served->spoiled);
@@ -144,8 +144,8 @@ static void look_at(fl_server *server, struct noted *file) {
         if (!served->spoiled_told) {
             served->spoiled_told = true;
             fl_server_log_line(server->log, FL_LEVEL_ERROR,
-                               "%s was written while it was served: model %s answers nothing "
-                               "any more, start the server again",
+                               "%s was modified while being served: model %s no longer answers, "
+                               "restart the server",
                                file->path, served->name);
         }
     }

@@ -48,7 +48,7 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
         return;
     case FL_REFUSE_EMPTY:
         fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "invalid request: texts must hold at least one text, and no empty one");
+                       "invalid request: texts must be a non-empty list of non-empty texts");
         return;
     case FL_REFUSE_DIMENSIONS:
         fl_reply_error(request, FL_HTTP_BAD_REQUEST,
@@ -57,7 +57,7 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
         return;
     case FL_REFUSE_TOO_LONG:
         fl_reply_error(request, FL_HTTP_TOO_LONG,
-                       "invalid request: too many tokens: text %zu has %zu, the model takes %u; "
+                       "invalid request: too many tokens: text %zu has %zu, the model accepts %u; "
                        "set truncate to START or END",
                        where, fl_job_length(job, where), job->served->info.max_length);
         return;
@@ -130,14 +130,14 @@ const fl_field fl_fields_cohere[] = {
     {"texts", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_TEXTS},
     {FL_ASK_MODEL},
     {"input_type", FL_FIELD_WORD, FL_FIELD_NULL, AT(input_type), .words = FL_WORDS_INPUT_TYPE,
-     .text = "Chooses the model's prompt of that purpose, where it has one."},
+     .text = "Selects the model's prompt for that purpose, if it has one."},
     {"embedding_types", FL_FIELD_WORDS, FL_FIELD_NULL, AT(types), .words = FL_WORDS_TYPES,
-     .text = "All are answered from one forward pass."},
+     .text = "All come from one forward pass."},
     {"output_dimension", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 1, .max = INT32_MAX},
     {"truncate", FL_FIELD_WORD, FL_FIELD_NULL, AT(cut), .words = FL_WORDS_CUT,
-     .text = "NONE: a text that is too long is an error; START and END drop that side."},
+     .text = "NONE: a text that is too long is an error; START and END truncate that side."},
     {"details", FL_FIELD_BOOL, FL_FIELD_NULL, AT(details),
-     .text = "Tell tokens and truncation of each text in meta."},
+     .text = "Report tokens and truncation of each text in meta."},
     {0}};
 
 static void embed(fl_http_request *request) {
@@ -171,7 +171,7 @@ const fl_field fl_fields_rerank_cohere[] = {
      .text  = "Texts, or objects with a field text."},
     {FL_ASK_MODEL},
     {"top_n", FL_FIELD_INT, FL_FIELD_NULL, AT(top), .min = 1, .max = INT32_MAX,
-     .text = "Only so many, the best."},
+     .text = "Return only the best N."},
     {.name   = "return_documents",
      .type   = FL_FIELD_BOOL,
      .flags  = FL_FIELD_NULL,
@@ -221,7 +221,7 @@ static void rerank(fl_http_request *request) {
     }
     if (job->ask.input.count == 0 || job->ask.source.size == 0) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST, "invalid request: %s",
-                       job->ask.input.count == 0 ? "documents must hold at least one document"
+                       job->ask.input.count == 0 ? "documents must not be empty"
                                                  : "query must not be empty");
     } else if (fl_job_prepare_scores(job, job->ask.raw_scores == 1 ? FLETCH_ACTIVATION_NONE
                                                                    : FLETCH_ACTIVATION_SIGMOID)) {

@@ -15,6 +15,7 @@
  *         from the request's own, uncopied.
  * Threads The connection's I/O thread.
  * Proof   tests/server/test_transport*.py. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +43,7 @@ enum {
 static const uint64_t second = 1000000000u;
 
 static void set_phase(fl_conn *conn, fl_phase phase) {
+    assert(conn->phase != FL_PHASE_DEAD);
     conn->phase    = phase;
     conn->since_ns = fl_clock_ns();
 }
@@ -100,6 +102,7 @@ static fl_otlp_span *keep_span(fl_request_full *full, int status) {
 
 /* The request is over: count it, log it, keep its memory for the next one. */
 static void settle(fl_conn *conn, int status) {
+    assert(conn->request && conn->request->conn == conn);
     fl_request_full *full    = conn->request;
     fl_http_request *request = &full->shared;
     fl_server       *server  = request->server;
@@ -150,6 +153,7 @@ static void end_conn(fl_conn *conn) {
 }
 
 static void linger(fl_conn *conn) {
+    assert(!conn->request);
     fl_server *server = conn->io->server;
     if (shutdown(conn->fd, SHUT_WR) != 0) {
         end_conn(conn);
@@ -218,6 +222,7 @@ static size_t body_of(const fl_request_full *full, const void **data) {
 
 /* Status line and headers, but for how the body ends. */
 static void put_top(fl_conn *conn, int status) {
+    assert(conn->request);
     fl_request_full *full = conn->request;
     fl_buf          *out  = &full->out;
     bool             lost = atomic_load(&full->abandoned);
@@ -241,6 +246,7 @@ static void put_top(fl_conn *conn, int status) {
 /* ---- An answer in pieces (fl_reply_piece) ---- */
 
 static void begin_flow(fl_conn *conn) {
+    assert(!conn->request->flowing);
     fl_request_full *full = conn->request;
     bool             old  = full->head.minor == 0;
     conn->closing |= old; /* whose body ends with the connection */
@@ -278,6 +284,7 @@ static void end_flow(fl_conn *conn) {
 
 /* Write the status line and the headers of the reply that stands, and begin to send. */
 static void start_reply(fl_conn *conn) {
+    assert(conn->request);
     fl_request_full *full = conn->request;
     bool             lost = atomic_load(&full->abandoned);
     const void      *data;
@@ -301,10 +308,12 @@ static void start_reply(fl_conn *conn) {
 }
 
 static bool has_body(const fl_request_full *full) {
+    assert(full->status >= 100 && full->status < 600);
     return full->status != 204 && full->status != 304 && strcmp(full->shared.method, "HEAD") != 0;
 }
 
 static void end_reply(fl_conn *conn) {
+    assert(conn->request && conn->used <= conn->in.size);
     settle(conn, conn->request->status);
     conn->promised = false;
     if (conn->closing) {
@@ -421,6 +430,7 @@ static void run(fl_conn *conn) {
 }
 
 void fl_conn_answered(fl_request_full *full) {
+    assert(full->conn);
     fl_conn *conn = full->conn;
     if (conn->gone) { /* what ran was finished and is dropped */
         end_conn(conn);
@@ -620,7 +630,7 @@ static bool refuse_chunks(fl_conn *conn, int status) {
         fl_reply_error(request, fl_http_code_of(status), "%s",
                        status == 413   ? "a chunk is larger than any number"
                        : status == 431 ? "trailers larger than 16 KiB"
-                                       : "the body's chunks are malformed");
+                                       : "malformed chunked body");
     }
     return refuse(conn);
 }
@@ -737,11 +747,12 @@ static void too_slow(fl_conn *conn) {
     fl_request_full *full = conn->request;
     fl_metrics_rejected(full->shared.server->metrics, FL_REJECTED_SLOW);
     if (!full->begun) {
-        full->head.fault = "the request came too slowly";
+        full->head.fault = "the request arrived too slowly";
         begin(conn, -408);
     } else {
         if (!full->judged) {
-            fl_reply_error(&full->shared, FL_HTTP_REQUEST_TIMEOUT, "the request came too slowly");
+            fl_reply_error(&full->shared, FL_HTTP_REQUEST_TIMEOUT,
+                           "the request arrived too slowly");
         }
         (void)refuse(conn);
     }

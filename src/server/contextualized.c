@@ -46,8 +46,7 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     case FL_REFUSE_HEAD: fl_reply_error(request, FL_HTTP_WRONG_TASK, "%s", message); return;
     case FL_REFUSE_EMPTY:
         fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "inputs must hold at least one document, each at least one chunk, and no "
-                       "chunk may be empty");
+                       "inputs must be non-empty documents of non-empty chunks");
         return;
     case FL_REFUSE_DIMENSIONS:
         fl_reply_error(request, FL_HTTP_BAD_REQUEST,
@@ -96,10 +95,10 @@ static const fl_style style = {&faults, refuse, write_documents, false};
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_voyage[] = {
     {"inputs", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_NESTED,
-     .text = "Documents, each a list of its chunks in their order, white space kept."},
+     .text = "Documents, each a list of its chunks in order, white space included."},
     {FL_ASK_MODEL},
     {"input_type", FL_FIELD_WORD, FL_FIELD_NULL, AT(input_type), .words = FL_WORDS_PURPOSE,
-     .text = "Chooses the model's prompt of that purpose, where it has one."},
+     .text = "Selects the model's prompt for that purpose, if it has one."},
     {"output_dimension", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 1, .max = INT32_MAX},
     {FL_ASK_DTYPE},
     {"encoding_format", FL_FIELD_WORD, FL_FIELD_NULL, AT(encoding), .words = FL_WORDS_ENCODING,

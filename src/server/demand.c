@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/thread.h"
@@ -34,38 +35,53 @@ static const uint64_t second = 1000000000u, for_ever = UINT64_MAX;
 
 enum { ID_ROOM = 65, RETRY_SECONDS = 10, LOOK_SECONDS = 1, STOP_SECONDS = 2, ROOM_LOOK_MS = 100 };
 
+/* The lock of fl_demand: over it and all its offers. */
+FL_LOCK_ROLE(offers_role);
+#define GUARDED FL_GUARDED_BY(offers_role)
+#define LOCKED  FL_REQUIRES(offers_role)
+
 typedef struct fl_offer {
-    fl_demand   *demand;
-    fl_served   *served;
-    unsigned     holds, waiters;
-    bool         leaving;        /* nobody takes it any more; it is closed when nobody holds it */
-    bool         listed;         /* by the operator, by its id: it may be downloaded */
-    bool         force, refused; /* by fl_served_order: its say, and what came of it */
-    bool         crowded;        /* there is no room, and may be */
-    uint64_t     since_ns;       /* the first that waits came */
-    uint64_t     used_ns, keep_ns, retry_ns;
-    uint64_t     bytes;              /* what it took, or will; 1: nobody can tell */
-    uint64_t     closes;             /* so many times */
-    char         vector_id[ID_ROOM]; /* of what the name stands for; "": it was never open */
-    const char  *next_id;            /* what it is to be instead of served->id; a record's */
-    fletch_error error;              /* FL_MODEL_FAILED: why */
-    fl_http_code code;               /* likewise, for clients */
+    fl_demand     *demand;
+    fl_served     *served;
+    bool           listed; /* by the operator, by its id: it may be downloaded */
+    unsigned holds GUARDED, waiters GUARDED;
+    bool leaving GUARDED; /* nobody takes it any more; it is closed when nobody holds it */
+    bool force GUARDED, refused GUARDED; /* by fl_served_order: its say, and what came of it */
+    bool crowded      GUARDED;           /* there is no room, and may be */
+    uint64_t since_ns GUARDED;           /* the first that waits came */
+    uint64_t used_ns GUARDED, keep_ns GUARDED, retry_ns GUARDED;
+    uint64_t bytes  GUARDED; /* what it took, or will; 1: nobody can tell */
+    uint64_t closes GUARDED; /* so many times */
+    char vector_id[ID_ROOM]; /* of what the name stands for; "": it was never open. The thread's */
+    const char *next_id GUARDED; /* what it is to be instead of served->id; a record's */
+    fletch_error error  GUARDED; /* FL_MODEL_FAILED: why */
+    fl_http_code code   GUARDED; /* likewise, for clients */
 } fl_offer;
 
 struct fl_demand {
-    fl_server       *server;
-    fletch_config   *config; /* the thread's, once it runs */
-    const char      *list, *offline;
-    uint64_t         keep_ns, limit, looked_ns;
-    uint64_t         base;            /* resident before anything was opened on demand */
-    pthread_mutex_t  lock, look_lock; /* the other while the disk is searched */
-    pthread_cond_t   news;
-    pthread_t        thread;
-    bool             running, ending, ended;
-    bool             told; /* that there are more models than records */
-    _Atomic bool     left; /* the server ends */
-    fl_demand_counts counts;
+    fl_server      *server;
+    fletch_config  *config; /* the thread's, once it runs */
+    const char     *list, *offline;
+    uint64_t        keep_ns, looked_ns;
+    uint64_t        limit;           /* the thread's, once it runs */
+    uint64_t        base;            /* resident before anything was opened on demand */
+    pthread_mutex_t lock, look_lock; /* the other while the disk is searched */
+    pthread_cond_t  news;
+    pthread_t       thread;
+    bool            running;
+    bool ending GUARDED, ended GUARDED;
+    bool                    told; /* that there are more models than records */
+    _Atomic bool            left; /* the server ends */
+    fl_demand_counts counts GUARDED;
 };
+
+FL_ACQUIRES(offers_role) FL_UNCHECKED static void lock(fl_demand *demand) {
+    pthread_mutex_lock(&demand->lock);
+}
+
+FL_RELEASES(offers_role) FL_UNCHECKED static void unlock(fl_demand *demand) {
+    pthread_mutex_unlock(&demand->lock);
+}
 
 /* ---- Who holds a model --------------------------------------------------------------------------------- */
 
@@ -82,22 +98,22 @@ bool fl_served_try_hold(fl_served *served) {
     if (offer == NULL) {
         return atomic_load(&served->state) == FL_MODEL_LOADED;
     }
-    pthread_mutex_lock(&offer->demand->lock);
+    lock(offer->demand);
     bool open = state_of(offer) == FL_MODEL_LOADED;
     offer->holds += open;
-    pthread_mutex_unlock(&offer->demand->lock);
+    unlock(offer->demand);
     return open;
 }
 
 static void drop(fl_offer *offer, bool used) {
-    pthread_mutex_lock(&offer->demand->lock);
+    lock(offer->demand);
     if (used) {
         offer->used_ns = fl_clock_ns();
     }
     if (--offer->holds == 0) {
         pthread_cond_signal(&offer->demand->news);
     }
-    pthread_mutex_unlock(&offer->demand->lock);
+    unlock(offer->demand);
 }
 
 void fl_served_drop(fl_served *served) {
@@ -117,17 +133,17 @@ uint64_t fl_served_stays_ns(const fl_served *served) {
     if (offer == NULL) {
         return for_ever;
     }
-    pthread_mutex_lock(&offer->demand->lock);
+    lock(offer->demand);
     uint64_t keep = offer->keep_ns, spent = fl_clock_ns() - offer->used_ns;
-    pthread_mutex_unlock(&offer->demand->lock);
+    unlock(offer->demand);
     return keep == for_ever ? keep : keep > spent ? keep - spent : 0;
 }
 
 void fl_served_keep(fl_served *served, uint64_t ns) {
     if (served->offer != NULL) {
-        pthread_mutex_lock(&served->offer->demand->lock);
+        lock(served->offer->demand);
         served->offer->keep_ns = ns;
-        pthread_mutex_unlock(&served->offer->demand->lock);
+        unlock(served->offer->demand);
     }
 }
 
@@ -135,9 +151,9 @@ uint64_t fl_served_bytes(const fl_served *served) {
     fl_offer *offer = served->offer;
     uint64_t  bytes = 0;
     if (offer != NULL) {
-        pthread_mutex_lock(&offer->demand->lock);
+        lock(offer->demand);
         bytes = offer->bytes > 1 ? offer->bytes : 0;
-        pthread_mutex_unlock(&offer->demand->lock);
+        unlock(offer->demand);
     }
     return bytes;
 }
@@ -150,7 +166,7 @@ static void refuse(fl_http_request *request, const fl_served *served, const flet
         fl_reply_header(request, "retry-after", "%d", RETRY_SECONDS);
     }
     if (code == FL_HTTP_INTERNAL) {
-        fl_reply_error(request, code, "model '%s' cannot be opened: %s; the server's log says more",
+        fl_reply_error(request, code, "model '%s' cannot be opened: %s; see the server's log",
                        served->name, fletch_status_text(error->code));
     } else {
         fl_reply_error(request, code, "%s", error->message);
@@ -185,7 +201,7 @@ bool fl_request_take(fl_http_request *request, fl_served *served) {
     if (atomic_load(&demand->left)) {
         return refuse_end(request);
     }
-    pthread_mutex_lock(&demand->lock);
+    lock(demand);
     bool open   = state_of(offer) == FL_MODEL_LOADED && !offer->leaving;
     bool failed = state_of(offer) == FL_MODEL_FAILED && fl_clock_ns() < offer->retry_ns;
     if (open) {
@@ -202,7 +218,7 @@ bool fl_request_take(fl_http_request *request, fl_served *served) {
     if (failed) {
         error = offer->error;
     }
-    pthread_mutex_unlock(&demand->lock);
+    unlock(demand);
     if (failed) {
         refuse(request, served, &error, code);
         return false;
@@ -214,7 +230,7 @@ bool fl_request_take(fl_http_request *request, fl_served *served) {
 }
 
 /* Whether it is closed, or has been since `awaited` - 1 times of that; 0: now alone. */
-static bool is_gone(const fl_offer *offer, uint64_t awaited) {
+LOCKED static bool is_gone(const fl_offer *offer, uint64_t awaited) {
     int state = state_of(offer);
     return state == FL_MODEL_CLOSED || state == FL_MODEL_FAILED ||
            (awaited > 0 && offer->closes >= awaited);
@@ -231,12 +247,12 @@ bool fl_demand_due(const fl_request_full *full) {
         return true;
     }
     fl_offer *offer = served->offer;
-    pthread_mutex_lock(&offer->demand->lock);
+    lock(offer->demand);
     int  state = state_of(offer);
     bool due   = full->awaited > 0 ? is_gone(offer, full->awaited)
                                    : (state == FL_MODEL_LOADED && !offer->leaving) ||
                                        state == FL_MODEL_FAILED || gives_up(full);
-    pthread_mutex_unlock(&offer->demand->lock);
+    unlock(offer->demand);
     return due;
 }
 
@@ -248,12 +264,12 @@ bool fl_demand_arrive(fl_request_full *full, bool over) {
     fl_offer *offer = served->offer;
     full->awaits    = NULL;
     full->shared.open_ns += fl_clock_ns() - full->awaits_ns;
-    pthread_mutex_lock(&offer->demand->lock);
+    lock(offer->demand);
     offer->waiters -= full->awaited == 0;
     bool crowded = over && offer->crowded && full->awaited == 0;
     bool early   = !over && full->awaited == 0 && gives_up(full) && !atomic_load(&full->sent) &&
                  state_of(offer) != FL_MODEL_LOADED && state_of(offer) != FL_MODEL_FAILED;
-    pthread_mutex_unlock(&offer->demand->lock);
+    unlock(offer->demand);
     if (early) {
         fl_reply_error(&full->shared, FL_HTTP_UNAVAILABLE, "model '%s' is not open yet",
                        served->name);
@@ -262,8 +278,7 @@ bool fl_demand_arrive(fl_request_full *full, bool over) {
     if (crowded && !atomic_load(&full->shared.cancelled)) {
         fl_reply_header(&full->shared, "retry-after", "%d", LOOK_SECONDS);
         fl_reply_error(&full->shared, FL_HTTP_UNAVAILABLE,
-                       "there is no room for model '%s' beside those that are at work",
-                       served->name);
+                       "no memory for model '%s' beside the models in use", served->name);
         return true;
     }
     return false;
@@ -273,7 +288,7 @@ bool fl_demand_arrive(fl_request_full *full, bool over) {
 
 void fl_served_order(fl_served *served, const char *id, bool force) {
     fl_offer *offer = served->offer;
-    pthread_mutex_lock(&offer->demand->lock);
+    lock(offer->demand);
     bool other     = id != NULL && strcmp(id, served->id) != 0;
     offer->force   = force && (other || state_of(offer) != FL_MODEL_LOADED);
     offer->refused = false;
@@ -286,7 +301,7 @@ void fl_served_order(fl_served *served, const char *id, bool force) {
         offer->leaving = state_of(offer) == FL_MODEL_LOADED || state_of(offer) == FL_MODEL_LOADING;
     }
     pthread_cond_signal(&offer->demand->news);
-    pthread_mutex_unlock(&offer->demand->lock);
+    unlock(offer->demand);
 }
 
 bool fl_served_is_refused(const fl_served *served) {
@@ -294,9 +309,9 @@ bool fl_served_is_refused(const fl_served *served) {
     if (offer == NULL) {
         return false;
     }
-    pthread_mutex_lock(&offer->demand->lock);
+    lock(offer->demand);
     bool refused = offer->refused;
-    pthread_mutex_unlock(&offer->demand->lock);
+    unlock(offer->demand);
     return refused;
 }
 
@@ -304,7 +319,7 @@ bool fl_request_unload(fl_http_request *request, fl_served *served) {
     fl_offer  *offer   = served->offer;
     fl_demand *demand  = offer->demand;
     uint64_t   awaited = fl_full(request)->awaited;
-    pthread_mutex_lock(&demand->lock);
+    lock(demand);
     bool     gone = is_gone(offer, awaited);
     uint64_t next = offer->closes + 1;
     if (!gone) {
@@ -313,7 +328,7 @@ bool fl_request_unload(fl_http_request *request, fl_served *served) {
     } else if (state_of(offer) == FL_MODEL_FAILED) {
         set_state(offer, FL_MODEL_CLOSED);
     }
-    pthread_mutex_unlock(&demand->lock);
+    unlock(demand);
     if (!gone && atomic_load(&demand->left)) {
         return refuse_end(request);
     }
@@ -337,7 +352,7 @@ static void add(void *user, const char *name, const char *id, bool listed) {
         if (!demand->told) {
             demand->told = true;
             fl_server_log_line(demand->server->log, FL_LEVEL_WARNING,
-                               "model %s is not offered: a server offers at most %d", name,
+                               "model %s is not offered: the limit is %d models", name,
                                FL_RECORDS_MAX);
         }
         return;
@@ -423,8 +438,8 @@ static int open_it(fl_demand *demand, const fl_offer *offer, const char *id, boo
     if (out->other) {
         fl_served_close(offer->served);
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "model '%s' has other vectors than before (vector id %.12s, and now %.12s); "
-                       "POST /models/load with \"force\": true serves them all the same",
+                       "model '%s' now has different vectors (vector id %.12s, before %.12s); POST "
+                       "/models/load with \"force\": true serves it anyway",
                        offer->served->name, offer->vector_id, out->vector_id);
     }
     uint64_t after = fl_os_resident("");
@@ -433,7 +448,8 @@ static int open_it(fl_demand *demand, const fl_offer *offer, const char *id, boo
     return FLETCH_OK;
 }
 
-static void fail(fl_demand *demand, fl_offer *offer, const fletch_error *error, fl_http_code code) {
+LOCKED static void fail(fl_demand *demand, fl_offer *offer, const fletch_error *error,
+                        fl_http_code code) {
     offer->error    = *error;
     offer->code     = code;
     offer->retry_ns = fl_clock_ns() + RETRY_SECONDS * second;
@@ -444,7 +460,7 @@ static void fail(fl_demand *demand, fl_offer *offer, const fletch_error *error, 
 }
 
 /* Under the lock, which is let go while the model is opened. */
-static void open_offer(fl_demand *demand, fl_offer *offer) {
+LOCKED static void open_offer(fl_demand *demand, fl_offer *offer) {
     fletch_error error = {0};
     const char  *next = offer->next_id, *id = next != NULL ? next : offer->served->id;
     bool         force = offer->force;
@@ -453,9 +469,9 @@ static void open_offer(fl_demand *demand, fl_offer *offer) {
     offer->leaving = offer->crowded = false;
     offer->next_id                  = NULL;
     offer->force                    = false; /* what is asked meanwhile is for the next opening */
-    pthread_mutex_unlock(&demand->lock);
+    unlock(demand);
     int status = open_it(demand, offer, id, force, &found, &error);
-    pthread_mutex_lock(&demand->lock);
+    lock(demand);
     if (status == FLETCH_OK) {
         demand->counts.opened++;
         offer->served->id = id;
@@ -473,18 +489,17 @@ static void open_offer(fl_demand *demand, fl_offer *offer) {
     }
 }
 
-static void close_offer(fl_demand *demand, fl_offer *offer, fl_close_reason why) {
-    static const char *const words[] = {"no request has used it lately",
-                                        "another one needs its room", "asked to"};
+LOCKED static void close_offer(fl_demand *demand, fl_offer *offer, fl_close_reason why) {
+    static const char *const words[] = {"idle", "evicted for another model", "asked to"};
     set_state(offer, FL_MODEL_CLOSING);
-    pthread_mutex_unlock(&demand->lock);
+    unlock(demand);
     fl_server_log_line(demand->server->log, FL_LEVEL_INFO, "model %s: closed, %s",
                        offer->served->name, words[why]);
     fl_served_close(offer->served);
 #ifdef __GLIBC__
     (void)malloc_trim(0); /* what is free counts as room only when the system has it */
 #endif
-    pthread_mutex_lock(&demand->lock);
+    lock(demand);
     set_state(offer, FL_MODEL_CLOSED);
     offer->leaving = false;
     offer->closes++;
@@ -499,7 +514,7 @@ typedef struct step {
     uint64_t        look_ns; /* when to think again */
 } step;
 
-static bool is_idle(const fl_offer *offer) {
+LOCKED static bool is_idle(const fl_offer *offer) {
     return state_of(offer) == FL_MODEL_LOADED && offer->holds == 0;
 }
 
@@ -513,7 +528,7 @@ static fl_offer *offer_at(const fl_demand *demand, size_t i) {
          i_++)
 
 /* What is to be closed by itself: asked for, or its time is over. */
-static bool find_over(const fl_demand *demand, uint64_t now, step *next) {
+LOCKED static bool find_over(const fl_demand *demand, uint64_t now, step *next) {
     fl_offer *offer;
     EACH(demand, offer) {
         if (!is_idle(offer)) {
@@ -534,7 +549,7 @@ static bool find_over(const fl_demand *demand, uint64_t now, step *next) {
 }
 
 /* Bytes that are used or promised: pages of weights come only as they are read. */
-static uint64_t used_bytes(const fl_demand *demand) {
+LOCKED static uint64_t used_bytes(const fl_demand *demand) {
     uint64_t  resident = fl_os_resident(""), promised = demand->base;
     fl_offer *offer;
     EACH(demand, offer) {
@@ -544,7 +559,7 @@ static uint64_t used_bytes(const fl_demand *demand) {
 }
 
 /* Make room for `wanted`, or tell that there is some. False: others are to be looked at. */
-static bool find_room(const fl_demand *demand, fl_offer *wanted, step *next) {
+LOCKED static bool find_room(const fl_demand *demand, fl_offer *wanted, step *next) {
     uint64_t  used = used_bytes(demand);
     fl_offer *offer, *oldest = NULL;
     bool      busy = false;
@@ -571,7 +586,7 @@ static bool find_room(const fl_demand *demand, fl_offer *wanted, step *next) {
 }
 
 /* The one that has been waited for longest goes first, where there is room for it. */
-static step think(const fl_demand *demand) {
+LOCKED static step think(const fl_demand *demand) {
     uint64_t  now = fl_clock_ns(), behind = 0;
     step      next = {.look_ns = for_ever};
     fl_offer *offer, *first;
@@ -598,10 +613,10 @@ static step think(const fl_demand *demand) {
     return next;
 }
 
-static void refuse_room(fl_demand *demand, fl_offer *offer) {
+LOCKED static void refuse_room(fl_demand *demand, fl_offer *offer) {
     fletch_error error;
     (void)fl_fail(&error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                  "there is no room for model '%s': it takes about %" PRIu64
+                  "no memory for model '%s': it needs about %" PRIu64
                   " MB, and the limit is %" PRIu64 " MB for all (memory.limit)",
                   offer->served->name, offer->bytes / 1000000, demand->limit / 1000000);
     fail(demand, offer, &error, FL_HTTP_UNAVAILABLE);
@@ -610,7 +625,7 @@ static void refuse_room(fl_demand *demand, fl_offer *offer) {
 /* Under the lock, but while it opens, closes or reads the disk. */
 static void *keep(void *arg) {
     fl_demand *demand = arg;
-    pthread_mutex_lock(&demand->lock);
+    lock(demand);
     while (!demand->ending) {
         step next = think(demand);
         if (next.close != NULL) {
@@ -622,23 +637,23 @@ static void *keep(void *arg) {
         } else if (next.measure != NULL) {
             fl_offer   *offer = next.measure;
             const char *id    = offer->next_id != NULL ? offer->next_id : offer->served->id;
-            pthread_mutex_unlock(&demand->lock);
+            unlock(demand);
             uint64_t bytes = fl_offer_bytes(demand->config, id);
-            pthread_mutex_lock(&demand->lock);
+            lock(demand);
             offer->bytes = bytes > 0 ? bytes : 1;
         } else {
             fl_cond_wait_until(&demand->news, &demand->lock, next.look_ns);
             continue;
         }
         if (!demand->ending) { /* else they may be gone; fl_demand_leave woke who waits */
-            pthread_mutex_unlock(&demand->lock);
+            unlock(demand);
             fl_workers_wake(demand->server->workers);
-            pthread_mutex_lock(&demand->lock);
+            lock(demand);
         }
     }
     demand->ended = true;
     pthread_cond_signal(&demand->news);
-    pthread_mutex_unlock(&demand->lock);
+    unlock(demand);
     return NULL;
 }
 
@@ -646,9 +661,8 @@ static void *keep(void *arg) {
 
 /* Where no limit is set the machine's memory is one, of which others need some. */
 static uint64_t machine_limit(const fl_server *server) {
-    uint64_t limit = fl_server_number(server, "memory.limit", 0);
-    long     pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return limit > 0 || pages < 0 ? limit : (uint64_t)pages / 5 * 4 * (uint64_t)size;
+    const uint64_t limit = fl_server_number(server, "memory.limit", 0);
+    return limit > 0 ? limit : fl_os_memory() / 5 * 4;
 }
 
 int fl_demand_open(fl_server *server, fletch_error *error) {
@@ -709,14 +723,14 @@ bool fl_demand_stop(fl_server *server) {
         return true;
     }
     uint64_t end = fl_clock_ns() + STOP_SECONDS * second;
-    pthread_mutex_lock(&demand->lock);
+    lock(demand);
     demand->ending = true;
     pthread_cond_signal(&demand->news);
     while (!demand->ended && fl_clock_ns() < end) {
         fl_cond_wait_until(&demand->news, &demand->lock, end);
     }
     bool ended = demand->ended;
-    pthread_mutex_unlock(&demand->lock);
+    unlock(demand);
     if (ended) {
         pthread_join(demand->thread, NULL);
         demand->running = false;
@@ -742,12 +756,12 @@ fl_demand_counts fl_demand_counted(const fl_server *server) {
     fl_demand       *demand = server->demand;
     fl_offer        *offer;
     if (demand != NULL) {
-        pthread_mutex_lock(&demand->lock);
+        lock(demand);
         counts = demand->counts;
         EACH(demand, offer) {
             counts.waiting += offer->waiters;
         }
-        pthread_mutex_unlock(&demand->lock);
+        unlock(demand);
     }
     return counts;
 }

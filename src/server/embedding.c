@@ -300,53 +300,99 @@ static void fill_work(fl_job *job) {
     }
 }
 
-static bool refuse_scores(fl_job *job) {
-    if (job->served->info.labels > 0) {
-        job->style->refuse(
-            job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
-            "the model gives scores, not vectors: it is for reranking or classifying");
-    }
-    return job->served->info.labels > 0;
-}
-
-bool fl_job_fill(fl_job *job) {
-    job->count = job->ask.input.count;
-    if (!take_memory(job) || !choose_options(job)) {
-        return false;
-    }
-    fill_work(job);
-    return true;
-}
-
 static fletch_dtype dtype_of(const fl_ask *ask) {
     return ask->dtype == 0 || ask->dtype == FL_WORD_FLOAT32
                ? FLETCH_FLOAT32
                : (fletch_dtype)(ask->dtype - FL_WORD_DTYPE);
 }
 
-/* For `rows` vectors. */
-static bool prepare(fl_job *job, size_t rows) {
-    fl_ask *ask = &job->ask;
-    job->count  = rows;
-    if (!fl_job_model(job) || refuse_scores(job) || !take_headers(job) || !choose_columns(job) ||
-        !take_memory(job) || !choose_options(job)) {
+/* ---- The way of every job ----------------------------------------------------------------------- */
+
+/* What sets a kind of answer apart from the others. Each says no by an answer. */
+typedef struct kind_rules {
+    fletch_kind kind;
+    bool (*gives)(fl_job *);  /* the model has it; job->columns, where they are not asked for */
+    bool (*room)(fl_job *);   /* job->columns, and memory for them */
+    bool (*settle)(fl_job *); /* options and form of the answer */
+    bool (*bound)(
+        fl_job *); /* what lies in the library's memory or is named one by one; NULL: nothing */
+} kind_rules;
+
+/* From where the model is known and what the headers say is taken. */
+static bool fill(fl_job *job, const kind_rules *rules) {
+    if (!rules->room(job) || !choose_options(job)) {
         return false;
     }
-    const char *accept = fl_request_header(job->request, "accept");
-    job->octets        = accept != NULL && strcasestr(accept, "application/octet-stream") != NULL;
-    job->details       = ask->details == 1;
-    job->base64        = ask->encoding == FL_WORD_BASE64;
-    job->encode        = fl_base64_best();
-    job->dtype         = dtype_of(ask);
-    if (ask->types != 0 && !job->octets) { /* an answer of several types is made of float32 */
-        job->dtype = FLETCH_FLOAT32;
+    job->work.kind = rules->kind;
+    if (!rules->settle(job)) {
+        return false;
     }
     fill_work(job);
+    return rules->bound == NULL || rules->bound(job);
+}
+
+static bool prepare(fl_job *job, const kind_rules *rules, size_t count) {
+    job->count = count;
+    return fl_job_model(job) && rules->gives(job) && take_headers(job) && fill(job, rules);
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------------ */
+
+static bool gives_vectors(fl_job *job) {
+    if (job->served->info.labels > 0) {
+        job->style->refuse(
+            job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
+            "the model gives scores, not vectors: it is for reranking or classifying");
+    }
+    return job->served->info.labels == 0;
+}
+
+static bool room_for_rows(fl_job *job) {
+    return choose_columns(job) && take_memory(job);
+}
+
+static bool takes_octets(const fl_job *job) {
+    const char *accept = fl_request_header(job->request, "accept");
+    return accept != NULL && strcasestr(accept, "application/octet-stream") != NULL;
+}
+
+static void choose_form(fl_job *job) {
+    job->details = job->ask.details == 1;
+    job->base64  = job->ask.encoding == FL_WORD_BASE64;
+    job->encode  = fl_base64_best();
+    job->dtype   = dtype_of(&job->ask);
+}
+
+static bool settle_rows(fl_job *job) {
+    choose_form(job);
+    job->octets = takes_octets(job);
+    if (job->ask.types != 0 && !job->octets) { /* an answer of several types is made of float32 */
+        job->dtype = FLETCH_FLOAT32;
+    }
     return true;
 }
 
+static const kind_rules row_rules = {FLETCH_KIND_DENSE, gives_vectors, room_for_rows, settle_rows,
+                                     NULL};
+
+bool fl_job_prepare_rows(fl_job *job, size_t count) {
+    return prepare(job, &row_rules, count);
+}
+
 bool fl_job_prepare(fl_job *job) {
-    return prepare(job, job->ask.input.count);
+    return fl_job_prepare_rows(job, job->ask.input.count);
+}
+
+static bool settle_nothing(fl_job *job) {
+    (void)job;
+    return true;
+}
+
+bool fl_job_fill(fl_job *job) {
+    static const kind_rules plain = {FLETCH_KIND_DENSE, gives_vectors, take_memory, settle_nothing,
+                                     NULL};
+    job->count                    = job->ask.input.count;
+    return fill(job, &plain);
 }
 
 void fl_job_take_purpose(fl_job *job) {
@@ -355,7 +401,7 @@ void fl_job_take_purpose(fl_job *job) {
                                            {"search_query", "query", NULL, NULL},
                                            {"classification", "Classification", NULL, NULL},
                                            {"clustering", "Clustering", NULL, NULL}};
-    int                      type       = job->ask.input_type - 1;
+    int                      type       = job->ask.input_type - FL_WORD_PURPOSE;
     if (type < 0 || type >= (int)(sizeof names / sizeof names[0])) {
         return;
     }
@@ -366,107 +412,6 @@ void fl_job_take_purpose(fl_job *job) {
             return;
         }
     }
-}
-
-/* ---- Late chunking ------------------------------------------------------------------------------- */
-
-/* Bytes that the library takes for documents with spans: the tokens of one at a time, ids of all windows, of which
- * two overlap by half at most, the rows of the windows of a batch, and a row for each window that a span
- * goes on in. A token is a byte at most. */
-static bool windows_size(const fl_job *job, const fl_documents *documents, size_t *out) {
-    enum { ADDED = 32, TOKEN = 13 /* bytes of a fletch_tokens */, OVERLAPS = 2 };
-    const fletch_model_info *info   = &job->served->info;
-    const char              *prompt = job->options.prompt ? job->options.prompt : info->prompt;
-    size_t ahead = strlen(prompt) + ADDED, longest = 0, tokens = 0, pieces = 0, rows;
-    size_t window = info->max_length > 0 ? info->max_length : SIZE_MAX;
-    size_t stride = window - window / 2;
-    for (size_t i = 0, s = 0; i < documents->count; s += documents->counts[i++]) {
-        size_t length = documents->lengths[i] + ahead;
-        longest       = length > longest ? length : longest;
-        tokens += length;
-        for (size_t k = s; length > window && k < s + documents->counts[i]; k++) {
-            size_t bytes = documents->span[k].end - documents->span[k].begin;
-            if (fl_add_overflow(pieces, bytes / stride + 2, &pieces)) {
-                return false;
-            }
-        }
-    }
-    uint64_t batch = fl_server_number(job->request->server, "batch.max_tokens", tokens);
-    size_t   flies = batch < tokens ? (size_t)batch : tokens;
-    flies          = flies < window && window < tokens ? window : flies;
-    return fl_add_overflow(pieces, flies + documents->count, &rows) == 0 &&
-           fl_mul_overflow(rows, info->hidden * sizeof(float), out) == 0 &&
-           fl_add_overflow(*out, longest * TOKEN + tokens * OVERLAPS * sizeof(int32_t), out) == 0;
-}
-
-bool fl_job_documents(fl_job *job, size_t count, size_t spans, fl_documents *out) {
-    fl_http_request *request = job->request;
-    out->count               = count;
-    out->spans               = spans;
-    out->texts               = fl_request_alloc(request, count * sizeof *out->texts);
-    out->lengths             = fl_request_alloc(request, count * sizeof *out->lengths);
-    out->counts              = fl_request_alloc(request, count * sizeof *out->counts);
-    out->span                = fl_request_alloc(request, spans * sizeof *out->span);
-    bool good =
-        out->texts != NULL && out->lengths != NULL && out->counts != NULL && out->span != NULL;
-    if (!good) {
-        fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
-    }
-    return good;
-}
-
-bool fl_job_join(fl_job *job, const int64_t *lists, size_t count, fl_documents *out) {
-    const fl_body_input *input = &job->ask.input;
-    size_t               bytes = 0, at = 0;
-    for (size_t i = 0; i < input->count; i++) {
-        bytes += input->lengths[i];
-    }
-    char *text = fl_request_alloc(job->request, bytes);
-    if (text == NULL) {
-        fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
-        return false;
-    }
-    if (!fl_job_documents(job, count, input->count, out)) {
-        return false;
-    }
-    for (size_t d = 0; d < count; d++, text += at) {
-        at = 0;
-        for (size_t i = (size_t)lists[d]; i < (size_t)lists[d + 1]; i++) {
-            out->span[i] = (fletch_span){at, at + input->lengths[i]};
-            memcpy(text + at, input->texts[i], input->lengths[i]);
-            at += input->lengths[i];
-        }
-        out->texts[d]   = text;
-        out->lengths[d] = at;
-        out->counts[d]  = (size_t)(lists[d + 1] - lists[d]);
-    }
-    return true;
-}
-
-bool fl_job_prepare_spans(fl_job *job, const fl_documents *documents) {
-    return prepare(job, documents->spans) && fl_job_take_spans(job, documents);
-}
-
-bool fl_job_take_spans(fl_job *job, const fl_documents *documents) {
-    size_t bytes = SIZE_MAX;
-    if (!windows_size(job, documents, &bytes)) {
-        job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
-                           "the spans go on in more windows than memory has room for; send fewer");
-        return false;
-    }
-    if (!fl_request_hold(job->request, bytes)) {
-        fl_reply_error(job->request, FL_HTTP_UNAVAILABLE, "%s", "");
-        return false;
-    }
-    job->details      = false; /* tokens are of documents, and nothing is cut */
-    job->work.kind    = FLETCH_KIND_SPANS;
-    job->work.ids     = NULL;
-    job->work.are_ids = NULL;
-    job->work.texts   = (fletch_texts){
-          .count = documents->count, .pointers = documents->texts, .lengths = documents->lengths};
-    job->work.spans       = documents->span;
-    job->work.span_counts = documents->counts;
-    return true;
 }
 
 /* ---- Lists: a vector for every token, weights of vocabulary entries ------------------------------ */
@@ -483,12 +428,7 @@ static bool hold_lists(fl_job *job, uint64_t bytes, uint64_t most) {
     return true;
 }
 
-/* What all kinds of lists have in common; `kind` of them. */
-static bool prepare_lists(fl_job *job, fletch_kind kind) {
-    job->count = job->ask.input.count;
-    if (!fl_job_model(job) || refuse_scores(job) || !take_headers(job)) {
-        return false;
-    }
+static bool room_for_lists(fl_job *job) {
     job->tokens    = fl_request_alloc(job->request, job->count * sizeof *job->tokens);
     job->truncated = fl_request_alloc(job->request, job->count);
     if (job->tokens == NULL || job->truncated == NULL) {
@@ -496,12 +436,11 @@ static bool prepare_lists(fl_job *job, fletch_kind kind) {
         return false;
     }
     job->columns = job->served->info.dimensions; /* none are cut */
-    if (!choose_options(job)) {
-        return false;
-    }
+    return true;
+}
+
+static bool settle_lists(fl_job *job) {
     job->options.normalize = -1;
-    job->work.kind         = kind;
-    fill_work(job);
     return true;
 }
 
@@ -525,16 +464,21 @@ static uint64_t token_columns(const fl_job *job) {
     return fl_served_is_late(job->served) ? info->dimensions : info->hidden;
 }
 
-bool fl_job_prepare_tokens(fl_job *job) {
-    if (!prepare_lists(job, FLETCH_KIND_TOKENS)) {
-        return false;
-    }
+static bool settle_tokens(fl_job *job) { /* the library makes ids of queries and documents */
+    job->options.normalize = fl_served_is_late(job->served) ? 0 : -1;
+    return true;
+}
+
+static bool hold_tokens(fl_job *job) {
     const uint64_t columns = token_columns(job);
-    if (fl_served_is_late(job->served)) { /* the library makes ids of queries and documents */
-        job->options.normalize = 0;
-    }
     return hold_lists(job, tokens_max(job) * (columns + 1) * sizeof(float),
                       FL_ANSWER_MAX / FLOAT_TEXT_BYTES / columns * (columns + 1) * sizeof(float));
+}
+
+bool fl_job_prepare_tokens(fl_job *job) {
+    static const kind_rules tokens = {FLETCH_KIND_TOKENS, gives_vectors, room_for_lists,
+                                      settle_tokens, hold_tokens};
+    return prepare(job, &tokens, job->ask.input.count);
 }
 
 /* Bytes of the weights of all texts at most, or what an answer has room for. */
@@ -546,9 +490,14 @@ static uint64_t weights_max(const fl_job *job) {
     return job->count > most / each ? most : job->count * each;
 }
 
+static bool hold_weights(fl_job *job) {
+    return hold_lists(job, weights_max(job), FL_ANSWER_MAX / WEIGHT_TEXT * WEIGHT);
+}
+
 bool fl_job_prepare_sparse(fl_job *job) {
-    return prepare_lists(job, FLETCH_KIND_SPARSE) &&
-           hold_lists(job, weights_max(job), FL_ANSWER_MAX / WEIGHT_TEXT * WEIGHT);
+    static const kind_rules sparse = {FLETCH_KIND_SPARSE, gives_vectors, room_for_lists,
+                                      settle_lists, hold_weights};
+    return prepare(job, &sparse, job->ask.input.count);
 }
 
 /* ---- Several outputs of one pass -------------------------------------------------------------------- */
@@ -589,7 +538,7 @@ static bool read_outputs(fl_job *job) {
             return refuse_outputs(job, error.message);
         }
         if (is_named_twice(names, i)) {
-            return refuse_outputs(job, "one is named twice; ask for it once");
+            return refuse_outputs(job, "one is named twice");
         }
         if (outputs[i].out.cols > job->served->info.dimensions) {
             return refuse_outputs(job, "one has more dimensions than the model");
@@ -646,21 +595,22 @@ static bool hold_outputs(fl_job *job, uint64_t text) {
     return !lists || hold_lists(job, bytes, most);
 }
 
-bool fl_job_prepare_outputs(fl_job *job) {
-    const char *accept = fl_request_header(job->request, "accept");
-    uint64_t    text   = 0;
-    if (!prepare_lists(job, FLETCH_KIND_SEVERAL) || !choose_columns(job)) {
+static bool settle_outputs(fl_job *job) {
+    const bool late = fl_served_is_late(job->served);
+    if (!choose_columns(job)) {
         return false;
     }
-    if (accept != NULL && strcasestr(accept, "application/octet-stream") != NULL) {
-        return refuse_outputs(job, "they come as JSON; leave Accept: application/octet-stream out");
+    if (takes_octets(job)) {
+        return refuse_outputs(job, "they are JSON; omit Accept: application/octet-stream");
     }
-    bool late              = fl_served_is_late(job->served);
-    job->dtype             = dtype_of(&job->ask);
+    choose_form(job);
     job->options.normalize = late ? 0 : job->ask.normalize == -1 ? -1 : 1;
-    job->details           = job->ask.details == 1;
-    job->base64            = job->ask.encoding == FL_WORD_BASE64;
-    job->encode            = fl_base64_best();
+    return true;
+}
+
+static bool bound_outputs(fl_job *job) {
+    const bool late = fl_served_is_late(job->served);
+    uint64_t   text = 0;
     if (!read_outputs(job) || !take_output_rows(job, &text)) {
         return false;
     }
@@ -669,6 +619,12 @@ bool fl_job_prepare_outputs(fl_job *job) {
         output->normalize     = output->kind == FLETCH_KIND_TOKENS && !late ? -1 : 0;
     }
     return hold_outputs(job, FL_ANSWER_MAX - text);
+}
+
+bool fl_job_prepare_outputs(fl_job *job) {
+    static const kind_rules several = {FLETCH_KIND_SEVERAL, gives_vectors, room_for_lists,
+                                       settle_outputs, bound_outputs};
+    return prepare(job, &several, job->ask.input.count);
 }
 
 /* ---- Scores --------------------------------------------------------------------------------------- */
@@ -709,19 +665,36 @@ static bool bound_scores(fl_job *job) {
     return !too_much || refuse_answer(job);
 }
 
-bool fl_job_fill_scores(fl_job *job, fletch_activation activation) {
-    const fl_ask *ask = &job->ask;
-    if (!take_memory(job) || !choose_options(job)) {
+static bool gives_scores(fl_job *job) {
+    const bool ranks = job->ask.source.data != NULL;
+    job->columns     = ranks && fl_served_ranks(job->served) ? 1 : job->served->info.labels;
+    if (job->columns == 0 || (ranks && job->columns != 1)) {
+        job->style->refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
+                           ranks ? "model is not a re-ranker model"
+                                 : "Model is not a classifier model");
         return false;
     }
+    return true;
+}
+
+static bool room_for_scores(fl_job *job) {
+    return bound_scores(job) && take_memory(job);
+}
+
+static bool settle_scores(fl_job *job) {
     job->dtype              = FLETCH_FLOAT32;
     job->options.normalize  = 0;
     job->options.dimensions = 0;
     /* Scores by late interaction are sums of similarities, whoever asks for another activation. */
-    bool late               = fl_served_is_late(job->served);
-    job->options.activation = late ? FLETCH_ACTIVATION_DEFAULT : activation;
-    job->work.kind          = FLETCH_KIND_SCORES;
-    fill_work(job);
+    if (fl_served_is_late(job->served)) {
+        job->options.activation = FLETCH_ACTIVATION_DEFAULT;
+    }
+    return true;
+}
+
+/* What the texts are scored against. */
+static bool pair_texts(fl_job *job) {
+    const fl_ask *ask = &job->ask;
     if (ask->source.data != NULL) {
         job->work.query      = ask->source.data;
         job->work.query_size = ask->source.size;
@@ -734,21 +707,18 @@ bool fl_job_fill_scores(fl_job *job, fletch_activation activation) {
     return true;
 }
 
+bool fl_job_fill_scores(fl_job *job, fletch_activation activation) {
+    static const kind_rules plain = {FLETCH_KIND_SCORES, gives_scores, take_memory, settle_scores,
+                                     pair_texts};
+    job->options.activation       = activation;
+    return fill(job, &plain);
+}
+
 bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
-    fl_ask *ask   = &job->ask;
-    bool    ranks = ask->source.data != NULL;
-    job->count    = ask->input.count;
-    if (!fl_job_model(job)) {
-        return false;
-    }
-    job->columns = ranks && fl_served_ranks(job->served) ? 1 : job->served->info.labels;
-    if (job->columns == 0 || (ranks && job->columns != 1)) {
-        job->style->refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
-                           ranks ? "model is not a re-ranker model"
-                                 : "Model is not a classifier model");
-        return false;
-    }
-    return take_headers(job) && bound_scores(job) && fl_job_fill_scores(job, activation);
+    static const kind_rules scores = {FLETCH_KIND_SCORES, gives_scores, room_for_scores,
+                                      settle_scores, pair_texts};
+    job->options.activation        = activation;
+    return prepare(job, &scores, job->ask.input.count);
 }
 
 void fl_ask_take_pairs(fl_ask *ask) {
@@ -868,8 +838,7 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
         return;
     }
     if (!good) {
-        fl_reply_error(request, FL_HTTP_INTERNAL,
-                       "the model gave a vector that is not finite for one of the texts");
+        fl_reply_error(request, FL_HTTP_INTERNAL, "the vector of one of the texts is not finite");
         return;
     }
     common_headers(job);

@@ -78,8 +78,10 @@ enum { FL_WORD_DTYPE = 1 /* and on: those of fletch_dtype */, FL_WORD_FLOAT32 = 
 #define FL_WORDS_CUT "NONE|START|END"
 enum { FL_WORD_CUT_NOTHING = 1, FL_WORD_CUT_START, FL_WORD_CUT_END };
 #define FL_WORDS_INPUT_TYPE "search_document|search_query|classification|clustering|image"
-#define FL_WORDS_BY         "sentences|tokens|paragraphs|markdown" /* as fletch_chunk_by has them */
-#define FL_WORDS_HIGHLIGHT  "passage|words"
+enum { FL_WORD_PURPOSE = 1 /* and on: as fl_job_take_purpose has them */ };
+#define FL_WORDS_BY "sentences|tokens|paragraphs|markdown"
+enum { FL_WORD_BY = 1 /* and on: those of fletch_chunk_by */ };
+#define FL_WORDS_HIGHLIGHT "passage|words"
 enum { FL_WORD_PASSAGE = 1, FL_WORD_WORDS };
 #define FL_WORDS_TYPES   "float|int8|uint8|binary|ubinary|base64"
 #define FL_WORDS_PURPOSE "document|query" /* the first two of FL_WORDS_INPUT_TYPE */
@@ -103,13 +105,13 @@ enum { FL_WORD_PASSAGE = 1, FL_WORD_WORDS };
 #define FL_ASK_KEEP_ALIVE                                                                          \
     .name = "keep_alive", .type = FL_FIELD_RAW, .flags = FL_FIELD_NULL,                            \
     .offset = offsetof(fl_ask, keep_alive), .words = FL_KEEP_ALIVE_SCHEMA,                         \
-    .text = "How long a model on demand stays open without work: 300, \"5m\", 0, -1 for ever."
+    .text = "How long an on-demand model stays open when idle: 300, \"5m\", 0, -1 for ever."
 #define FL_KEEP_ALIVE_SCHEMA                                                                       \
     "\"anyOf\":[{\"type\":[\"number\",\"null\"]},{\"type\":\"string\","                            \
     "\"pattern\":\"^-?([0-9]+|([0-9]+(h|m|s|ms))+)$\"}]"
 #define FL_ASK_DETAILS                                                                             \
     .name = "details", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                              \
-    .offset = offsetof(fl_ask, details), .text = "Tell tokens and truncation of each text."
+    .offset = offsetof(fl_ask, details), .text = "Report tokens and truncation of each text."
 
 /* Why a job is refused; `message` of fl_style.refuse says it in plain words. */
 typedef enum fl_refusal {
@@ -193,7 +195,8 @@ bool fl_job_model(fl_job *job); /* job->served; false: answered */
 const char *fl_job_near(fl_job *job, const char *before);
 /* The request to the library for vectors of job->columns numbers, as the body alone asks for them; false: answered. */
 bool fl_job_fill(fl_job *job);
-bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */
+bool fl_job_prepare(fl_job *job);                    /* model, headers, bounds; false: answered */
+bool fl_job_prepare_rows(fl_job *job, size_t count); /* the same for so many vectors */
 /* Room for `count` documents and their spans. False: answered. */
 bool fl_job_documents(fl_job *job, size_t count, size_t spans, fl_documents *out);
 /* `count` of them: number i is texts [lists[i], lists[i + 1]) of ask.input laid end to end, and each text a span of

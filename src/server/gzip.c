@@ -7,6 +7,7 @@
  *         Below server.compress, and for who does not ask, none of this runs.
  * Memory  A second buffer of at most the reply's size, counted as a reply; the first is freed.
  * Threads A worker. Proof tests/server/test_gzip.py. */
+#include <assert.h>
 #include <string.h>
 #include <strings.h>
 #define ZLIB_CONST
@@ -60,6 +61,7 @@ static void zlib_free(void *user, void *block) {
 }
 
 bool fl_gzip_pack(const fl_http_request *request, const void *data, size_t size, fl_buf *out) {
+    assert(data || size == 0);
     z_stream zlib   = {.zalloc = zlib_alloc, .zfree = zlib_free};
     int      status = Z_OK;
     size_t   room   = size - 1; /* as many would be no gain */

@@ -9,6 +9,7 @@
  * Proof   tests/unit/test_server_http1.c, tests/fuzz/fuzz_http1.c, tests/server/test_transport_smuggling.py. */
 #include "server/http1.h"
 
+#include <assert.h>
 #include <string.h>
 #include <strings.h>
 
@@ -41,6 +42,7 @@ static bool is_value(char c) {
 }
 
 static int refuse(fl_http_head *head, int status, const char *fault) {
+    assert(status >= 400 && fault);
     head->fault = fault;
     return -status;
 }
@@ -94,7 +96,7 @@ static int take_request_line(fl_http_head *head, char *data, char *line, size_t 
         return refuse(head, 400, "the request line has no method");
     }
     if (first - line > METHOD_MAX) {
-        return refuse(head, 501, "there is no method of such a length");
+        return refuse(head, 501, "the method is too long");
     }
     if (last == first) {
         return refuse(head, 400, "the request line has no version");
@@ -170,12 +172,12 @@ static int take_meaning(fl_http_head *head, const char *data, uint32_t name, uin
         int wrong        = parse_length(text, &head->length);
         if (wrong != 0) {
             return refuse(head, wrong,
-                          wrong == 413 ? "Content-Length is larger than any body"
+                          wrong == 413 ? "Content-Length is too large"
                                        : "Content-Length is not a number");
         }
     } else if (strcasecmp(key, "transfer-encoding") == 0) {
         if (head->chunked || strcasecmp(text, "chunked") != 0) {
-            return refuse(head, 400, "the only transfer coding taken is chunked");
+            return refuse(head, 400, "the only supported transfer coding is chunked");
         }
         head->chunked = true;
     } else if (strcasecmp(key, "host") == 0) {
@@ -190,7 +192,7 @@ static int take_meaning(fl_http_head *head, const char *data, uint32_t name, uin
         take_connection(head, text);
     } else if (strcasecmp(key, "expect") == 0) {
         if (strcasecmp(text, "100-continue") != 0) {
-            return refuse(head, 417, "the only expectation met is 100-continue");
+            return refuse(head, 417, "the only supported expectation is 100-continue");
         }
         head->expects = true;
     }
@@ -209,7 +211,7 @@ static int take_field(fl_http_head *head, char *data, char *line, size_t size) {
         return refuse(head, 400, "a header line has no colon");
     }
     if (!is_token(line, (size_t)(colon - line))) {
-        return refuse(head, 400, "a header's name is not a token");
+        return refuse(head, 400, "invalid header name");
     }
     char *value = colon + 1;
     while (value < end && (*value == ' ' || *value == '\t')) {
@@ -265,13 +267,14 @@ static int wait(fl_http_head *head, const char *line, size_t size) {
             return refuse(head, 400, "the request line has no method");
         }
         if (i == METHOD_MAX) {
-            return refuse(head, 501, "there is no method of such a length");
+            return refuse(head, 501, "the method is too long");
         }
     }
     return size > LINE_MAX ? refuse(head, 414, "the target is longer than 4096 bytes") : 0;
 }
 
 int fl_http_head_read(fl_http_head *head, char *data, size_t size) {
+    assert(data || size == 0);
     for (;;) {
         char  *line = data + head->size;
         size_t left = size - head->size;
@@ -299,6 +302,7 @@ int fl_http_head_read(fl_http_head *head, char *data, size_t size) {
 }
 
 const char *fl_http_header(const fl_http_head *head, const char *data, const char *name) {
+    assert(name);
     for (uint32_t i = 0; i < head->count; i++) {
         if (strcasecmp(data + head->field[i].name, name) == 0) {
             return data + head->field[i].value;

@@ -334,10 +334,9 @@ static fl_http_code tell_crowded(fl_http_request *request, char *message, size_t
     const char *option = fl_full(request)->crowded_by;
     fl_reply_header(request, "x-fletch-limit", "%s", option);
     if (fl_full(request)->crowded == 413) {
-        (void)snprintf(message, size,
-                       "the request takes more memory than all may have (%s); send fewer texts at "
-                       "once",
-                       option);
+        (void)snprintf(
+            message, size,
+            "the request needs more memory than the limit (%s); send fewer texts at once", option);
         return FL_HTTP_PAYLOAD_TOO_LARGE;
     }
     fl_reply_header(request, "retry-after", "1");
@@ -437,8 +436,37 @@ bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cos
     }
     (void)atomic_fetch_sub(&full->pending, 1);
     fl_reply_header(request, "retry-after", "1");
-    fl_reply_error(request, FL_HTTP_UNAVAILABLE, "too many requests wait for a thread");
+    fl_reply_error(request, FL_HTTP_UNAVAILABLE, "too many requests are waiting for a thread");
     return false;
+}
+
+typedef struct gathering {
+    fl_route_fn  later;
+    fl_wanted_fn wanted;
+} gathering;
+
+/* Those that are over, or wait for a model, stay for run_later. */
+static bool is_like(const void *arg, const void *user) {
+    const fl_request_full *full = arg;
+    const gathering       *like = user;
+    return full->awaits == NULL && full->later == like->later &&
+           fl_request_over(&full->shared, NULL) == FLETCH_OK && like->wanted(&full->shared);
+}
+
+size_t fl_request_gather(const fl_http_request *request, fl_wanted_fn wanted,
+                         fl_http_request **others, size_t most) {
+    const gathering like = {fl_full_const(request)->later, wanted};
+    void           *jobs[FL_GATHER_MAX];
+    most         = most < FL_GATHER_MAX ? most : FL_GATHER_MAX;
+    size_t count = fl_workers_take(request->server->workers, run_later, is_like, &like, jobs, most);
+    for (size_t i = 0; i < count; i++) {
+        others[i] = &((fl_request_full *)jobs[i])->shared;
+    }
+    return count;
+}
+
+void fl_request_gathered(fl_http_request *other) {
+    step(fl_full(other));
 }
 
 /* The lists of an outcome, which are ours, in one or several outputs; how many. */
@@ -493,7 +521,7 @@ static bool is_engine_fault(int code) {
 
 static int refuse_spoiled(const fl_served *served, fletch_error *error) {
     return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                   "the files of model %s were written while it was served; start the server again",
+                   "the files of model %s were modified while being served; restart the server",
                    served->name);
 }
 
@@ -580,7 +608,8 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     full->key_texts = full->conn != NULL ? work->texts.count : 0;
     full->key_full  = full->entered != NULL && !fl_api_key_submit(full->entered, full->key_texts);
     if (full->key_full) {
-        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "too many texts of this API key wait");
+        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
+                       "too many texts of this API key are queued");
     }
     if (full->entered != NULL) {
         work->owner  = (uint64_t)(uintptr_t)full->entered;
@@ -605,7 +634,7 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     if (work->deadline_ms == 0) {
         work->deadline_ms = time_left(request);
     }
-    work->spare_us  = time_to_spare(full);
+    work->inline_us = time_to_spare(full);
     work->stop      = has_left; /* the ticket is not known before the first texts are tokenised */
     work->stop_user = request;
     /* Hold the request: the reply may be on its way before the ticket is noted. */
@@ -636,7 +665,7 @@ int fl_request_over(const fl_http_request *request, fletch_error *error) {
     uint64_t limit_ns = (uint64_t)request->deadline_ms * 1000000;
     if (limit_ns != 0 && fl_clock_ns() - request->start_ns > limit_ns) {
         return fl_fail(error, FLETCH_EDEADLINE, FLETCH_NOWHERE,
-                       "the deadline passed before the answer was whole");
+                       "the deadline passed before the answer was complete");
     }
     return FLETCH_OK;
 }
@@ -778,7 +807,7 @@ void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
         fl_reply_header(request, "retry-after", "%u", wait);
         if (fl_full(request)->key_full) {
             fl_reply_error(request, FL_HTTP_RATE_LIMITED,
-                           "too many texts of this API key wait (queue= in "
+                           "too many texts of this API key are queued (queue= in "
                            "server.api_key_file); try again in %u second%s",
                            wait, wait == 1 ? "" : "s");
             return;
@@ -791,7 +820,7 @@ void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
     if (found.ours) {
         fl_server_log_line(server->log, FL_LEVEL_ERROR, "request %s: %s", request->id,
                            error->message);
-        fl_reply_error(request, found.code, "%s; the server's log says more",
+        fl_reply_error(request, found.code, "%s; see the server's log",
                        fletch_status_text(error->code));
         return;
     }

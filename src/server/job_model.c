@@ -58,7 +58,7 @@ static const char *nearest(const fl_server *server, fl_span name) {
 }
 
 const char *fl_job_near(fl_job *job, const char *before) {
-    static const char none[] = "Name one: this server opens models on demand.";
+    static const char none[] = "Name a model: this server opens models on demand.";
     fl_span           name   = job->ask.model;
     const char       *near   = name.size > 0 ? nearest(job->request->server, name) : NULL;
     const char       *said   = near != NULL ? near : none;

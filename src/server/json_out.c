@@ -8,6 +8,7 @@
  * Proof   tests/unit/test_server_json.c. */
 #include "server/json_out.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -30,6 +31,7 @@ static void settle(fl_buf *out, const char *end) {
 }
 
 bool fl_json_out_floats(fl_buf *out, const float *row, size_t count) {
+    assert(row || count == 0);
     float sum = 0.0f; /* 0 * x is NaN for NaN and infinity, else 0 */
     for (size_t i = 0; i < count; i++) {
         sum += 0.0f * row[i];
@@ -78,6 +80,7 @@ static char *put_small(char *p, int value) {
 }
 
 void fl_json_out_bytes(fl_buf *out, const void *row, size_t count, bool is_signed) {
+    assert(row || count == 0);
     char *p = room_for(out, count, 5);
     if (p == NULL) {
         return;

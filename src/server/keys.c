@@ -125,7 +125,8 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
     if (strncmp(word, "sha256:", 7) == 0) {
         if (!parse_digest(word + 7, key.digest)) {
             return fl_fail(error, FLETCH_ECONFIG, number,
-                           "%s:%zu: after sha256: come 64 hexadecimal digits", path, number);
+                           "%s:%zu: sha256: must be followed by 64 hexadecimal digits", path,
+                           number);
         }
     } else if (size > FL_LIMIT_API_KEY) {
         return fl_fail(error, FLETCH_ECONFIG, number, "%s:%zu: a key has at most %d bytes", path,
@@ -139,7 +140,7 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
         if (!parse_word(&key, word)) {
             return fl_fail(
                 error, FLETCH_ECONFIG, number,
-                "%s:%zu: after a key come name=, rate=, burst=, concurrent=, queue=, "
+                "%s:%zu: a key can be followed by name=, rate=, burst=, concurrent=, queue=, "
                 "weight= (1 to 1000000; weight 1000), priority=bulk|interactive or admin",
                 path, number);
         }
@@ -150,8 +151,7 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
     }
     for (size_t i = 0; i < keys->count; i++) {
         if (memcmp(keys->key[i].digest, key.digest, DIGEST) == 0) {
-            return fl_fail(error, FLETCH_ECONFIG, number,
-                           "%s:%zu: the same key as earlier in the file", path, number);
+            return fl_fail(error, FLETCH_ECONFIG, number, "%s:%zu: duplicate key", path, number);
         }
     }
     if (keys->count == KEYS_MAX) {
@@ -171,7 +171,7 @@ static int parse_file(fl_keys *keys, fl_buf *text, const char *path, fletch_erro
     char  *line   = text->size > 0 ? text->data : NULL;
     if (line != NULL && strlen(line) < text->size) { /* UTF-16, say, would pass as odd keys */
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s holds a NUL byte; write it as plain text, one key a line", path);
+                       "%s holds a NUL byte; write it as plain text, one key per line", path);
     }
     while (line != NULL) {
         char *next = strchr(line, '\n');
@@ -183,7 +183,7 @@ static int parse_file(fl_keys *keys, fl_buf *text, const char *path, fletch_erro
     }
     if (keys->count == 0) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s holds no key; write one a line, or leave server.api_key_file empty",
+                       "%s holds no keys; write one per line, or leave server.api_key_file empty",
                        path);
     }
     return FLETCH_OK;

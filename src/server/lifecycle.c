@@ -74,7 +74,7 @@ void fl_server_reload(fl_server *server) {
     fl_notify(state);
     fletch_config *config = server->reload(server->user, &error);
     if (config == NULL) {
-        fl_server_log_line(server->log, FL_LEVEL_ERROR, "reload failed, all stays as it was: %s",
+        fl_server_log_line(server->log, FL_LEVEL_ERROR, "reload failed, nothing was changed: %s",
                            error.message);
         fl_notify("READY=1");
         return;
@@ -83,11 +83,10 @@ void fl_server_reload(fl_server *server) {
     fl_keys    *keys = NULL;
     bool        open = path == NULL || path[0] == '\0';
     if (fl_keys_load(&keys, path, &error) < 0) {
-        fl_server_log_line(server->log, FL_LEVEL_ERROR, "API keys stay as they were: %s",
-                           error.message);
+        fl_server_log_line(server->log, FL_LEVEL_ERROR, "API keys unchanged: %s", error.message);
     } else if (open && server->keys != NULL) {
         fl_server_log_line(server->log, FL_LEVEL_ERROR,
-                           "API keys stay as they were: asking for none takes a restart");
+                           "API keys unchanged: turning them off needs a restart");
     } else {
         size_t count = fl_keys_count(keys);
         use_keys(server, keys);
@@ -109,8 +108,8 @@ static int check_exposure(fl_server *server, fletch_error *error) {
         return FLETCH_OK;
     }
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                   "%s can be reached from other machines and no API key is asked for; set "
-                   "server.api_key_file, or --server-insecure if that is meant",
+                   "%s is reachable from other machines and no API key is required; set "
+                   "server.api_key_file, or --server-insecure if that is intended",
                    where);
 }
 
@@ -244,7 +243,7 @@ static void announce(const fl_server *server) {
         printf("%s%zu models on demand", first != NULL ? ", " : "",
                server->model_count - server->pinned_count);
     }
-    printf("%s, process %d\n", server->guarded ? ", API key needed" : "", (int)getpid());
+    printf("%s, process %d\n", server->guarded ? ", API key required" : "", (int)getpid());
     (void)fflush(stdout);
     fl_notify("READY=1");
 }
@@ -285,7 +284,7 @@ static bool drain(fl_server *server) {
     fl_batches_stop(server);
     fl_transport_wake(server);
     fl_notify("STOPPING=1");
-    fl_server_log_line(server->log, FL_LEVEL_INFO, "%s: draining, %d requests under way",
+    fl_server_log_line(server->log, FL_LEVEL_INFO, "%s: draining, %d requests in flight",
                        number != 0 ? strsignal(number) : "idle (server.idle_exit)",
                        atomic_load(&server->inflight));
     if (number != 0 && number != SIGINT) { /* nobody waits for a person, or sends to who is idle */
@@ -300,7 +299,7 @@ static bool drain(fl_server *server) {
         return true;
     }
     fl_server_log_line(server->log, FL_LEVEL_WARNING,
-                       "%d requests were not done within server.drain_seconds: given up",
+                       "%d requests did not finish within server.drain_seconds: cancelled",
                        atomic_load(&server->inflight));
     fl_demand_leave(server);
     fl_transport_cancel(server);

@@ -36,10 +36,10 @@ static const fl_style style = {&faults, refuse, NULL, false};
 const fl_field fl_fields_load[] = {
     {"model", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(model), .min = 1},
     {"id", FL_FIELD_STRING, FL_FIELD_NULL, AT(other_id), .min = 1,
-     .text = "Another offered model, which `model` is to stand for."},
+     .text = "Another offered model that the name is to refer to."},
     {FL_ASK_KEEP_ALIVE},
     {"force", FL_FIELD_BOOL, FL_FIELD_NULL, AT(force),
-     .text = "true: also where its vectors are other ones than before."},
+     .text = "true: even if its vectors differ from before."},
     {.flags = FL_FIELD_CLOSED}};
 
 const fl_field fl_fields_unload[] = {
@@ -60,8 +60,8 @@ static void answer(fl_http_request *request, const fl_served *served, const char
 
 static bool refuse_pinned(fl_http_request *request, const fl_served *served) {
     fl_reply_error(request, FL_HTTP_CONFLICT,
-                   "model '%s' was named when the server was started and stays as it is; models of "
-                   "server.on_demand (--models) come and go",
+                   "model '%s' was named at startup and stays loaded; only models of "
+                   "server.on_demand (--models) can be loaded and unloaded",
                    served->name);
     return false;
 }
@@ -72,8 +72,8 @@ static bool order(fl_job *job) {
     const fl_served *other = NULL;
     if ((id.data != NULL || job->ask.force == 1) && !fl_api_key_is_admin(job->request->key)) {
         fl_reply_error(job->request, FL_HTTP_PERMISSION_DENIED,
-                       "id and force change what a name stands for, for all keys: the line of this "
-                       "one in server.api_key_file lacks 'admin'");
+                       "id and force change what a name refers to for all keys: this key is not "
+                       "marked admin in server.api_key_file");
         return false;
     }
     if (id.data != NULL) {
@@ -121,8 +121,8 @@ static void load(fl_http_request *request) {
     }
     if (job->ask.other_id.size > 0 && fl_served_is_refused(job->served)) {
         fl_reply_error(request, FL_HTTP_CONFLICT,
-                       "'%.*s' gives other vectors than model '%s' did (another vector id): it "
-                       "stays as it was; \"force\": true puts it there all the same",
+                       "'%.*s' gives different vectors from model '%s' (another vector id): "
+                       "nothing was changed; \"force\": true replaces it anyway",
                        (int)job->ask.other_id.size, job->ask.other_id.data, job->served->name);
         return;
     }

@@ -12,6 +12,7 @@
  * Memory  One block: a row of counters per route. Threads: any.
  * Proof   tests/server/test_transport_operations.py, test_cuda_metrics.py; promtool check
  *         metrics. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@
 #include "server/batches.h"
 #include "server/otlp.h"
 #include "server/routes.h"
-#include "server/store.h"
+#include "store/store.h"
 
 static const int codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413,
                             414, 415, 422, 424, 429, 431, 499, 500, 501, 503, 504};
@@ -82,9 +83,9 @@ static bool good_prefix(const char *prefix) {
 int fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error) {
     *out = NULL;
     if (!good_prefix(prefix)) {
-        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "server.metrics_prefix is made of letters, digits and '_' and begins with "
-                       "none of the digits");
+        return fl_fail(
+            error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+            "server.metrics_prefix must be letters, digits and '_' and not begin with a digit");
     }
     fl_metrics *metrics = fl_alloc_zero(1, sizeof *metrics);
     if (metrics == NULL) {
@@ -169,6 +170,7 @@ void fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns,
 }
 
 void fl_metrics_rejected(fl_metrics *metrics, fl_rejection why) {
+    assert(why < FL_REJECTION_COUNT);
     add(&metrics->rejected[why], 1);
 }
 
@@ -219,6 +221,7 @@ static void write_exemplar(const writer *w, const exemplar *last) {
 
 /* The bound of a bucket; OpenMetrics wants a point or an exponent. */
 static void put_bound(const writer *w, double bound, int digits) {
+    assert(digits >= 0);
     char text[32];
     snprintf(text, sizeof text, "%.*g", digits, bound);
     bool whole = w->open && strpbrk(text, ".e") == NULL;
@@ -290,7 +293,7 @@ static void write_embeddings(const writer *w) {
     head(w, "embedding_seconds", "histogram",
          "Time from the submission of a request's texts to their vectors.");
     write_histogram(w, "embedding_seconds", "", &metrics->embedding);
-    simple(w, "embeddings_total", "counter", "Texts that became vectors.", texts);
+    simple(w, "embeddings_total", "counter", "Texts embedded.", texts);
     simple(w, "embedding_total", "counter", "The same as embeddings_total, under its older name.",
            texts);
 }
@@ -298,12 +301,13 @@ static void write_embeddings(const writer *w) {
 static void write_server(const writer *w) {
     const fl_server  *server  = w->server;
     const fl_metrics *metrics = w->metrics;
-    head(w, "rejected_total", "counter", "Requests turned away, by reason.");
+    head(w, "rejected_total", "counter", "Requests rejected, by reason.");
     for (size_t i = 0; i < FL_REJECTION_COUNT; i++) {
         fl_buf_printf(w->out, "%s_rejected_total{reason=\"%s\"} %llu\n", metrics->prefix,
                       rejections[i], (unsigned long long)get(&metrics->rejected[i]));
     }
-    simple(w, "disconnects_total", "counter", "Clients that left before their reply was ready.",
+    simple(w, "disconnects_total", "counter",
+           "Clients that disconnected before their reply was ready.",
            (double)get(&metrics->cancelled));
     simple(w, "inflight_requests", "gauge", "Requests between headers and the end of the reply.",
            atomic_load(&server->inflight));
@@ -311,9 +315,9 @@ static void write_server(const writer *w) {
            atomic_load(&server->open));
     const char *why;
     bool        ready = atomic_load(&server->state) == FL_READY && fl_models_healthy(server, &why);
-    simple(w, "ready", "gauge", "1 when /ready says so.", ready);
+    simple(w, "ready", "gauge", "1 while /ready answers 200.", ready);
     if (server->store != NULL && atomic_load(&server->state) >= FL_READY) {
-        simple(w, "store_items", "gauge", "Texts that the store holds (server.store).",
+        simple(w, "store_items", "gauge", "Texts in the store (server.store).",
                (double)fl_store_count(server->store));
     }
     simple(w, "log_dropped_lines_total", "counter", "Log lines dropped because the sink was full.",
@@ -322,9 +326,10 @@ static void write_server(const writer *w) {
         uint64_t exported, dropped;
         fl_otlp_counts(server->otlp, &exported, &dropped);
         simple(w, "otlp_exported_spans_total", "counter",
-               "Spans that the collector took (server.otlp_endpoint).", (double)exported);
+               "Spans exported to the collector (server.otlp_endpoint).", (double)exported);
         simple(w, "otlp_dropped_spans_total", "counter",
-               "Spans lost because it was slow, dead or refused them.", (double)dropped);
+               "Spans dropped because the collector was slow, down or rejected them.",
+               (double)dropped);
     }
     head(w, "build_info", "gauge", "Always 1; the version is in the label.");
     fl_buf_printf(w->out, "%s_build_info{version=\"%s\"} 1\n", metrics->prefix, fletch_version());
@@ -338,12 +343,12 @@ static void write_batches(const writer *w) {
         return;
     }
     fl_batches_count(batches, count);
-    head(w, "batches", "gauge", "Batches that are kept (server.batches), by status.");
+    head(w, "batches", "gauge", "Stored batches (server.batches), by status.");
     for (int i = 0; i < FL_BATCH_STATUSES; i++) {
         fl_buf_printf(w->out, "%s_batches{status=\"%s\"} %llu\n", w->metrics->prefix,
                       fl_batch_words[i], (unsigned long long)count[i]);
     }
-    head(w, "batch_requests_total", "counter", "Requests of batches that have their answer.");
+    head(w, "batch_requests_total", "counter", "Answered requests of batches.");
     for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
         fl_buf_printf(w->out, "%s_batch_requests_total{result=\"%s\"} %llu\n", w->metrics->prefix,
                       results[i], (unsigned long long)get(&batches->lines[i]));
@@ -352,7 +357,7 @@ static void write_batches(const writer *w) {
 
 /* Models that come and go (server.on_demand); zeros where they stay. */
 static void write_demand(const writer *w) {
-    static const char *const reasons[FL_CLOSE_REASONS]    = {"idle", "room", "asked"};
+    static const char *const reasons[FL_CLOSE_REASONS]    = {"idle", "memory", "requested"};
     const char              *prefix                       = w->metrics->prefix;
     fl_demand_counts         counts                       = fl_demand_counted(w->server);
     size_t                   states[FL_MODEL_STATE_COUNT] = {0};
@@ -365,16 +370,15 @@ static void write_demand(const writer *w) {
         fl_buf_printf(w->out, "%s_models{state=\"%s\"} %zu\n", prefix, fl_model_state_words[i],
                       states[i]);
     }
-    simple(w, "model_opens_total", "counter", "Models that were opened on demand.",
-           (double)counts.opened);
-    simple(w, "model_open_failures_total", "counter", "Models that could not be opened on demand.",
+    simple(w, "model_opens_total", "counter", "Models opened on demand.", (double)counts.opened);
+    simple(w, "model_open_failures_total", "counter", "Models that failed to open on demand.",
            (double)counts.failed);
-    head(w, "model_closes_total", "counter", "Models that were closed, by reason.");
+    head(w, "model_closes_total", "counter", "Models closed, by reason.");
     for (size_t i = 0; i < FL_CLOSE_REASONS; i++) {
         fl_buf_printf(w->out, "%s_model_closes_total{reason=\"%s\"} %llu\n", prefix, reasons[i],
                       (unsigned long long)counts.closed[i]);
     }
-    simple(w, "model_waiting_requests", "gauge", "Requests that wait for a model to be opened.",
+    simple(w, "model_waiting_requests", "gauge", "Requests waiting for a model to open.",
            (double)counts.waiting);
 }
 
@@ -399,10 +403,10 @@ static const struct {
 } other_names[] = {
     {FLETCH_COUNT_REQUESTS, NULL},
     {FLETCH_COUNT_FAILED_REQUESTS, NULL},
-    {FLETCH_COUNT_COMPANY_WAITS, NULL},
+    {FLETCH_COUNT_BATCHING_WAITS, NULL},
     {FLETCH_COUNT_CANCELLED_REQUESTS, "cancelled"},
     {FLETCH_COUNT_EXPIRED_REQUESTS, "expired"},
-    {FLETCH_COUNT_REJECTED_REQUESTS, "queue_refused"},
+    {FLETCH_COUNT_REJECTED_REQUESTS, "queue_rejected"},
     {FLETCH_COUNT_BATCH_SPLITS, "oom_splits"},
     {FLETCH_COUNT_BUSY_NS, "engine_busy_ns"},
 };
@@ -443,18 +447,18 @@ typedef struct gauge {
 
 #define OF(field) offsetof(fletch_stats, field)
 static const gauge gauges[] = {
-    {"engine_slots", "Batches that may be in engines at once.", OF(slots)},
-    {"queue_requests", "Requests that wait.", OF(queued_requests)},
-    {"queue_texts", "Texts that wait.", OF(queued_texts)},
-    {"queue_tokens", "Tokens that wait.", OF(queued_tokens)},
+    {"engine_slots", "Batches that can run at once.", OF(slots)},
+    {"queue_requests", "Queued requests.", OF(queued_requests)},
+    {"queue_texts", "Queued texts.", OF(queued_texts)},
+    {"queue_tokens", "Queued tokens.", OF(queued_tokens)},
     {"running_texts", "Texts in an engine.", OF(running_texts)},
     {"batch_budget_tokens", "The token budget of a batch.", OF(batch_tokens)},
     {"pool_bytes", "Memory in the buffer pool.", OF(pool_bytes)},
-    {"cache_bytes", "Memory that results take in the cache.", OF(cache_bytes)},
+    {"cache_bytes", "Memory of the result cache.", OF(cache_bytes)},
     {"cache_entries", "Results in the cache.", OF(cache_entries)},
-    {"cache_limit_bytes", "What the cache may take (cache.max_bytes).", OF(cache_limit)},
+    {"cache_limit_bytes", "Limit of the result cache (cache.max_bytes).", OF(cache_limit)},
     {"replicas", "Replicas of the model.", OF(replicas)},
-    {"replicas_ready", "Replicas that take work.", OF(replicas_ready)},
+    {"replicas_ready", "Replicas that are ready.", OF(replicas_ready)},
 };
 #undef OF
 
@@ -499,10 +503,10 @@ static void write_models(const writer *w, const fletch_stats *stats, char (*name
         const char *name, *help;
         size_t      offset;
     } phases[] = {
-        {"tokenize_duration_seconds", "A text's share of the time of tokenising.",
+        {"tokenize_duration_seconds", "Tokenising time per text.",
          offsetof(fletch_stats, tokenize)},
-        {"queue_duration_seconds", "A text's wait for its batch.", offsetof(fletch_stats, queue)},
-        {"inference_duration_seconds", "A batch in the engine.", offsetof(fletch_stats, forward)},
+        {"queue_duration_seconds", "Queueing time per text.", offsetof(fletch_stats, queue)},
+        {"inference_duration_seconds", "Engine time per batch.", offsetof(fletch_stats, forward)},
     };
     for (size_t p = 0; p < sizeof phases / sizeof phases[0]; p++) {
         head(w, phases[p].name, "histogram", phases[p].help);
@@ -511,7 +515,7 @@ static void write_models(const writer *w, const fletch_stats *stats, char (*name
             write_library_histogram(w, phases[p].name, names[i], at);
         }
     }
-    head(w, "queue_limit_tokens", "gauge", "Tokens that may wait (server.max_queue_tokens).");
+    head(w, "queue_limit_tokens", "gauge", "Limit of queued tokens (server.max_queue_tokens).");
     for (size_t i = 0; i < count; i++) {
         fl_buf_printf(
             w->out, "%s_queue_limit_tokens{model=\"%s\"} %llu\n", prefix, names[i],
@@ -531,7 +535,7 @@ static void write_models(const writer *w, const fletch_stats *stats, char (*name
 
 static void write_key_rows(const writer *w, const fl_key_usage *rows, size_t count) {
     static const char *const names[] = {"key_tokens_total", "key_waiting_texts"};
-    head(w, names[0], "counter", "Tokens embedded for the API keys of a name.");
+    head(w, names[0], "counter", "Tokens embedded, by name of the API key.");
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < count; i++) {
             char name[160];
@@ -543,7 +547,7 @@ static void write_key_rows(const writer *w, const fl_key_usage *rows, size_t cou
             }
         }
         if (pass == 0) {
-            head(w, names[1], "gauge", "Texts of them that wait or are being embedded.");
+            head(w, names[1], "gauge", "Texts queued or being embedded, by name of the API key.");
         }
     }
 }
@@ -571,34 +575,34 @@ typedef struct device_gauge {
 static const device_gauge device_gauges[] = {
     {"device_outstanding_tokens", "gauge", "Tokens in the batches of the replica.",
      OF(outstanding_tokens), 0},
-    {"device_batches_total", "counter", "Batches that the replica carried.", OF(batches), 0},
+    {"device_batches_total", "counter", "Batches run by the replica.", OF(batches), 0},
     {"device_tokens_total", "counter", "Tokens of those batches.", OF(tokens), 0},
     {"device_zero_copy_inputs_total", "counter",
-     "Texts of which neither bytes nor ids were copied on the way to the engine.",
-     OF(zero_copy_inputs), 0},
+     "Texts whose bytes and ids reached the engine without a copy.", OF(zero_copy_inputs), 0},
     {"device_copied_inputs_total", "counter", "Texts copied, gathered, widened or staged.",
      OF(copied_inputs), 0},
     {"device_zero_copy_outputs_total", "counter",
      "Rows that the engine wrote into the caller's memory.", OF(zero_copy_outputs), 0},
-    {"device_staged_outputs_total", "counter", "Rows that passed a buffer.", OF(staged_outputs), 0},
+    {"device_staged_outputs_total", "counter", "Rows that went through a buffer.",
+     OF(staged_outputs), 0},
     {"device_bound_runs_total", "counter", "Runs of ONNX Runtime with inputs and outputs bound.",
      OF(bound_runs), 0},
-    {"device_plain_runs_total", "counter", "Runs of ONNX Runtime without binding.", OF(plain_runs),
-     0},
-    {"device_memory_used_bytes", "gauge", "Memory of the device in use, by all processes.",
+    {"device_unbound_runs_total", "counter", "Runs of ONNX Runtime without binding.",
+     OF(unbound_runs), 0},
+    {"device_memory_used_bytes", "gauge", "Device memory in use, by all processes.",
      OF(memory_used), OF(memory_total)},
     {"device_memory_total_bytes", "gauge", "Memory of the device.", OF(memory_total),
      OF(memory_total)},
-    {"device_pool_used_bytes", "gauge", "Device memory that models have of the pool.",
-     OF(pool_used), OF(pool_takes)},
-    {"device_pool_peak_bytes", "gauge", "The most that models had of the pool.", OF(pool_peak),
-     OF(pool_takes)},
-    {"device_pool_held_bytes", "gauge", "Device memory that the pool keeps.", OF(pool_held),
-     OF(pool_takes)},
-    {"device_pool_blocks_total", "counter", "Blocks taken of the pool.", OF(pool_takes),
-     OF(pool_takes)},
-    {"device_pool_hits_total", "counter", "Blocks that the pool had already.", OF(pool_hits),
-     OF(pool_takes)},
+    {"device_pool_used_bytes", "gauge", "Device memory in use from the pool.", OF(pool_used),
+     OF(pool_requests)},
+    {"device_pool_peak_bytes", "gauge", "Peak device memory in use from the pool.", OF(pool_peak),
+     OF(pool_requests)},
+    {"device_pool_held_bytes", "gauge", "Device memory held by the pool.", OF(pool_held),
+     OF(pool_requests)},
+    {"device_pool_blocks_total", "counter", "Blocks requested from the pool.", OF(pool_requests),
+     OF(pool_requests)},
+    {"device_pool_hits_total", "counter", "Blocks reused by the pool.", OF(pool_hits),
+     OF(pool_requests)},
 };
 #undef OF
 
@@ -622,11 +626,11 @@ static void put_device(const writer *w, const char *name, const device_row *row,
 }
 
 static void write_device_rows(const writer *w, const device_row *rows, size_t count) {
-    head(w, "device_up", "gauge", "1 when the replica takes work.");
+    head(w, "device_up", "gauge", "1 while the replica is ready.");
     for (size_t i = 0; i < count; i++) {
         put_device(w, "device_up", &rows[i], rows[i].stats.ready != 0);
     }
-    head(w, "device_utilisation_ratio", "gauge", "How busy the device is, by its driver.");
+    head(w, "device_utilisation_ratio", "gauge", "Device utilisation, reported by its driver.");
     for (size_t i = 0; i < count; i++) {
         if (rows[i].stats.utilisation >= 0) {
             put_device(w, "device_utilisation_ratio", &rows[i], rows[i].stats.utilisation / 100.0);

@@ -172,8 +172,8 @@ int fl_served_open(fl_server *server, fl_served *served, const char *id,
                    const fletch_config *config, fletch_error *error) {
     uint64_t begin = fl_clock_ns();
     if (is_to_come(config, id)) {
-        fl_server_log_line(server->log, FL_LEVEL_INFO, "model %s is not here yet: downloading it",
-                           served->name);
+        fl_server_log_line(server->log, FL_LEVEL_INFO,
+                           "model %s is not in the cache: downloading it", served->name);
     }
     int status = open_parts(served, id, config, error);
     if (status < 0) {
@@ -424,7 +424,7 @@ bool fl_models_healthy(const fl_server *server, const char **why) {
             return false;
         }
         if (atomic_load(&full->shared.spoiled)) {
-            *why = "the files of a model were written while it was served";
+            *why = "the files of a model were modified while being served";
             return false;
         }
         if (atomic_load(&full->dead)) {

@@ -37,7 +37,7 @@ bool fl_multipart_begin(fl_multipart *in, const char *type, char *body, size_t s
     if (size + 2 < in->mark_size || memcmp(body, in->mark + 2, in->mark_size - 2) != 0) {
         char *first = memmem(body, size, in->mark, in->mark_size); /* a preamble is stepped over */
         if (first == NULL) {
-            return fail(in, "the body does not hold the boundary that Content-Type names");
+            return fail(in, "the body lacks the boundary that Content-Type names");
         }
         in->at = first + 2;
     }

@@ -103,7 +103,7 @@ const fl_field fl_fields_ollama_embed[] = {
     {FL_ASK_MODEL},
     {"input", FL_FIELD_INPUT, FL_FIELD_NULL, AT(input),
      .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING | FL_INPUT_NO_ITEMS,
-     .text  = "A text or a list of texts; none gives no vectors."},
+     .text  = "A text or a list of texts."},
     {FL_ASK_TRUNCATE},
     {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = INT32_MIN, .max = INT32_MAX,
      .text = "Cut to this many, then normalise again; ignored outside of the model's range."},

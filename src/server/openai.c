@@ -77,9 +77,8 @@ static const fl_faults faults = {
     .untyped = true};
 
 #define FOREIGN                                                                                    \
-    "ids of another tokenizer give vectors of nonsense: send texts (LangChain's "                  \
-    "OpenAIEmbeddings: "                                                                           \
-    "check_embedding_ctx_length=False)"
+    "ids of another tokenizer give meaningless vectors: send texts (LangChain's "                  \
+    "OpenAIEmbeddings: check_embedding_ctx_length=False)"
 
 static const char bad_input[] = "'$.input' is invalid. Please check the API reference: "
                                 "https://platform.openai.com/docs/api-reference.";
@@ -178,14 +177,14 @@ static const fl_style style = {&faults, refuse, write_list, true};
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_openai[] = {
     {"input", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_ALL,
-     .text = "A text, a list of texts, token ids of this model, or a list of such lists."},
+     .text = "A text, a list of texts, token ids of this model, or a list of those."},
     {FL_ASK_MODEL},
     {"encoding_format", FL_FIELD_WORD, FL_FIELD_NULL, AT(encoding), .words = FL_WORDS_ENCODING,
      .text = "base64: the vector's bytes, little-endian."},
     {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 1, .max = INT32_MAX,
      .text = "Cut to this many, then normalise again."},
     {.name = "user", .type = FL_FIELD_ANY, .text = "Ignored."},
-    {FL_ASK_PROMPT_NAME, .text = "One of the model's prompts, put in front of every text."},
+    {FL_ASK_PROMPT_NAME, .text = "One of the model's prompts, prepended to every text."},
     {"normalize", FL_FIELD_BOOL, FL_FIELD_NULL, AT(normalize),
      .text = "false: raw pooled vectors."},
     {FL_ASK_TRUNCATE},
@@ -197,8 +196,8 @@ const fl_field fl_fields_openai[] = {
      .text = "Several outputs of one pass: dense, dense:256, dense:int8, dense:256:int8, sparse, "
              "tokens, "
              "colbert. The first dense one is `embedding`, the others are in `outputs` by name."},
-    {FL_ASK_LATE_CHUNKING,
-     .text = "true: the texts are one document, laid end to end; each vector knows the others."},
+    {FL_ASK_LATE_CHUNKING, .text = "true: the texts are consecutive parts of one document; each "
+                                   "vector carries the context of the others."},
     {0}};
 
 /* ---- Ids of another tokenizer -------------------------------------------------------------------- */
@@ -269,11 +268,10 @@ static void embed_late(fl_job *job) {
     const int64_t        all[2] = {0, (int64_t)input->count};
     fl_documents         documents;
     if (input->form == FL_INPUT_IDS || input->form == FL_INPUT_ID_LISTS) {
-        refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
-               "late_chunking makes one document of texts; send texts, not token ids");
+        refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE, "late_chunking needs texts, not token ids");
     } else if (job->ask.outputs.form != 0) {
         refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
-               "late_chunking gives dense vectors; leave outputs out");
+               "late_chunking gives dense vectors; omit outputs");
     } else if (fl_job_join(job, all, 1, &documents) && fl_job_prepare_spans(job, &documents)) {
         fl_job_submit_later(job);
     }
@@ -299,7 +297,7 @@ static void embeddings(fl_http_request *request) {
 const fl_field fl_fields_score[] = {
     {"text_1", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
      .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING,
-     .text  = "A text for all of text_2, or as many as there."},
+     .text  = "One text for all of text_2, or as many as text_2."},
     {"text_2", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(second),
      .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING},
     {FL_ASK_MODEL},
@@ -339,16 +337,14 @@ static void score(fl_http_request *request) {
     size_t  one = ask->input.count, many = ask->second.count;
     if (many == 0 || one == 0 || (one != 1 && one != many)) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "text_1 has %zu texts and text_2 %zu: there must be one for all, or as many",
-                       one, many);
+                       "text_1 has %zu texts and text_2 %zu: send one, or equally many", one, many);
         return;
     }
     if (!fl_job_model(job)) {
         return;
     }
     if (!fl_served_ranks(job->served)) {
-        refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
-               "the model is not a reranker: it gives no one score");
+        refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE, "the model is not a reranker");
         return;
     }
     if (one > 1 && fl_served_is_late(job->served)) {

@@ -129,8 +129,8 @@ const fl_schema fl_schemas[] = {
             "\"model_id\":" STRING ",\"model_sha\":" MAYBE ",\"model_dtype\":" STRING
             ",\"max_input_length\":" INTEGER ",\"auto_truncate\":" BOOLEAN
             ",\"dimensions\":" INTEGER ",\"model_fingerprint\":" MAYBE ",\"vector_id\":" MAYBE
-            ",\"encoder\":" OBJECT("\"family\",\"switches\",\"task\",\"max_positions\"",
-                                   "\"family\":" STRING ",\"switches\":" STRING ",\"task\":" MAYBE
+            ",\"encoder\":" OBJECT("\"family\",\"features\",\"task\",\"max_positions\"",
+                                   "\"family\":" STRING ",\"features\":" STRING ",\"task\":" MAYBE
                                    ",\"max_positions\":" INTEGER))},
     {"ollama_embed", OBJECT("\"model\",\"embeddings\"",
                             "\"model\":" STRING ",\"embeddings\":" ARRAY(REF(

@@ -114,8 +114,8 @@ static int read_pairs(fl_otlp *otlp, const char *name, take_pair take, fletch_er
         size_t size  = fl_percent_decode(value, strlen(value));
         if (equals == NULL || key[0] == '\0' || size == SIZE_MAX) {
             status = fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                             "%s: item %d is not key=value, with commas between items and other "
-                             "signs as %%2C",
+                             "%s: item %d is not key=value, items are separated by commas, and "
+                             "other characters are escaped as %%2C",
                              name, number);
             break;
         }
@@ -225,8 +225,8 @@ static int make_urls(fl_otlp *otlp, const char *endpoint, fletch_error *error) {
         strncasecmp(endpoint, "http://", 7) == 0 || strncasecmp(endpoint, "https://", 8) == 0;
     if (!http || endpoint[scheme + 3] == '\0' || strpbrk(endpoint, "@?# \t\r\n") != NULL) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "server.otlp_endpoint: '%.200s' is not like http://collector:4318; what "
-                       "the collector wants to know goes to OTEL_EXPORTER_OTLP_HEADERS",
+                       "server.otlp_endpoint: '%.200s' is not like http://collector:4318; put "
+                       "credentials into OTEL_EXPORTER_OTLP_HEADERS",
                        strchr(endpoint, '@') == NULL ? endpoint : "…@…");
     }
     size -= endpoint[size - 1] == '/';
@@ -407,11 +407,12 @@ static bool pause_before(fl_otlp *otlp, unsigned tries, unsigned after_s) {
 static void tell(fl_otlp *otlp, channel *out, const sent *result) {
     fl_server_log *log = otlp->server->log;
     if (!result->taken && !out->failing) {
-        fl_server_log_line(log, FL_LEVEL_WARNING,
-                           "the collector takes no %s at %s: %s; they are dropped until it does",
-                           out->name, out->url.data, result->why);
+        fl_server_log_line(
+            log, FL_LEVEL_WARNING,
+            "the collector rejects %s at %s: %s; they are dropped until it accepts them", out->name,
+            out->url.data, result->why);
     } else if (result->taken && out->failing) {
-        fl_server_log_line(log, FL_LEVEL_INFO, "the collector takes %s again at %s", out->name,
+        fl_server_log_line(log, FL_LEVEL_INFO, "the collector accepts %s again at %s", out->name,
                            out->url.data);
     }
     out->failing = !result->taken;
@@ -456,8 +457,8 @@ static void send_spans(fl_otlp *otlp, fl_otlp_span *first, uint64_t count) {
     if (!otlp->spans_out.failing && !otlp->told && atomic_load(&otlp->dropped) > 0) {
         otlp->told = true;
         fl_server_log_line(otlp->server->log, FL_LEVEL_WARNING,
-                           "spans are dropped, since the collector at %s is slow or refuses some; "
-                           "the metric otlp_dropped_spans_total counts them",
+                           "spans are dropped because the collector at %s is slow or rejects them; "
+                           "see the metric otlp_dropped_spans_total",
                            otlp->spans_out.url.data);
     }
 }

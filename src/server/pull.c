@@ -63,14 +63,14 @@ bool fl_pull_is_allowed(const fl_server *server) {
 static bool may(fl_http_request *request) {
     if (!fl_pull_is_allowed(request->server)) {
         fl_reply_error(request, FL_HTTP_PERMISSION_DENIED,
-                       "this server neither pulls nor deletes models; start it with "
-                       "--server-allow-pull (server.allow_pull) if it may");
+                       "this server does not pull or delete models; start it with "
+                       "--server-allow-pull (server.allow_pull) to allow that");
         return false;
     }
     if (!fl_api_key_is_admin(request->key)) {
         fl_reply_error(request, FL_HTTP_PERMISSION_DENIED,
-                       "this API key may neither pull nor delete models; one with the word admin "
-                       "in server.api_key_file may");
+                       "this API key may not pull or delete models; mark it admin in "
+                       "server.api_key_file to allow that");
         return false;
     }
     return true;
@@ -230,9 +230,10 @@ static void *run(void *arg) {
         (void)fletch_hub_pull(server->config, pull->name, on_progress, pull, NULL, 0, &error);
     }
     if (error.code == FLETCH_ECANCELLED) {
-        (void)snprintf(error.message, sizeof error.message, "%s; what came is kept, pull again",
-                       atomic_load(&server->state) == FL_READY ? "no client waits for it any more"
-                                                               : "the server is shutting down");
+        (void)snprintf(
+            error.message, sizeof error.message, "%s; the partial download is kept, pull again",
+            atomic_load(&server->state) == FL_READY ? "no client is waiting for it any more"
+                                                    : "the server is shutting down");
     }
     fl_server_log_line(
         server->log, error.code < 0 ? FL_LEVEL_WARNING : FL_LEVEL_INFO, "pull of %s: %s, %.2f s",

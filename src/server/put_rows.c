@@ -4,6 +4,7 @@
  * Role    and In/Out: embedding.h.
  * Memory  request memory. Threads: those that end the work.
  * Proof   tests/server/test_openai.py, test_tei.py, test_several_outputs.py. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/number.h"
@@ -108,6 +109,7 @@ static int by_score(const void *left, const void *right) {
 }
 
 void fl_rank(const float *values, size_t count, fl_ranked *ranked) {
+    assert(values && ranked);
     for (size_t i = 0; i < count; i++) {
         ranked[i] = (fl_ranked){values[i], i};
     }

@@ -10,6 +10,7 @@
  *         with the id forgotten) and not for the operations, which proxies like to close by their exact names.
  * Memory  Static tables only. Threads: any.
  * Proof   tests/server/test_transport_paths.py. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/routes.h"
@@ -23,6 +24,7 @@ static const fl_route *const tables[] = {
 enum { OPERATIONS = 0, TABLE_COUNT = sizeof tables / sizeof tables[0] };
 
 static bool path_matches(const fl_route *route, const char *path, size_t size, const char **tail) {
+    assert(path);
     size_t own = strlen(route->path);
     if ((route->flags & FL_ROUTE_PREFIX) != 0) {
         size_t head = strcspn(route->path, "*"), end = own - head - (head < own);

@@ -16,6 +16,7 @@
  * Memory  request memory, which texts that go to a model count in; the reply passes its gate item by item.
  * Threads see above; a request is in one stage at a time.
  * Proof   tests/server/test_search.py, tests/server/test_store.py. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@
 #include "server/openapi.h"
 #include "server/search.h"
 #include "server/server_internal.h"
-#include "server/word_index.h"
+#include "store/word_index.h"
 
 enum {
     K_DEFAULT          = 10,
@@ -55,31 +56,31 @@ const fl_field fl_fields_seed_search[] = {
     {"text", FL_FIELD_STRING, 0, AT(source), .min = 1, .text = "What to look for."},
     {"vector", FL_FIELD_RAW, 0, AT(vector),
      .words = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
-     .text  = "Or a vector of the model's size."},
+     .text  = "Or a vector with the model's dimensions."},
     {COUNT("k", 0, "How many items, or documents, 10 by default.")},
     {COUNT("top_k", 1, "Another name of k.")},
     {COUNT("limit", 2, "Another name of k.")},
     {"filter", FL_FIELD_RAW, 0, AT(filter), .words = "\"type\":[\"object\",\"null\"]",
      .text = "Only items whose metadata has all of this."},
     {"hybrid", FL_FIELD_BOOL, FL_FIELD_NULL, AT(hybrid),
-     .text = "By words, too (BM25), and both orders put together by reciprocal ranks."},
+     .text = "Also search by words (BM25) and fuse both rankings by reciprocal rank."},
     {"rerank", FL_FIELD_BOOL, FL_FIELD_NULL, AT(rerank),
-     .text = "Have a reranker of this server read what is found, and order it."},
+     .text = "Reorder the results with a reranker of this server."},
     {.name   = "rerank_model",
      .type   = FL_FIELD_STRING,
      .flags  = FL_FIELD_NULL,
      .offset = AT(model),
-     .text   = "Which one; the first by default. It implies rerank."},
+     .text   = "Which reranker; the first by default. Implies rerank."},
     {"candidates", FL_FIELD_INT, 0, AT(candidates), .min = 1, .max = K_MAX,
-     .text = "Items that are found by each way before they are put together, reranked or grouped; "
-             "100, or 50 for a reranker."},
+     .text = "Candidates of each ranking before fusion, reranking or grouping; 100, or 50 with a "
+             "reranker."},
     {"group_by", FL_FIELD_WORD, FL_FIELD_NULL, AT(group_by), .words = "document",
-     .text = "The best k documents, with the best chunks of each."},
+     .text = "Return the best k documents, with the best chunks of each."},
     {"group_size", FL_FIELD_INT, 0, AT(group_size), .min = 1, .max = GROUP_MAX,
      .text = "How many chunks of a document, 3 by default."},
     {"highlight", FL_FIELD_WORD, FL_FIELD_NULL, AT(highlight), .words = FL_WORDS_HIGHLIGHT,
-     .text = "passage: the sentences of each text that are most like what is looked for; words: "
-             "where its words stand."},
+     .text = "passage: the sentences of each text closest to the query; words: the positions of "
+             "its words."},
     {FL_ASK_PROMPT_NAME, .text = "One of the model's prompts."},
     {.flags = FL_FIELD_CLOSED}};
 
@@ -121,7 +122,7 @@ static bool take_vector(fl_job *job) {
         }
     }
     if (count != columns) {
-        return fl_seed_refuse(job->request, "vector: the model's vectors have %zu numbers",
+        return fl_seed_refuse(job->request, "vector: the model's vectors have %zu dimensions",
                               columns);
     }
     return fl_vector_normalize(job->rows, columns) ||
@@ -146,8 +147,7 @@ static bool take_count(fl_job *job) {
     int64_t        found = 0;
     for (size_t i = 0; i < COUNTS; i++) {
         if (found != 0 && k[i] != 0) {
-            return fl_seed_refuse(job->request,
-                                  "k, top_k and limit mean the same: give one of them");
+            return fl_seed_refuse(job->request, "k, top_k and limit are synonyms: use one of them");
         }
         found = k[i] != 0 ? k[i] : found;
     }
@@ -195,9 +195,9 @@ static bool take_words(fl_job *job) {
         return true;
     }
     if (!fl_store_has_words(job->request->server->store)) {
-        fl_reply_error(job->request, FL_HTTP_WRONG_TASK,
-                       "hybrid, and words to highlight, need an SQLite with FTS5, which this "
-                       "server has not");
+        fl_reply_error(
+            job->request, FL_HTTP_WRONG_TASK,
+            "hybrid, and words to highlight, need SQLite with FTS5, which this server lacks");
         return false;
     }
     work->word_count = fl_words_expression(job->ask.source.data, job->ask.source.size, &text);
@@ -225,11 +225,11 @@ static bool take_stages(fl_job *job) {
                               "hybrid, rerank and words to highlight need a text, not a vector");
     }
     if (ask->rerank == -1 && ask->model.size > 0) {
-        return fl_seed_refuse(job->request, "rerank_model is for rerank");
+        return fl_seed_refuse(job->request, "rerank_model needs rerank");
     }
     work->grouped = ask->group_by != 0;
     if (!work->grouped && ask->group_size != 0) {
-        return fl_seed_refuse(job->request, "group_size belongs to group_by");
+        return fl_seed_refuse(job->request, "group_size needs group_by");
     }
     work->each = ask->group_size > 0 ? (size_t)ask->group_size : GROUP_DEFAULT;
     if (!take_count(job) || !take_filter(job) || !take_reranker(job) || !take_words(job)) {
@@ -242,7 +242,7 @@ static bool take_stages(fl_job *job) {
                               K_MAX, work->k * work->each);
     }
     if (ask->candidates > 0 && (size_t)ask->candidates < work->k) {
-        return fl_seed_refuse(job->request, "candidates: at least k, which is %zu", work->k);
+        return fl_seed_refuse(job->request, "candidates: must be at least k (%zu)", work->k);
     }
     size_t most      = work->reranker != NULL              ? RERANK_DEFAULT
                        : ask->hybrid == 1 || work->grouped ? CANDIDATES_DEFAULT
@@ -303,8 +303,8 @@ bool fl_search_read(fl_http_request *request, int64_t key, fl_read_text *out) {
     fletch_error error = {0};
     reading      read  = {.request = request, .out = out};
     *out               = (fl_read_text){0};
-    int status = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, key, request,
-                               keep_text, &read, &error);
+    int status         = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, key,
+                                       fl_seed_asker(request), keep_text, &read, &error);
     if (read.full) {
         return fl_seed_no_memory(request);
     }
@@ -337,6 +337,7 @@ fl_job *fl_search_reader(fl_http_request *request, fl_served *served, size_t col
 }
 
 void fl_search_add(fl_job *reader, fl_span text) {
+    assert(reader);
     fl_body_input *input           = &reader->ask.input;
     input->texts[input->count]     = text.data;
     input->lengths[input->count++] = text.size;
@@ -362,7 +363,7 @@ static void reranked(fl_http_request *request, const fletch_outcome *outcome) {
     for (size_t i = 0; i < reader->count; i++) {
         if (!isfinite(order[i].score)) {
             fl_reply_error(request, FL_HTTP_INTERNAL,
-                           "the reranker gave a score that is not finite for one of the texts");
+                           "the reranker's score of one of the texts is not finite");
             return;
         }
         hits[i]         = (fl_hit){work->hits[order[i].index].key, order[i].score};
@@ -439,44 +440,84 @@ static size_t fuse(fl_hit *hits, size_t count, const fl_hit *other, size_t other
     return best;
 }
 
-/* Of `depth` candidates by each way; false: answered. */
-static bool find_hits(fl_http_request *request, size_t depth) {
+/* What is looked for, `candidates` by each way; false: answered. */
+static bool ask_store(fl_http_request *request, fl_search *out) {
     fl_job         *job   = request->work;
     fl_search_work *work  = job->extra;
-    fletch_error    error = {0};
+    size_t          depth = work->candidates;
     bool            words = job->ask.hybrid == 1 && work->words != NULL;
     work->searched        = fl_store_count(request->server->store);
-    fl_search search      = {
-             .row    = job->rows,
-             .words  = words ? work->words : NULL,
-             .filter = work->filters ? &work->filter : NULL,
-             .k      = depth,
-             .hits   = fl_request_alloc(request, (words ? 2 : 1) * depth * sizeof *search.hits)};
-    search.word_hits = words ? fl_request_alloc(request, depth * sizeof *search.hits) : NULL;
-    if (search.hits == NULL || (words && search.word_hits == NULL)) {
+    *out =
+        (fl_search){.row    = job->rows,
+                    .words  = words ? work->words : NULL,
+                    .filter = work->filters ? &work->filter : NULL,
+                    .k      = depth,
+                    .hits = fl_request_alloc(request, (words ? 2 : 1) * depth * sizeof *out->hits)};
+    out->word_hits = words ? fl_request_alloc(request, depth * sizeof *out->hits) : NULL;
+    if (out->hits == NULL || (words && out->word_hits == NULL)) {
         return fl_seed_no_memory(request);
     }
-    if (fl_store_search(request->server->store, &search, request, &error) < 0) {
-        fl_reply_fail(request, &error);
-        return false;
-    }
-    work->hits      = search.hits;
-    work->hit_count = job->ask.hybrid == 1
-                          ? fuse(search.hits, search.count, search.word_hits, search.word_count)
-                          : search.count;
     return true;
 }
 
-static void find(fl_http_request *request) {
-    fl_job         *job  = request->work;
-    fl_search_work *work = job->extra;
-    if (!find_hits(request, work->candidates)) {
+static void go_on(fl_http_request *request, fl_search *search) {
+    fl_job         *job   = request->work;
+    fl_search_work *work  = job->extra;
+    fletch_error    error = {0};
+    if (fl_store_search(request->server->store, search, fl_seed_asker(request), &error) < 0) {
+        fl_reply_fail(request, &error);
         return;
     }
+    work->hits      = search->hits;
+    work->hit_count = job->ask.hybrid == 1
+                          ? fuse(search->hits, search->count, search->word_hits, search->word_count)
+                          : search->count;
     if (work->reranker != NULL) {
         rerank(request);
     } else {
         arrange(request);
+    }
+}
+
+static bool reads_all_rows(const fl_http_request *request) {
+    const fl_job         *job  = request->work;
+    const fl_search_work *work = job->extra;
+    return !work->filters;
+}
+
+/* Other searches that wait come along: the rows are read from memory once for all of them. */
+static void find(fl_http_request *request) {
+    enum { TOGETHER = 8 }; /* then it is arithmetic that takes the time, not memory */
+    fl_http_request *all[TOGETHER] = {request};
+    fl_search        searches[TOGETHER];
+    fl_query         queries[TOGETHER];
+    fl_asker         askers[TOGETHER];
+    bool             asks[TOGETHER];
+    size_t           count = 1, rows = 0;
+    if (reads_all_rows(request)) {
+        count += fl_request_gather(request, reads_all_rows, all + 1, TOGETHER - 1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        asks[i] = ask_store(all[i], &searches[i]);
+        if (asks[i] && reads_all_rows(all[i])) {
+            askers[rows]      = fl_seed_asker(all[i]);
+            queries[rows]     = (fl_query){.row  = searches[i].row,
+                                           .user = &askers[rows],
+                                           .k    = searches[i].k,
+                                           .hits = searches[i].hits};
+            searches[i].query = &queries[rows++];
+        }
+    }
+    if (rows > 0) {
+        fl_store_search_rows(request->server->store, queries, rows);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (asks[i]) {
+            go_on(all[i], &searches[i]);
+        }
+        if (i > 0) {
+            fl_request_gathered(all[i]);
+        }
     }
 }
 
@@ -541,8 +582,9 @@ static bool group_hits(fl_http_request *request) {
     fletch_error    error = {0};
     work->group_count = work->row_count = 0;
     for (size_t i = 0; i < work->hit_count; i++) {
-        int status = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE,
-                                   work->hits[i].key, request, find_group, &g, &error);
+        int status =
+            fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, work->hits[i].key,
+                          fl_seed_asker(request), find_group, &g, &error);
         if (g.full) {
             return fl_seed_no_memory(request);
         }
@@ -748,11 +790,11 @@ static bool put_row(writing *w, size_t index) {
     w->mark_count            = 0;
     if (w->marked &&
         w->work->words != NULL) { /* not while the item is read: it may be the same lock */
-        status = fl_store_mark(store, w->work->words, w->row->key, request, w->marks,
+        status = fl_store_mark(store, w->work->words, w->row->key, fl_seed_asker(request), w->marks,
                                &w->mark_count, &error);
     }
     if (status == FLETCH_OK) {
-        status = fl_store_read(store, NULL, 0, FL_STORE_WHOLE, w->row->key, request,
+        status = fl_store_read(store, NULL, 0, FL_STORE_WHOLE, w->row->key, fl_seed_asker(request),
                                w->work->grouped ? put_chunk : put_item, w, &error);
     }
     if (status < 0 && status != FLETCH_ENOTFOUND) {

@@ -8,7 +8,7 @@
 #define FL_SERVER_SEED_H
 
 #include "server/embedding.h"
-#include "server/store.h"
+#include "store/store.h"
 
 enum { FL_SEED_ID_MAX = 512 };
 
@@ -45,6 +45,8 @@ bool         fl_seed_normalize(const fl_job *job); /* rows to length 1; false: a
 void         fl_seed_submit(fl_job *job, fl_done_fn done);
 void         fl_seed_fail_read(fl_http_request *request, const fletch_error *error);
 
+/* For whom the store works. */
+fl_asker fl_seed_asker(const fl_http_request *request);
 /* What a call said that asks fl_request_over whether to stop: that it was stopped, but not why. */
 void fl_seed_fail_stopped(fl_http_request *request, fletch_error *error);
 

@@ -250,6 +250,14 @@ void fl_request_run_inner(fl_request_full *full, size_t held);
  * many wait: then false. */
 bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cost_ns);
 
+/* While fn(request) runs on a worker: others that wait for the same fn and are `wanted`, at most `most`, so that it
+ * does the work of all. Each is answered or goes on as if fn had been called, and then fl_request_gathered is told. */
+enum { FL_GATHER_MAX = 16 };
+typedef bool (*fl_wanted_fn)(const fl_http_request *request);
+size_t fl_request_gather(const fl_http_request *request, fl_wanted_fn wanted,
+                         fl_http_request **others, size_t most);
+void   fl_request_gathered(fl_http_request *other);
+
 /* ---- gzip.c ---- */
 
 /* What Accept-Encoding (NULL: absent) says of gzip. */
@@ -269,6 +277,10 @@ void fl_workers_close(fl_workers *workers); /* finishes what waits; NULL is a no
  * False: too many wait. */
 bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg, uint64_t cost_ns,
                     const fl_http_request *request);
+/* Waiting jobs of fn whose argument is wanted, at most `most`, out of the queue: who takes them runs them. */
+typedef bool (*fl_work_wanted_fn)(const void *arg, const void *user);
+size_t fl_workers_take(fl_workers *workers, fl_work_fn fn, fl_work_wanted_fn wanted,
+                       const void *user, void **args, size_t most);
 
 /* ---- cors.c ---------------------------------------------------------------------------------------------- */
 

@@ -120,14 +120,15 @@ static int open_tcp(fl_server *server, const char *host, const char *port, fletc
     if (server->listener_count > before) {
         return FLETCH_OK;
     }
-    return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s port %s: %s%s", host,
-                   port, strerror(reason),
-                   reason == EADDRINUSE ? "; another server has it, choose another with "
-                                          "--server-port (0: any free one)"
-                   : reason == EACCES   ? "; ports below 1024 are for root, choose another with "
-                                          "--server-port"
-                   : reason == EADDRNOTAVAIL ? "; this machine has no such address"
-                                             : "");
+    return fl_fail(
+        error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s port %s: %s%s", host, port,
+        strerror(reason),
+        reason == EADDRINUSE
+            ? "; another server uses it, choose another with --server-port (0: any free one)"
+        : reason == EACCES        ? "; ports below 1024 are for root, choose another with "
+                                    "--server-port"
+        : reason == EADDRNOTAVAIL ? "; this machine does not have this address"
+                                  : "");
 }
 
 /* A socket file whose owner is gone refuses connections; then it may be replaced. */
@@ -171,7 +172,7 @@ static int open_unix(fl_server *server, const char *path, fletch_error *error) {
         fl_close(fd);
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s: %s%s", path,
                        strerror(reason),
-                       reason == EADDRINUSE ? "; another server has it, or it is not a socket"
+                       reason == EADDRINUSE ? "; another server uses it, or it is not a socket"
                        : reason == EAFNOSUPPORT
                            ? "; on this system the server listens on server.host alone"
                            : "; server.unix_socket names a path in a folder that exists and that "
@@ -200,9 +201,9 @@ int fl_sockets_open(fl_server *server, fletch_error *error) {
     }
     return server->listener_count > 0
                ? FLETCH_OK
-               : fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                         "server.host is none and there is no server.unix_socket: nothing to "
-                         "listen on");
+               : fl_fail(
+                     error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                     "server.host is none and server.unix_socket is not set: nothing to listen on");
 }
 
 void fl_sockets_hush(fl_server *server) {
@@ -274,8 +275,8 @@ void fl_raise_file_limit(fl_server *server) {
     const uint64_t limit  = fl_os_open_files(wanted);
     if (limit < wanted) {
         fl_server_log_line(server->log, FL_LEVEL_WARNING,
-                           "the system lets this process open %llu files, fewer than "
-                           "server.max_connections asks for; raise it with ulimit -n",
+                           "the system allows this process %llu open files, fewer than "
+                           "server.max_connections needs; raise the limit with ulimit -n",
                            (unsigned long long)limit);
     }
 }

@@ -145,15 +145,15 @@ static const fl_style embed_style = {&fl_tei_faults, fl_tei_refuse, write_rows, 
 #define INPUTS                                                                                     \
     .name = "inputs", .type = FL_FIELD_INPUT, .flags = FL_FIELD_REQUIRED, .offset = AT(input),     \
     .forms = FL_INPUT_ALL | FL_INPUT_MIXED,                                                        \
-    .text  = "A text, token ids of this model, or a list of texts and lists of ids."
+    .text  = "A text, token ids of this model, or a list of either."
 #define DIRECTION                                                                                  \
     .name = "truncation_direction", .type = FL_FIELD_WORD, .offset = AT(direction),                \
     .words = FL_WORDS_DIRECTION
 #define PROMPT_NAME                                                                                \
-    FL_ASK_PROMPT_NAME, .text = "One of the model's prompts, put in front of every text."
+    FL_ASK_PROMPT_NAME, .text = "One of the model's prompts, prepended to every text."
 #define RAW_SCORES                                                                                 \
     .name = "raw_scores", .type = FL_FIELD_BOOL, .offset = AT(raw_scores), .text = "true: logits."
-#define MODEL FL_ASK_MODEL, .text = "Which of several loaded models."
+#define MODEL FL_ASK_MODEL, .text = "One of several loaded models."
 
 const fl_field fl_fields_tei_embed[] = {
     {INPUTS},

@@ -155,7 +155,7 @@ static bool split_one(fl_job *job, chunks *all, size_t d, const fletch_chunk_opt
 static bool split(fl_job *job, chunks *all) {
     fletch_chunk_options options = FLETCH_CHUNK_OPTIONS_INIT;
     const fl_ask        *ask     = &job->ask;
-    options.by         = ask->by > 0 ? (fletch_chunk_by)(ask->by - 1) : FLETCH_CHUNK_BY_SENTENCES;
+    options.by = ask->by > 0 ? (fletch_chunk_by)(ask->by - FL_WORD_BY) : FLETCH_CHUNK_BY_SENTENCES;
     options.max_tokens = (uint32_t)ask->size;
     options.overlap    = (uint32_t)ask->overlap;
     options.stop       = unwanted;
@@ -232,10 +232,10 @@ static bool take_span(fl_job *job, chunks *all, fl_json_in *in, const ruler *mar
     if (!read_pair(in, pair)) {
         return false;
     }
-    const char *wrong = pair[0] < 0                        ? "begins before the document"
-                        : pair[0] > pair[1]                ? "runs backwards"
-                        : pair[1] > (int64_t)marks->points ? "goes beyond the document's end"
-                        : pair[0] == pair[1]               ? "is empty; leave it out"
+    const char *wrong = pair[0] < 0         ? "begins before the start of the document"
+                        : pair[0] > pair[1] ? "runs backwards"
+                        : pair[1] > (int64_t)marks->points ? "ends after the end of the document"
+                        : pair[0] == pair[1]               ? "is empty; omit it"
                                                            : NULL;
     if (wrong != NULL) {
         return fl_json_in_fail(
@@ -251,7 +251,7 @@ static bool take_document(fl_job *job, chunks *all, fl_json_in *in, size_t d) {
     ruler  marks;
     size_t before = all->documents.spans;
     if (d == all->documents.count) {
-        return fl_json_in_fail(in, true, "there are more lists of spans than documents");
+        return fl_json_in_fail(in, true, "more lists of spans than documents");
     }
     if (!fl_json_in_enter(in, FL_JSON_ARRAY) || !lay(job, d, &marks)) {
         return false;
@@ -263,7 +263,7 @@ static bool take_document(fl_job *job, chunks *all, fl_json_in *in, size_t d) {
     }
     all->documents.counts[d] = all->documents.spans - before;
     return !in->failed && (all->documents.counts[d] > 0 ||
-                           fl_json_in_fail(in, true, "document %zu has no spans: leave it out", d));
+                           fl_json_in_fail(in, true, "document %zu has no spans; omit it", d));
 }
 
 /* spans: for each document a list of [begin, end]. */
@@ -274,8 +274,7 @@ static bool take_spans(fl_job *job, chunks *all) {
     bool          good = true;
     all->given         = true;
     if (ask->by != 0 || ask->size != 0 || ask->overlap != 0) {
-        fl_tei_refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
-                      "spans say where the chunks are; leave by, size and overlap out");
+        fl_tei_refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE, "spans exclude by, size and overlap");
         return false;
     }
     fl_json_in_again(&in, (char *)(uintptr_t)ask->spans.data, ask->spans.size);
@@ -343,23 +342,23 @@ const fl_field fl_fields_tei_chunks[] = {
     {"inputs", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
      .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS, .text = "A document, or a list of them."},
     {"by", FL_FIELD_WORD, FL_FIELD_NULL, AT(by), .words = FL_WORDS_BY,
-     .text = "What a chunk keeps whole where it fits; sentences where nothing is said."},
+     .text = "Chunk boundaries; default: sentences."},
     {"size", FL_FIELD_INT, FL_FIELD_NULL, AT(size), .min = 1, .max = INT32_MAX,
-     .text = "Tokens of a chunk; as many as the model takes where nothing is said."},
+     .text = "Tokens per chunk; default: as many as the model accepts."},
     {"overlap", FL_FIELD_INT, FL_FIELD_NULL, AT(overlap), .min = 0, .max = INT32_MAX,
-     .text = "Tokens of whole sentences that a chunk may repeat of the one before it."},
+     .text = "Tokens of whole sentences that a chunk may repeat from the previous one."},
     {"spans", FL_FIELD_RAW, 0, AT(spans),
      .words = "\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"array\","
               "\"items\":{\"type\":\"integer\",\"minimum\":0},\"minItems\":2,\"maxItems\":2}}",
-     .text  = "For each document its chunks, [begin, end] in code points, in place of by, size and "
+     .text  = "The chunks of each document, [begin, end] in code points, instead of by, size and "
               "overlap."},
-    {FL_ASK_LATE_CHUNKING, .text = "true: each vector knows the whole document."},
+    {FL_ASK_LATE_CHUNKING, .text = "true: each vector carries the context of the whole document."},
     {FL_ASK_TRUNCATE},
     {"normalize", FL_FIELD_BOOL, 0, AT(normalize), .text = "false: raw pooled vectors."},
     {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 0, .max = INT64_MAX,
      .text = "Cut to this many, then normalise again."},
-    {FL_ASK_PROMPT_NAME, .text = "One of the model's prompts, put in front of every text."},
-    {FL_ASK_MODEL, .text = "Which of several loaded models."},
+    {FL_ASK_PROMPT_NAME, .text = "One of the model's prompts, prepended to every text."},
+    {FL_ASK_MODEL, .text = "One of several loaded models."},
     {FL_ASK_DTYPE},
     {0}};
 

@@ -39,7 +39,7 @@ static void put_labels(fl_json_w *w, const fl_served *served) {
 static void put_encoder(fl_json_w *w, const fletch_model_info *info) {
     fl_json_w_object(w, "encoder");
     fl_json_w_text(w, "family", info->family);
-    fl_json_w_text(w, "switches", info->switches);
+    fl_json_w_text(w, "features", info->features);
     put_text(w, "task", info->task[0] != '\0' ? info->task : NULL);
     fl_json_w_u64(w, "max_positions", info->positions);
     fl_json_w_u64(w, "layers", info->layers);

@@ -65,14 +65,15 @@ static const fl_style style = {&fl_tei_faults, fl_tei_refuse, write_zero_shot, t
 
 #define AT(field) offsetof(fl_ask, field)
 
-static const fl_field parameters[] = {
-    {"candidate_labels", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(labels),
-     .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS, .text = "Labels, or a text of them with commas."},
-    {"hypothesis_template", FL_FIELD_STRING, FL_FIELD_NULL, AT(hypothesis),
-     .text = "What a text has to imply; {} stands for the label."},
-    {"multi_label", FL_FIELD_BOOL, FL_FIELD_NULL, AT(multi_label),
-     .text = "true: each label is judged by itself."},
-    {0}};
+static const fl_field parameters[] = {{"candidate_labels", FL_FIELD_INPUT, FL_FIELD_REQUIRED,
+                                       AT(labels), .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS,
+                                       .text = "Labels, or a comma-separated string of them."},
+                                      {"hypothesis_template", FL_FIELD_STRING, FL_FIELD_NULL,
+                                       AT(hypothesis),
+                                       .text = "The hypothesis; {} stands for the label."},
+                                      {"multi_label", FL_FIELD_BOOL, FL_FIELD_NULL, AT(multi_label),
+                                       .text = "true: labels are scored independently."},
+                                      {0}};
 
 const fl_field fl_fields_tei_zero_shot[] = {
     {"inputs", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),

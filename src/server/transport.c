@@ -13,6 +13,7 @@
  *         signal: who connects before or after waits in them, for this process or the next.
  * Threads One per fl_io; start, quiesce and stop: main; wake, cancel, abandon and answer: any.
  * Proof   tests/server/test_transport*.py. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,7 @@ enum { ORDER_CANCEL = 1, ORDER_ABANDON = 2, ORDER_FLOW = 4 };
 /* ---- From other threads ---------------------------------------------------------------------------- */
 
 void fl_transport_answer(fl_request_full *full) {
+    assert(full->conn);
     fl_io           *io    = full->conn->io;
     fl_request_full *first = atomic_load(&io->answered);
     do {

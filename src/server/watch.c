@@ -23,7 +23,7 @@
 #include "base/os.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
-#include "server/store.h"
+#include "store/store.h"
 
 enum {
     TICK_MS       = 1000,
@@ -37,8 +37,8 @@ static const uint64_t second = 1000000000u;
 static void bite(fl_server *server) {
     static const struct timespec moment = {0, 10000000};
     fl_server_log_line(server->log, FL_LEVEL_ERROR,
-                       "an engine has not answered for %llu s (server.watchdog_seconds); ending "
-                       "the process so that it can be started again",
+                       "an engine has not answered for %llu s (server.watchdog_seconds); exiting "
+                       "so that the process can be restarted",
                        (unsigned long long)(server->watchdog_ns / second));
     fl_transport_abandon(server);
     for (int i = 0; i < GRACE_MOMENTS && atomic_load(&server->inflight) > 0; i++) {

@@ -12,10 +12,12 @@
  *         What waits is bounded: beyond FL_WORK_QUEUE the caller refuses instead of queueing without end.
  * Memory  One block, made at the start. Threads: any may add.
  * Proof   tests/server/test_budgets.py, test_transport_*.py under ThreadSanitizer. */
+#include <assert.h>
 #include <pthread.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
@@ -31,19 +33,30 @@ typedef struct job {
     uint64_t               cost_ns, turn;
 } job;
 
+FL_LOCK_ROLE(jobs_role); /* the lock of fl_workers */
+
 struct fl_workers {
     pthread_mutex_t lock;
     pthread_cond_t  more;
-    job             jobs[FL_WORK_QUEUE];
-    size_t          count;
-    bool            ending;
+    job             jobs[FL_WORK_QUEUE] FL_GUARDED_BY(jobs_role);
+    size_t count    FL_GUARDED_BY(jobs_role);
+    bool ending     FL_GUARDED_BY(jobs_role);
     unsigned        threads;
     pthread_t       thread[FL_WORKERS_MAX];
 };
 
+FL_ACQUIRES(jobs_role) FL_UNCHECKED static void lock(fl_workers *workers) {
+    pthread_mutex_lock(&workers->lock);
+}
+
+FL_RELEASES(jobs_role) FL_UNCHECKED static void unlock(fl_workers *workers) {
+    pthread_mutex_unlock(&workers->lock);
+}
+
 /* The job whose turn it is, or workers->count: none that this thread may take. A look at all of them costs
  * microseconds where a job takes tens at least. */
-static size_t choose(const fl_workers *workers, bool short_only) {
+FL_REQUIRES(jobs_role) static size_t choose(const fl_workers *workers, bool short_only) {
+    assert(workers->count <= FL_WORK_QUEUE);
     size_t best = workers->count;
     for (size_t i = 0; i < workers->count; i++) {
         const job *one = &workers->jobs[i];
@@ -64,7 +77,7 @@ static size_t choose(const fl_workers *workers, bool short_only) {
 
 static void *work(void *arg) {
     fl_workers *workers = arg;
-    pthread_mutex_lock(&workers->lock);
+    lock(workers);
     bool short_only = pthread_equal(workers->thread[0], pthread_self()) && workers->threads > 1;
     for (;;) {
         /* At the end every thread takes everything. */
@@ -79,11 +92,11 @@ static void *work(void *arg) {
         }
         job next         = workers->jobs[i];
         workers->jobs[i] = workers->jobs[--workers->count];
-        pthread_mutex_unlock(&workers->lock);
+        unlock(workers);
         next.fn(next.arg);
-        pthread_mutex_lock(&workers->lock);
+        lock(workers);
     }
-    pthread_mutex_unlock(&workers->lock);
+    unlock(workers);
     return NULL;
 }
 
@@ -98,13 +111,13 @@ int fl_workers_open(fl_workers **out, unsigned threads, fletch_error *error) {
     fl_cond_init(&workers->more);
     threads    = threads < 1 ? 1 : threads > FL_WORKERS_MAX ? FL_WORKERS_MAX : threads;
     int status = FLETCH_OK;
-    pthread_mutex_lock(&workers->lock); /* they look at `thread` and `threads` */
+    lock(workers); /* they look at `thread` and `threads` */
     while (status == FLETCH_OK && workers->threads < threads) {
         status =
             fl_thread_start(&workers->thread[workers->threads], "worker", work, workers, error);
         workers->threads += status == FLETCH_OK;
     }
-    pthread_mutex_unlock(&workers->lock);
+    unlock(workers);
     if (status < 0) {
         fl_workers_close(workers);
         return status;
@@ -114,19 +127,19 @@ int fl_workers_open(fl_workers **out, unsigned threads, fletch_error *error) {
 }
 
 void fl_workers_wake(fl_workers *workers) {
-    pthread_mutex_lock(&workers->lock);
+    lock(workers);
     pthread_cond_broadcast(&workers->more);
-    pthread_mutex_unlock(&workers->lock);
+    unlock(workers);
 }
 
 void fl_workers_close(fl_workers *workers) {
     if (workers == NULL) {
         return;
     }
-    pthread_mutex_lock(&workers->lock);
+    lock(workers);
     workers->ending = true;
     pthread_cond_broadcast(&workers->more);
-    pthread_mutex_unlock(&workers->lock);
+    unlock(workers);
     for (unsigned i = 0; i < workers->threads; i++) {
         pthread_join(workers->thread[i], NULL);
     }
@@ -135,11 +148,27 @@ void fl_workers_close(fl_workers *workers) {
     fl_free(workers);
 }
 
+size_t fl_workers_take(fl_workers *workers, fl_work_fn fn, fl_work_wanted_fn wanted,
+                       const void *user, void **args, size_t most) {
+    size_t taken = 0;
+    pthread_mutex_lock(&workers->lock);
+    for (size_t i = workers->count; i > 0 && taken < most; i--) { /* the last one takes its place */
+        job *one = &workers->jobs[i - 1];
+        if (one->fn == fn && wanted(one->arg, user)) {
+            args[taken++] = one->arg;
+            *one          = workers->jobs[--workers->count];
+        }
+    }
+    pthread_mutex_unlock(&workers->lock);
+    return taken;
+}
+
 bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg, uint64_t cost_ns,
                     const fl_http_request *request) {
+    assert(fn);
     const fl_api_key *key   = request != NULL ? request->key : NULL;
     job               fresh = {fn, arg, request, cost_ns, fl_clock_ns() + cost_ns};
-    pthread_mutex_lock(&workers->lock);
+    lock(workers);
     bool room = workers->count < FL_WORK_QUEUE;
     if (room) {
         for (size_t i = 0; key != NULL && i < workers->count; i++) {
@@ -150,6 +179,6 @@ bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg, uint64_t cost
         workers->jobs[workers->count++] = fresh;
         pthread_cond_broadcast(&workers->more); /* not every thread may take it */
     }
-    pthread_mutex_unlock(&workers->lock);
+    unlock(workers);
     return room;
 }

@@ -107,6 +107,20 @@ static void report_pooling(reporter *t, const fletch_model *m) {
                m->model->lookup.by_default ? "; so are texts of no side" : "");
 }
 
+/* Where code of the Hub cuts the texts of a pair. */
+static void report_characters(reporter *t, const fl_model *model) {
+    uint32_t query = 0, document = 0;
+    for (uint32_t i = 0; i < model->chat_count; i++) {
+        if (model->chat[i].kind == FL_CHAT_QUERY)
+            query = model->chat[i].most;
+        else if (model->chat[i].kind == FL_CHAT_DOCUMENT)
+            document = model->chat[i].most;
+    }
+    if (query > 0 && document > 0)
+        report(t, "characters", model->activation_source.origin,
+               "%" PRIu32 " of a query, %" PRIu32 " of a document", query, document);
+}
+
 static void report_encoder(reporter *t, const fletch_model *m) {
     const fl_encoder_desc *desc   = &m->model->encoder.desc;
     const char            *config = m->model->gguf ? "metadata" : "config.json";
@@ -114,7 +128,7 @@ static void report_encoder(reporter *t, const fletch_model *m) {
            "%s: %" PRIu32 " layers, hidden %" PRIu32 ", %" PRIu32 " heads, intermediate %" PRIu32,
            desc->architecture, desc->layers, desc->hidden, desc->heads, desc->intermediate);
     if (m->switches[0] != '\0')
-        report(t, "switches", config, "%s", m->switches);
+        report(t, "features", config, "%s", m->switches);
     if (m->model->task != NULL)
         report(t, "task", fl_config_origin(m->config, FL_KEY_MODEL_TASK), "%s, of %s",
                m->model->task, m->model->tasks);
@@ -130,6 +144,7 @@ static void report_encoder(reporter *t, const fletch_model *m) {
     report(t, "max_length",
            origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin), "%" PRIu32,
            m->max_length);
+    report_characters(t, m->model);
     report(t, "positions", config, "%" PRIu32, m->length_limit);
     report(t, "similarity", "folder", "%s", m->model->similarity ? m->model->similarity : "cosine");
     report(t, "weights", m->model->files.format, "%s, %.1f MB", m->model->weights_dtype,
@@ -167,7 +182,7 @@ static void report_replicas(reporter *t, fletch_model *m) {
         char name[32];
         snprintf(name, sizeof name, "replica.%zu", i);
         if (!device.ready)
-            report(t, name, "tried again until it opens", "%s device %" PRIu32 " failed: %s",
+            report(t, name, "retried until it opens", "%s device %" PRIu32 " failed: %s",
                    device.provider, device.device, device.failure);
     }
 }
@@ -206,7 +221,7 @@ void fl_session_info(fletch_model *m, fletch_model_info *out) {
         .weights_dtype  = "",
         .activation     = "",
         .head           = fl_result_head(model)->name,
-        .switches       = m->switches,
+        .features       = m->switches,
         .task           = "",
     };
     if (!m->has_engine)
@@ -298,10 +313,12 @@ int fl_system_describe(const fl_config *config, fletch_property_fn fn, void *use
     fl_cpu_detect(&cpu);
     report(&t, "version", "", "%s", FLETCH_VERSION);
     report(&t, "cpu", "", "%s", cpu.name);
-    report(&t, "cpu.features", "", "%s%s%s%s%s%s%s%s", cpu.avx2 ? "avx2 " : "",
+    report(&t, "cpu.features", "", "%s%s%s%s%s%s%s%s%s%s%s", cpu.avx2 ? "avx2 " : "",
            cpu.fma ? "fma " : "", cpu.f16c ? "f16c " : "", cpu.avx512f ? "avx512f " : "",
            cpu.avx512_vnni ? "avx512_vnni " : "", cpu.avx_vnni ? "avx_vnni " : "",
-           cpu.amx_tile ? "amx " : "", cpu.neon ? "neon " : "");
+           cpu.amx_tile ? "amx " : "", cpu.neon ? "neon " : "",
+           cpu.neon_dotprod ? "neon_dotprod " : "", cpu.neon_i8mm ? "neon_i8mm " : "",
+           cpu.neon_bf16 ? "neon_bf16 " : "");
     report(&t, "cpu.caches", "", "L1d %" PRIu32 " KiB, L2 %" PRIu32 " KiB, L3 %" PRIu32 " KiB",
            cpu.l1d_bytes / 1024, cpu.l2_bytes / 1024, cpu.l3_bytes / 1024);
     report(&t, "cpu.cores", "affinity and cgroup quota", "%u", fl_cpu_usable());

@@ -17,20 +17,20 @@
 #include "requests/open_model.h"
 
 static void copy_load(const fl_device_load *load, fletch_device_stats *out) {
-    out->utilisation  = load->utilisation;
-    out->memory_used  = load->memory_used;
-    out->memory_total = load->memory_total;
-    out->pool_used    = load->pool_used;
-    out->pool_peak    = load->pool_peak;
-    out->pool_held    = load->pool_held;
-    out->pool_takes   = load->pool_takes;
-    out->pool_hits    = load->pool_hits;
+    out->utilisation   = load->utilisation;
+    out->memory_used   = load->memory_used;
+    out->memory_total  = load->memory_total;
+    out->pool_used     = load->pool_used;
+    out->pool_peak     = load->pool_peak;
+    out->pool_held     = load->pool_held;
+    out->pool_requests = load->pool_takes;
+    out->pool_hits     = load->pool_hits;
 }
 
 static void copy_ways(const fl_replica *replica, fletch_device_stats *out) {
     uint64_t *const fields[FL_WAYS] = {&out->zero_copy_inputs,  &out->copied_inputs,
                                        &out->zero_copy_outputs, &out->staged_outputs,
-                                       &out->bound_runs,        &out->plain_runs};
+                                       &out->bound_runs,        &out->unbound_runs};
     for (size_t way = 0; way < FL_WAYS; way++)
         *fields[way] = atomic_load_explicit(&replica->ways[way], memory_order_relaxed);
 }

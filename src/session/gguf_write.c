@@ -136,8 +136,8 @@ static int compare(const fl_tokenizer *own, const fl_tokenizer *made, const char
         return fl_fail_nomem(error, count, "the comparison of tokenizers");
     return same ? FLETCH_OK
                 : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                          "%s: GGUF cannot say what this tokenizer does: what would be read again "
-                          "gives other ids, for instance near \"%s\".",
+                          "%s: GGUF cannot express this tokenizer: reading it back gives different "
+                          "ids, for instance near \"%s\".",
                           source, text);
 }
 
@@ -151,8 +151,8 @@ static int find_form(const char *type, const fl_gguf_form **out, fletch_error *e
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
                  known[0] == '\0' ? "" : ", ", (*out)->name);
     }
-    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "there is no type \"%.40s\" to write; use one of %s", type, known);
+    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "unknown type \"%.40s\"; use one of %s",
+                   type, known);
 }
 
 /* The text that the tokenizer was made of. What was made of older files is made again. */
@@ -181,13 +181,11 @@ static int find_specials(const fl_tokenizer *tokenizer, const char *source, fl_g
                   *last  = fl_tokenizer_after(tokenizer, &after);
     if (before > 1 || after > 1)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "%s: GGUF cannot say that more than one token stands before or after a "
-                       "text.",
+                       "%s: GGUF cannot express more than one token before or after a text.",
                        source);
     if (fl_tokenizer_truncation(tokenizer) == FL_TRUNCATE_LEFT)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "%s: GGUF cannot say that texts that are too long lose their beginning.",
-                       source);
+                       "%s: GGUF cannot express truncation on the left.", source);
     *out = (fl_gguf_specials){.first   = before > 0 ? first[0] : -1,
                               .last    = after > 0 ? last[0] : -1,
                               .padding = fl_tokenizer_named(tokenizer, FL_TOKEN_PAD),
@@ -217,8 +215,8 @@ static void tell_left_out(const fletch_model *m) {
     size_t          used = 0;
     if (model->max_length < model->encoder.desc.positions)
         fl_log_write(log, FL_LOG_WARNING,
-                     "the file cannot say that texts are cut at %u tokens (%s): they will be at "
-                     "%u; model.max_length %u cuts as before",
+                     "the file cannot express truncation at %u tokens (%s): texts will be "
+                     "truncated at %u; set model.max_length %u for the same result",
                      model->max_length, model->max_length_source.origin,
                      model->encoder.desc.positions, model->max_length);
     for (uint32_t i = 0; i < model->prompt_count; i++)
@@ -227,7 +225,7 @@ static void tell_left_out(const fletch_model *m) {
                                      used > 0 ? ", " : "", model->prompts[i].name);
     if (used > 0)
         fl_log_write(log, FL_LOG_WARNING,
-                     "the file cannot hold the model's prompts (%s): give the text with --prompt",
+                     "the file cannot hold the model's prompts (%s): pass the text with --prompt",
                      names);
 }
 

@@ -13,6 +13,7 @@
  * Proof   tests/unit/test_fletch.c, tests/stress/test_submit.c; tests/cli for the messages. */
 #include "session/open.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 #include "requests/block_owner.h"
 #include "requests/maintenance.h"
 #include "requests/open_model.h"
@@ -124,6 +125,7 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
                                     .class_name   = model->tokenizer_class,
                                     .class_forced = model->tokenizer_forced,
                                     .as_saved     = model->tokenizer_as_saved,
+                                    .llama_saved  = model->llama_as_saved,
                                     .lowercase    = model->lowercase,
                                     .log          = fl_config_log(m->config)};
     if (model->tokenizer_is_vocab)
@@ -202,7 +204,7 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     const fl_head_words *head  = fl_result_head(model);
     if (asked > 0 && head->gives)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "model.dimensions is %lld (%s), but the model gives %s; leave it out",
+                       "model.dimensions is %lld (%s), but the model gives %s; remove it",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS),
                        head->gives);
     if (asked > model->dimensions)
@@ -320,7 +322,7 @@ static bool chooses(const fletch_model *m, fl_key budget) {
  * than are predicted to fit. */
 FL_LOCKED static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
     const fl_engine_info *info = &replica->info;
-    uint32_t              most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
+    uint32_t              most = m->scheduler.replicas->budget;
     for (uint32_t r = 0; r < m->scheduler.replicas->count; r++) { /* devices may differ in memory */
         const fl_replica *one   = &m->scheduler.replicas->replica[r];
         uint32_t          takes = fl_replica_is_open(one) ? one->info.most_tokens : 0;
@@ -366,6 +368,7 @@ enum { LEAST_SHARE = 64 };
 
 /* The rules of the queue follow the replicas that are open. */
 FL_LOCKED static void set_rules(fletch_model *m) {
+    assert(fl_replicas_first(m->scheduler.replicas));
     const fl_config  *c       = m->config;
     const fl_replica *replica = fl_replicas_first(m->scheduler.replicas);
     uint32_t          texts   = texts_of(m, replica);
@@ -476,11 +479,11 @@ static int open_parts(fletch_model *m, const char *name, fl_depth depth, fletch_
     FL_TRY(resolve_prompt(m, error));
     FL_TRY(resolve_output(m, error));
     if (m->model->weigher_refused)
-        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "there are no sparse vectors: %s",
+        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "no sparse vectors: %s",
                      m->model->weigher_refused);
     if (m->model->colbert_refused)
-        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING,
-                     "there are no vectors for late interaction: %s", m->model->colbert_refused);
+        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "no late-interaction vectors: %s",
+                     m->model->colbert_refused);
     describe_engines(m);
     return open_engines(m, error);
 }
@@ -605,7 +608,7 @@ static int begin_reopening(fletch_model *m, fletch_error *error) {
     fl_model_lock(m);
     if (m->closing || m->reopening)
         status = fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "the model is being %s",
-                         m->closing ? "closed" : "reopened; wait for that to end");
+                         m->closing ? "closed" : "reopened; wait until that is done");
     else
         m->reopening = true, m->live_count++;
     fl_model_unlock(m);
@@ -614,6 +617,7 @@ static int begin_reopening(fletch_model *m, fletch_error *error) {
 
 static void end_reopening(fletch_model *m) {
     fl_model_lock(m);
+    assert(m->reopening);
     m->reopening = false;
     fl_model_left(m); /* closing waits for us too */
     pthread_cond_broadcast(&m->scheduler.left);
@@ -621,6 +625,7 @@ static void end_reopening(fletch_model *m) {
 }
 
 static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
+    assert(config);
     fl_replicas *set;
     int          status = fl_replicas_open(&set, &m->scheduler, config, true, error);
     if (status < 0) {

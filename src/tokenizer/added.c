@@ -9,6 +9,7 @@
  * Proof    tests/unit/test_tokenizer_parts.c, tests/golden/test_tokens.py (all flags). */
 #include "tokenizer/added.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -149,12 +150,14 @@ static bool is_word_at(const char *text, size_t at) {
 }
 
 static bool stands_alone(const char *text, size_t size, size_t begin, size_t end) {
+    assert(begin < end && end <= size);
     return !(begin > 0 && is_word_at(text, fl_utf8_before(text, begin))) &&
            !(end < size && is_word_at(text, end));
 }
 
 /* Never to the left of `done`, even if the match itself began there (in space swallowed before). */
 static size_t strip_left(const char *text, size_t begin, size_t done) {
+    assert(done <= begin);
     while (begin > done) {
         unsigned length;
         size_t   before = fl_utf8_before(text, begin);
@@ -167,6 +170,7 @@ static size_t strip_left(const char *text, size_t begin, size_t done) {
 }
 
 static size_t strip_right(const char *text, size_t size, size_t end) {
+    assert(end <= size);
     while (end < size) {
         unsigned length;
         if (!fl_unicode_is_space(fl_utf8_decode(text + end, &length))) {

@@ -2,6 +2,7 @@
 /* bpe.c - merging: see bpe.h. bpe_open.c fills the tables. */
 #include "tokenizer/bpe.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -29,6 +30,7 @@ typedef struct symbol {
 
 /* The id of a character with its affixes, or -1; *size gets the length of its text. */
 static int32_t character(const source *s, unsigned length, bool last, char *text, size_t *size) {
+    assert(length >= 1 && length <= 4);
     const fl_bpe *b    = s->bpe;
     size_t        used = 0;
     if (!s->first) {
@@ -47,6 +49,7 @@ static int32_t character(const source *s, unsigned length, bool last, char *text
 
 /* The symbols of the next character, at out[0 ..); how many. */
 static size_t next_character(source *s, symbol *out) {
+    assert(s->at < s->end);
     const fl_bpe *b     = s->bpe;
     size_t        count = 0, size;
     unsigned      length;
@@ -149,6 +152,7 @@ static inline uint64_t key_of(const fl_bpe *b, uint32_t left, uint32_t right, si
 /* Merge s[count] in place, count <= WINDOW; how many are left. A symbol stays at its place; `live` has a bit for
  * each that is not part of another. */
 static size_t merge_few(const fl_bpe *b, symbol *s, size_t count) {
+    assert(count <= WINDOW);
     if (count == 0) { /* every character is unknown and vanishes */
         return 0;
     }
@@ -207,6 +211,7 @@ static void heap_push(heap *h, uint64_t entry) {
 }
 
 static uint64_t heap_pop(heap *h) {
+    assert(h->count > 0);
     uint64_t top = h->at[0], last = h->at[--h->count];
     size_t   at = 0;
     for (size_t child = 1; child < h->count; child = 2 * at + 1) {
@@ -222,6 +227,7 @@ static uint64_t heap_pop(heap *h) {
 }
 
 static void consider(const fl_bpe *b, heap *h, const chain *c, uint32_t left, uint32_t right) {
+    assert(left != right);
     uint64_t merge = fl_bpe_merge_of(b, c[left].id, c[right].id);
     if (merge != FL_BPE_NONE) {
         heap_push(h, (merge >> 32 << 32) | left);
@@ -334,6 +340,7 @@ typedef struct window {
 /* How many symbols of fresh[count] the last of now[n] tokens take together, and which token is the first of
  * them: enough of them to overlap. */
 static size_t overlap(const window *w, size_t count, size_t n, size_t *first) {
+    assert(n <= count && count <= w->size);
     size_t symbols = 0, size = 0;
     for (*first = n; *first > 0 && symbols < w->size / 4;) {
         size = w->now[--*first].size;
@@ -399,6 +406,7 @@ static outcome encode_long(const source *start, sink *out) {
 }
 
 static bool encode(source s, sink *out) {
+    assert(s.at <= s.end && (out->ids != NULL) != (out->tokens != NULL));
     symbol fresh[WINDOW], old[WINDOW], now[WINDOW];
     if ((size_t)(s.end - s.at) <= WINDOW / FL_BPE_CHARACTER_MAX ||
         (s.bytes && s.end - s.at <= WINDOW)) {
@@ -417,6 +425,7 @@ static bool encode(source s, sink *out) {
 }
 
 size_t fl_bpe_encode(const fl_bpe *b, const char *piece, size_t size, int32_t *ids, fl_stop *stop) {
+    assert(size > 0 && ids);
     sink    out  = {ids, NULL, 0, 0};
     int32_t self = fl_bpe_whole_find(b, piece, size);
     if (self >= 0) {
@@ -429,6 +438,7 @@ size_t fl_bpe_encode(const fl_bpe *b, const char *piece, size_t size, int32_t *i
 
 static size_t encode_word(const void *state, void *work, const char *word, size_t size,
                           fl_word_token *tokens, fl_stop *stop) {
+    assert(size > 0 && tokens);
     const fl_bpe *b = state;
     (void)work;
     if (b->ignore_merges) {

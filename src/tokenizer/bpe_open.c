@@ -56,17 +56,18 @@ static int take_merge(const loading *l, size_t rank, fl_span left, fl_span right
     int32_t         a = fl_vocab_find(v, left.data, left.size);
     int32_t         c = fl_vocab_find(v, right.data, right.size);
     if (a < 0 || c < 0) {
-        return bad_merge(l, rank, "names what is not in model.vocab:", a < 0 ? left : right);
+        return bad_merge(l, rank,
+                         "names a token that is not in model.vocab:", a < 0 ? left : right);
     }
     if (right.size < l->prefix || left.size + right.size - l->prefix > sizeof joined) {
-        return bad_merge(l, rank, "has a length that cannot be:", right);
+        return bad_merge(l, rank, "has an impossible length:", right);
     }
     fl_span both = {joined, left.size + right.size - l->prefix};
     memcpy(joined, left.data, left.size);
     memcpy(joined + left.size, right.data + l->prefix, right.size - l->prefix);
     int32_t made = fl_vocab_find(v, joined, both.size);
     if (made < 0) {
-        return bad_merge(l, rank, "makes what is not in model.vocab:", both);
+        return bad_merge(l, rank, "makes a token that is not in model.vocab:", both);
     }
     uint64_t      pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)c;
     fl_bpe_merge *slot = fl_bpe_bucket(b, pair);

@@ -115,7 +115,7 @@ static int damaged(fl_json_reader *reader, const char *what) {
 static int split_map(charsmap *map, fl_json_reader *reader, const uint8_t *bytes, size_t size) {
     size_t trie = size >= 4 ? read_u32(bytes) : 0;
     if (size < 4 || trie % 4 != 0 || trie == 0 || trie > size - 4) {
-        return damaged(reader, "is cut short, or the size of its trie is wrong");
+        return damaged(reader, "is truncated, or its trie has the wrong size");
     }
     map->count   = trie / 4;
     map->size    = size - 4 - trie;

@@ -15,6 +15,7 @@
  * Proof   tests/unit/test_chunks.c, tests/fuzz/fuzz_chunks.c, tests/cli/test_cli_chunk.py. */
 #include "tokenizer/chunker.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -39,6 +40,7 @@ static size_t smaller(size_t a, size_t b) {
 int fl_chunker_open(fl_chunker *c, const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
                     const char *text, size_t size, const fl_chunker_options *options,
                     fletch_error *error) {
+    assert(options->size > 0 && options->overlap < options->size);
     size_t limit = options->size;
     memset(c, 0, sizeof *c);
     c->tokenizer     = tokenizer;
@@ -73,6 +75,7 @@ void fl_chunker_close(fl_chunker *c) {
 /* The tokens of text[begin, end), or `max` + 1 where it has more; max UINT32_MAX: all. */
 static int count_tokens(fl_chunker *c, size_t begin, size_t end, uint32_t max, uint32_t *tokens,
                         fletch_error *error) {
+    assert(begin <= end);
     fl_encode_options options = {.max_length = max + 1, .no_special = true};
     size_t            count   = 0;
     bool              cut     = false;
@@ -88,6 +91,7 @@ static int count_tokens(fl_chunker *c, size_t begin, size_t end, uint32_t max, u
  * character, whatever it has. */
 static int cut_to_size(fl_chunker *c, size_t begin, size_t end, fl_chunk_span *part,
                        fletch_error *error) {
+    assert(begin < end);
     fl_encode_options options = {.max_length = c->options.size, .no_special = true};
     size_t            count;
     bool              cut;
@@ -129,8 +133,7 @@ static size_t ink_end(const char *text, size_t begin, size_t end) {
 /* The next unit that fits a chunk, by its estimate; end == begin: there is none. */
 static int read_unit(fl_chunker *c, fl_chunk_span *unit, fletch_error *error) {
     if (++c->read % STOP_EVERY == 0 && fl_stopped(c->scratch->runes.stop)) {
-        return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
-                       "the text was given up while it was cut into chunks");
+        return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "chunking the text was cancelled");
     }
     for (;;) {
         while (c->depth > 0 && c->level[c->depth - 1].at == c->level[c->depth - 1].end) {
@@ -220,18 +223,21 @@ static int take_units(fl_chunker *c, uint32_t room, size_t *taken, fletch_error 
 
 /* The first `taken` units as a chunk, with the tokens that they have. */
 static int join(fl_chunker *c, size_t taken, fl_chunk_span *chunk, fletch_error *error) {
+    assert(taken > 0 && taken <= c->count);
     chunk->begin = c->units[c->head].begin;
     chunk->end   = c->units[c->head + taken - 1].end;
     return count_tokens(c, chunk->begin, chunk->end, c->options.size, &chunk->tokens, error);
 }
 
 static void leave_first(fl_chunker *c) {
+    assert(c->count > 0);
     c->head++;
     c->kept--;
 }
 
 /* A unit that fits by its estimate, but not by itself: the part that fits becomes the chunk, the rest a unit. */
 static int split_first(fl_chunker *c, fl_chunk_span *chunk, fletch_error *error) {
+    assert(c->count > 0);
     fl_chunk_span unit = c->units[c->head];
     FL_TRY(cut_to_size(c, unit.begin, unit.end, chunk, error));
     if (chunk->end == unit.end) {
@@ -266,6 +272,7 @@ static int shrink(fl_chunker *c, size_t *taken, fl_chunk_span *chunk, fletch_err
 
 /* More units while there is room that the estimate did not see. */
 static int fill(fl_chunker *c, size_t *taken, fl_chunk_span *chunk, fletch_error *error) {
+    assert(c->kept <= c->count);
     while (chunk->tokens < c->options.size) {
         size_t        more = *taken;
         fl_chunk_span longer;
@@ -285,6 +292,7 @@ static int fill(fl_chunker *c, size_t *taken, fl_chunk_span *chunk, fletch_error
 
 /* The chunk of `taken` units is done: of these the next one repeats the last, as many as fit the overlap. */
 static void move_on(fl_chunker *c, size_t taken) {
+    assert(taken > 0 && taken <= c->count);
     uint32_t room = c->options.overlap;
     size_t   end  = c->head + taken;
     c->kept       = 0;

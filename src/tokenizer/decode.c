@@ -9,6 +9,7 @@
  * Proof    tests/golden/test_tokens.py, tests/golden/test_tokens_bpe.py. */
 #include "tokenizer/decode.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -37,6 +38,7 @@ static size_t count_of(const strings *s) {
 }
 
 static const char *string_at(const strings *s, size_t i, size_t *size) {
+    assert(i < count_of(s));
     const size_t *ends  = (const size_t *)(const void *)s->ends.data;
     size_t        begin = i > 0 ? ends[i - 1] : 0;
     *size               = ends[i] - begin;
@@ -372,6 +374,7 @@ void fl_decoder_close(fl_decoder *decoder) {
 }
 
 static void run_step(const fl_decoder_step *step, decoding *d) {
+    assert(step->ops);
     fl_buf_clear(&d->next.text);
     fl_buf_clear(&d->next.ends);
     if (step->ops->all != NULL) {

@@ -378,7 +378,7 @@ bool fl_exact_piece(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
 int fl_exact_failed(fl_token_scratch *scratch, size_t size, fletch_error *error) {
     if (scratch->runes.stop != NULL && scratch->runes.stop->stopped) {
         return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
-                       "the text was given up while it was tokenised");
+                       "tokenising the text was cancelled");
     }
     if (scratch->runes.too_long) {
         scratch->runes.too_long = false;

@@ -14,6 +14,7 @@
  * Memory   Two buffers that grow to the largest piece. Long runs of marks are sorted by counting, so ten
  *          megabytes of combining marks take linear time.
  * Proof    tests/golden/test_tokens.py (ids and offsets, random marks among them). */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -51,6 +52,7 @@ void fl_runes_free(fl_runes *runes) {
 }
 
 bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) {
+    assert(begin <= end);
     runes->count      = 0;
     runes->cuts.count = 0;
     runes->next.count = 0; /* a step that failed leaves some */
@@ -72,6 +74,7 @@ bool fl_runes_reserve_spare(fl_runes *runes, size_t count) {
 }
 
 void fl_runes_swap(fl_runes *runes, size_t count) {
+    assert(count <= runes->spare_capacity);
     fl_rune *at           = runes->at;
     size_t   capacity     = runes->capacity;
     runes->at             = runes->spare;
@@ -82,6 +85,7 @@ void fl_runes_swap(fl_runes *runes, size_t count) {
 }
 
 bool fl_runes_write(const fl_runes *runes, size_t begin, size_t end, fl_buf *out) {
+    assert(begin <= end && end <= runes->count);
     size_t size = 0;
     for (size_t i = begin; i < end && fl_runes_go_on(runes, i); i++) {
         size += fl_utf8_size(runes->at[i].cp);
@@ -97,6 +101,7 @@ bool fl_runes_write(const fl_runes *runes, size_t begin, size_t end, fl_buf *out
 }
 
 size_t fl_runes_find(const fl_runes *runes, size_t byte, size_t *rune, size_t *at) {
+    assert(*at <= byte);
     for (; *at < byte; (*rune)++) {
         *at += fl_utf8_size(runes->at[*rune].cp);
     }
@@ -153,6 +158,7 @@ static bool space_chinese(fl_runes *runes) {
 
 /* Bring run[count] into the order of combining classes (in .end), equal ones staying in order. */
 static bool sort_marks(fl_runes *runes, fl_rune *run, size_t count) {
+    assert(count > 0);
     if (count <= SHORT_RUN) {
         for (size_t i = 1; i < count; i++) {
             fl_rune rune = run[i];
@@ -253,6 +259,7 @@ static size_t compose_all(const fl_runes *runes, size_t count) {
 }
 
 void fl_runes_deal(fl_runes *runes, size_t count) {
+    assert(count <= runes->spare_capacity);
     size_t next = 0; /* the next character of the text that has not been replaced */
     for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++) {
         int32_t change = (int32_t)runes->spare[i].start;

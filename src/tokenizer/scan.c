@@ -7,9 +7,11 @@
  * Proof    tests/unit/test_tokenizer_parts.c. */
 #include "tokenizer/scan.h"
 
+#include <assert.h>
 #include <string.h>
 
 void fl_byte_set_add(fl_byte_set *set, uint8_t byte) {
+    assert(set);
     uint8_t *plane = &set->plane[(byte >= 0x80 ? 16 : 0) + (byte & 15)];
     *plane         = (uint8_t)(*plane | 1u << (byte >> 4 & 7));
     set->high      = set->high || byte >= 0x80;

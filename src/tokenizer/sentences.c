@@ -13,6 +13,7 @@
  * Proof   tests/golden/test_units.py; make_units.py --check runs all of Unicode's SentenceBreakTest.txt. */
 #include "tokenizer/sentences.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -41,6 +42,7 @@ static bool in(const place *p, unsigned set) {
 }
 
 static place place_at(const char *text, size_t size, size_t at) {
+    assert(at <= size);
     place    p      = {at, at, AT_END};
     unsigned length = 0;
     if (at < size) {
@@ -76,6 +78,7 @@ static bool may_end(const char *text) {
 
 /* The first character at or after `at` that may end a sentence. */
 static place find_ender(const char *text, size_t size, size_t at) {
+    assert(at <= size);
     for (;;) {
         while (size - at >= sizeof(uint64_t) && !may_end(text + at)) {
             at += sizeof(uint64_t);
@@ -153,6 +156,7 @@ static bool ends_after(const char *text, size_t size, size_t begin, const place 
 }
 
 size_t fl_sentence_end(const char *text, size_t size, size_t begin) {
+    assert(begin < size);
     size_t at = begin;
     for (;;) {
         place ender = find_ender(text, size, at);

@@ -10,6 +10,7 @@
  *          1, so that one number says where the second segment starts; any other order of types is
  *          refused when a pair is asked for, not before: most models never see one.
  * Proof    tests/golden/test_pairs.py. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -38,6 +39,7 @@ static int put_special(fl_template *t, fl_json_reader *reader, uint32_t id_limit
 }
 
 static void put_text(fl_template *t, int64_t type) {
+    assert(t->texts < 2);
     t->text_type[t->texts] = (uint8_t)(type == 0 || type == 1 ? type : FL_TYPE_OTHER);
     t->place[t->texts++]   = t->count;
 }
@@ -251,6 +253,7 @@ static void put(output *o, int32_t id, const uint32_t *offsets, bool special, ui
 }
 
 static void put_side(output *o, const fl_pair_side *side, size_t keep, bool left, uint8_t type) {
+    assert(keep <= side->count);
     size_t first = left ? side->count - keep : 0;
     for (size_t i = first; i < first + keep; i++) {
         put(o, side->ids[i], side->offsets != NULL ? side->offsets + 2 * i : NULL, false, type);
@@ -291,7 +294,7 @@ int fl_tokenizer_pair(const fl_tokenizer *tokenizer, const fl_pair_side *a, cons
     if (tokenizer->pair_class != NULL) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "the post_processor's template for pairs is not what %s makes; transformers "
-                       "4 and 5 give other tokens here, so there is no right answer. Save the "
+                       "4 and 5 give different tokens here, so neither is right. Save the "
                        "tokenizer again, or set tokenizer_class to PreTrainedTokenizerFast",
                        tokenizer->pair_class);
     }

@@ -26,26 +26,30 @@ enum { CHARS_PER_WORD = 100 };
     { "[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]" }
 #define DEBERTA_TOKENS                                                                             \
     { "[CLS]", "[SEP]", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]" }
+#define GEMMA_TOKENS                                                                               \
+    { "<bos>", "<eos>", "<unk>", NULL, "<pad>" }
 #define NO_TOKENS                                                                                  \
     { 0 }
 static const fl_token_class classes[] = {
-    {"PreTrainedTokenizerFast", NULL, FL_AS_IN_FILE, false, NO_TOKENS, 0},
-    {"TokenizersBackend", NULL, FL_AS_IN_FILE, false, NO_TOKENS, 0},
-    {"BertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0},
-    {"DistilBertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0},
-    {"ElectraTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0},
-    {"MPNetTokenizer", "WordPiece", FL_BERT, false, MPNET_TOKENS, 0},
-    {"RobertaTokenizer", "BPE", FL_BYTE_LEVEL, false, ROBERTA_TOKENS, 0},
-    {"GPT2Tokenizer", "BPE", FL_BYTE_LEVEL, false, NO_TOKENS, 0},
-    {"Qwen2Tokenizer", "BPE", FL_QWEN, false, NO_TOKENS, 0},
-    {"CLIPTokenizer", "BPE", FL_CLIP, false, CLIP_TOKENS, 0},
-    {"XLMRobertaTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 3},
-    {"CamembertTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 0},
-    {"T5Tokenizer", "Unigram", FL_PIECES, false, T5_TOKENS, 2},
-    {"AlbertTokenizer", "Unigram", FL_ALBERT, false, ALBERT_TOKENS, 1},
-    {"DebertaV2Tokenizer", "Unigram", FL_DEBERTA, false, DEBERTA_TOKENS, 0},
-    {"LlamaTokenizer", "BPE", FL_LLAMA, false, {"<s>", "</s>", "<unk>"}, 0},
-    {"GemmaTokenizer", "BPE", FL_GEMMA, false, {"<bos>", "<eos>", "<unk>", NULL, "<pad>"}, 0},
+    {"PreTrainedTokenizerFast", NULL, FL_AS_IN_FILE, false, NO_TOKENS, 0, false},
+    {"TokenizersBackend", NULL, FL_AS_IN_FILE, false, NO_TOKENS, 0, false},
+    {"BloomTokenizer", NULL, FL_AS_IN_FILE, false, NO_TOKENS, 0, false},
+    {"BertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0, false},
+    {"DistilBertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0, false},
+    {"ElectraTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS, 0, false},
+    {"MPNetTokenizer", "WordPiece", FL_BERT, false, MPNET_TOKENS, 0, false},
+    {"RobertaTokenizer", "BPE", FL_BYTE_LEVEL, false, ROBERTA_TOKENS, 0, false},
+    {"GPT2Tokenizer", "BPE", FL_BYTE_LEVEL, false, NO_TOKENS, 0, false},
+    {"Qwen2Tokenizer", "BPE", FL_QWEN, false, NO_TOKENS, 0, false},
+    {"CLIPTokenizer", "BPE", FL_CLIP, false, CLIP_TOKENS, 0, false},
+    {"XLMRobertaTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 3, false},
+    {"CamembertTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 0, false},
+    {"T5Tokenizer", "Unigram", FL_PIECES, false, T5_TOKENS, 2, false},
+    {"AlbertTokenizer", "Unigram", FL_ALBERT, false, ALBERT_TOKENS, 1, true},
+    {"DebertaV2Tokenizer", "Unigram", FL_DEBERTA, false, DEBERTA_TOKENS, 0, false},
+    {"DebertaTokenizer", "BPE", FL_BYTE_LEVEL, false, DEBERTA_TOKENS, 0, true},
+    {"LlamaTokenizer", "BPE", FL_LLAMA, false, {"<s>", "</s>", "<unk>"}, 0, false},
+    {"GemmaTokenizer", "BPE", FL_GEMMA, false, GEMMA_TOKENS, 0, false},
 };
 
 /* "BertTokenizerFast" is "BertTokenizer". */
@@ -106,11 +110,11 @@ int fl_token_settings_differ(const fl_token_settings *settings, fl_json_reader *
                              const char *what) {
     root->status =
         fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                "%s: %s is not what %s makes; transformers 4 and 5 give other tokens here, so "
-                "there is no right answer. %s",
+                "%s: %s is not what %s makes; transformers 4 and 5 give different tokens here, so "
+                "neither is right. %s",
                 root->source, what, settings->class->name,
                 settings->forced ? "For this model_type transformers 5 takes that class, whatever "
-                                   "tokenizer_class says: only a tokenizer of it will do"
+                                   "tokenizer_class says: only a tokenizer of that class works"
                                  : "Save the tokenizer again, or set tokenizer_class to "
                                    "PreTrainedTokenizerFast to take tokenizer.json as it is");
     return root->status;
@@ -352,11 +356,11 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
         return fl_token_settings_differ(settings, root, "normalizer");
     }
     if (!good_split && class->steps == FL_AS_IN_FILE) {
-        root->status = fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                               "%s: add_prefix_space of the pre_tokenizer is not what "
-                               "tokenizer_config.json says (%s); transformers 4 goes by the one "
-                               "and transformers 5 by the other. Make both the same",
-                               root->source, prefix ? "true" : "false, or nothing");
+        root->status = fl_fail(
+            root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: add_prefix_space of the pre_tokenizer is not what tokenizer_config.json says "
+            "(%s); transformers 4 follows one and transformers 5 the other. Make them equal",
+            root->source, prefix ? "true" : "false, or nothing");
         return root->status;
     }
     return good_split ? 0 : fl_token_settings_differ(settings, root, "pre_tokenizer");
@@ -530,8 +534,7 @@ int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *
         }
     }
     good = good && single->count == count && single->place[0] == (has[0] ? 1U : 0U);
-    /* ALBERT's pair is the file's in both */
-    if (good && class->steps != FL_ALBERT && !is_pair_of_class(class, tokenizer, has)) {
+    if (good && !class->pair_of_file && !is_pair_of_class(class, tokenizer, has)) {
         tokenizer->pair_class = class->name;
     }
     return good ? 0 : fl_token_settings_differ(settings, root, "post_processor");

@@ -34,6 +34,9 @@ typedef struct fl_token_class {
     bool           chinese; /* transformers 4 patches the switch for Chinese characters too */
     const char    *defaults[FL_NAMED];
     int64_t        unk_id; /* of a Unigram that it makes; 0: unk's */
+    bool
+        pair_of_file; /* a pair is the file's: ALBERT's in both; DeBERTa v1's in transformers 4, with
+                                    which its models were trained, while 5 puts a second [SEP] between the texts */
 } fl_token_class;
 
 /* T5: a text only has an end, and there are tokens for gaps in it. */

@@ -28,6 +28,7 @@
  * Proof    tests/golden/test_tokens.py; tests/fuzz/fuzz_tokenizer_text.c holds it against exact.c. */
 #include "tokenizer/token_stream.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -71,6 +72,7 @@ static const uint64_t key_mask[FL_SHORT_BYTES + 1][2] = {
 
 /* The buffer is full: make room (left) or stop (right). False: stop. */
 bool fl_stream_make_room(fl_stream *j) {
+    assert(j->keep == SIZE_MAX || j->keep <= j->count);
     if (j->keep == SIZE_MAX) {
         j->truncated = j->full = true;
         return false;
@@ -137,12 +139,14 @@ static inline void push_long(fl_stream *j, const fl_cache_long *entry) {
 
 /* text[size] with zeros behind it, size <= 15; 16 bytes from `text` on can be read. */
 static inline void load_key(const char *text, size_t size, uint64_t key[2]) {
+    assert(size <= FL_SHORT_BYTES);
     memcpy(key, text, 16);
     key[0] &= key_mask[size][0];
     key[1] &= key_mask[size][1];
 }
 
 static inline void load_long_key(const char *text, size_t size, uint64_t key[4]) {
+    assert(size > FL_SHORT_BYTES && size <= FL_LONG_BYTES);
     load_key(text, FL_SHORT_BYTES, key);
     load_key(text + FL_SHORT_BYTES, size - FL_SHORT_BYTES, key + 2);
     key[3] |= (uint64_t)size << 56;
@@ -154,6 +158,7 @@ static inline uint64_t mix(uint64_t low, uint64_t high) {
 }
 
 static void store_ids(bool small, fl_cached_ids *to, const int32_t *ids, size_t count) {
+    assert(count <= (size_t)(small ? SMALL_IDS : WIDE_IDS));
     for (size_t i = 0; i < count && !small; i++) {
         to->wide[i] = ids[i];
     }
@@ -179,6 +184,7 @@ static inline bool has_room(const fl_cache_line *line, bool one) {
  * line's neighbour and the two others are a pair elsewhere. `first` are bytes of its key. */
 static fl_cache_line *other_line(const fl_stream *j, fl_cache_line *own, uint64_t first,
                                  unsigned n) {
+    assert(n > 0 && n < LINES && own >= j->scratch->cache);
     fl_cache_line *cache = j->scratch->cache;
     size_t         place = (size_t)(own - cache);
     if (n >= 2) {
@@ -202,6 +208,7 @@ static fl_cache_line *choose(fl_stream *j, fl_cache_line *own, uint64_t first, b
 
 static void remember_short(fl_stream *j, const fl_waiting_piece *w, const int32_t *ids,
                            size_t count) {
+    assert(w->line);
     bool           small = j->tokenizer->small_ids;
     fl_cache_line *line  = choose(j, w->line, w->low, false);
     if (has_one(line)) {
@@ -217,6 +224,7 @@ static void remember_short(fl_stream *j, const fl_waiting_piece *w, const int32_
 
 static void remember_long(fl_stream *j, fl_cache_line *own, const uint64_t key[4],
                           const int32_t *ids, size_t count) {
+    assert(own && count > 0);
     bool   small = j->tokenizer->small_ids;
     size_t half  = small ? SMALL_IDS - 1 : WIDE_IDS - 1;
     size_t first = count < half ? count : half;
@@ -325,6 +333,7 @@ static void work_out(fl_stream *j, const fl_waiting_piece *w) {
 
 /* Where the ids of a piece began, unless they were cut short or moved to make room. */
 static const int32_t *made_since(const fl_stream *j, size_t before, size_t *count) {
+    assert(j->count <= j->limit);
     *count = j->count - before;
     return j->full || j->count < before ? NULL : j->ids + before;
 }

@@ -8,6 +8,7 @@
  * Proof    tests/unit/test_tokenizer.c, tests/golden/test_tokens.py. */
 #include "tokenizer/tokenizer.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -28,6 +29,7 @@ enum {
 
 /* The id of a character as a word. */
 static int32_t id_alone(const fl_tokenizer *tokenizer, uint32_t cp) {
+    assert(tokenizer->model);
     char     text[4];
     int32_t  ids[4];
     unsigned size  = fl_utf8_encode(cp, text);
@@ -253,8 +255,7 @@ static int read_lines(fl_tokenizer *tokenizer, const char *text, size_t size, co
     lines += size > 0 && text[size - 1] != '\n';
     if (size > INT32_MAX || lines == 0) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: a vocabulary of %zu bytes; expected is one token per line", source,
-                       size);
+                       "%s: a vocabulary of %zu bytes; expected one token per line", source, size);
     }
     size_t valid = fl_utf8_valid_prefix(text, size);
     if (valid != size || memchr(text, '\0', size) != NULL) {
@@ -368,6 +369,7 @@ void fl_tokenizer_close(fl_tokenizer *tokenizer) {
 /* ---- Scratch ---------------------------------------------------------------------------------- */
 
 fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
+    assert(tokenizer->model);
     fl_token_scratch *scratch = fl_alloc_zero(1, sizeof *scratch);
     if (scratch == NULL || !tokenizer->stream) {
         return scratch;
@@ -586,6 +588,7 @@ const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t
 }
 
 int32_t fl_tokenizer_named(const fl_tokenizer *tokenizer, fl_named_token which) {
+    assert((unsigned)which < FL_TOKEN_NAMED);
     return tokenizer->named[which];
 }
 

@@ -44,7 +44,9 @@ typedef struct fl_tokenizer_options {
     const char *
         class_name; /* what transformers takes for the family where no file names a class; NULL: family's */
     bool class_forced; /* transformers 5 takes it even where one does */
-    bool as_saved;     /* whatever class the files name, tokenizer.json holds */
+    bool as_saved;     /* whatever class the files name, tokenizer.json holds … */
+    bool
+        llama_saved; /* … or where that is LlamaTokenizer; what it puts around a text is still checked */
     /* Texts, each NULL or one that is, or whose first word is, a token that the tokenizer has: it
      * becomes special, found in the raw text. */
     const char *marker[2];
@@ -120,6 +122,8 @@ typedef struct fl_pair {
     size_t segment;          /* the first token of type 1; count: there is none */
     size_t begin[2], end[2]; /* where the tokens of each text lie */
     bool   truncated;
+    uint32_t
+        characters; /* of a text that count, where it has more; 0: all. Not of fl_tokenizer_pair */
 } fl_pair;
 
 /* ids[capacity]; offsets [capacity][2] and special [capacity] may be NULL. The sides' counts and

@@ -12,6 +12,7 @@
  * Proof    tests/unit/test_tokenizer_parts.c, through WordPiece; tests/golden/test_unigram.py. */
 #include "tokenizer/trie.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -83,6 +84,7 @@ static bool grow(builder *b) {
 }
 
 static void close_block(builder *b, unsigned which) {
+    assert(which < b->open_count);
     b->open_count--;
     memmove(b->open + which, b->open + which + 1, (b->open_count - which) * sizeof *b->open);
 }
@@ -104,6 +106,7 @@ static bool add_block(builder *b) {
 
 /* Bit i of the result is bit i ^ by of x. */
 static inline uint64_t permute(uint64_t x, unsigned by) {
+    assert(by < 64);
     static const uint64_t low[6] = {0x5555555555555555u, 0x3333333333333333u, 0x0F0F0F0F0F0F0F0Fu,
                                     0x00FF00FF00FF00FFu, 0x0000FFFF0000FFFFu, 0x00000000FFFFFFFFu};
     for (unsigned bit = 0; bit < 6; bit++) {
@@ -115,6 +118,7 @@ static inline uint64_t permute(uint64_t x, unsigned by) {
 
 /* The lowest base in the block at which all children find free slots, or 0. */
 static uint32_t fit(const builder *b, const block *k, unsigned children) {
+    assert(children > 0 && children <= BLOCK);
     for (unsigned word = 0; word < WORDS; word++) {
         uint64_t bases = UINT64_MAX;
         for (unsigned c = 0; c < children && bases != 0; c++) {
@@ -130,6 +134,7 @@ static uint32_t fit(const builder *b, const block *k, unsigned children) {
 
 /* Take slots for all children; their base, or 0: no memory. */
 static uint32_t take_slots(builder *b, unsigned children) {
+    assert(children > 0 && children <= BLOCK);
     uint32_t base  = 0;
     unsigned which = 0;
     for (unsigned tries = 0; which < b->open_count && tries < TRIES_MAX; which++) {
@@ -167,6 +172,7 @@ static inline uint8_t byte_of(const builder *b, uint32_t key, uint32_t depth) {
 }
 
 static void sort_few(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
+    assert(begin <= end);
     for (uint32_t i = begin + 1; i < end; i++) {
         fl_trie_key key  = b->keys[i];
         uint8_t     byte = b->text[key.text + depth];
@@ -180,6 +186,7 @@ static void sort_few(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
 
 /* Each key goes to where its byte's share begins, in place of one that goes elsewhere. */
 static void sort_many(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
+    assert(begin < end);
     uint32_t next[BLOCK] = {0}, stop[BLOCK];
     for (uint32_t i = begin; i < end; i++) {
         next[byte_of(b, i, depth)]++;
@@ -207,6 +214,7 @@ static void sort_many(builder *b, uint32_t begin, uint32_t end, uint32_t depth) 
 /* The children of a range: labels and the ends of their keys. Keys that end at the node itself come first;
  * *token is the highest of them. */
 static unsigned split(builder *b, range *r, uint32_t depth, int32_t *token) {
+    assert(r->begin <= r->end);
     unsigned children = 0;
     if (r->end - r->begin <= FEW) {
         sort_few(b, r->begin, r->end, depth);
@@ -231,6 +239,7 @@ static unsigned split(builder *b, range *r, uint32_t depth, int32_t *token) {
 /* ---- The trie --------------------------------------------------------------------------------- */
 
 static bool place_children(builder *b, range r, unsigned children) {
+    assert(children > 0 && r.slot < b->trie->count);
     uint32_t base = take_slots(b, children);
     if (base == 0) {
         return false;

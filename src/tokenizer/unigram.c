@@ -11,6 +11,7 @@
  *          A walk begins at the node of its first character, which a table knows.
  * Memory   16 bytes a byte of the word; the trie has the scores in its nodes and the ids beside them.
  * Threads  Immutable after opening. Proof: tests/golden/test_unigram.py. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -106,7 +107,8 @@ static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_js
         }
         if (memchr(piece.data, '\0', piece.size) != NULL) {
             if (piece.size > 1) {
-                return fail_piece(model, *count, "has a NUL among others, which is not supported");
+                return fail_piece(model, *count,
+                                  "contains a NUL among other characters, which is not supported");
             }
             u->nul = (int32_t)*count;
         }
@@ -191,10 +193,9 @@ static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *mod
     }
     size_t most = fl_json_later(list, &in) ? fl_count_byte(&in, '[') - 1 : 0; /* less its own */
     if (most == 0 || most > PIECES_MAX) {
-        return fl_fail(
-            model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-            "%s: model.vocab has %zu pieces; expected is a list of 1 to %d [piece, score]",
-            model->source, most, PIECES_MAX);
+        return fl_fail(model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: model.vocab has %zu pieces; expected a list of 1 to %d [piece, score]",
+                       model->source, most, PIECES_MAX);
     }
     if (!has_unk) {
         return fl_refuse(model, "model", "Unigram without unk_id", "Unigram with unk_id");
@@ -253,6 +254,7 @@ static inline void relax(place *to, double score, uint32_t from, uint32_t slot) 
 
 /* False: stopped. */
 static bool viterbi(const unigram *u, place *best, const char *word, size_t size, fl_stop *stop) {
+    assert(size > 0);
     const fl_trie_node *nodes = u->trie.nodes;
     for (size_t i = 0; i <= size; i++) {
         best[i].slot = 0;
@@ -305,6 +307,7 @@ static bool viterbi(const unigram *u, place *best, const char *word, size_t size
 /* The tokens of the unknown run word[begin, end); as many as there were before `out`, backwards. */
 static size_t put_unknown(const unigram *u, const char *word, uint32_t begin, uint32_t end,
                           fl_word_token *tokens, size_t out) {
+    assert(begin < end);
     int32_t id    = fl_vocab_find(u->vocab, word + begin, end - begin);
     bool    bytes = id < 0 && u->byte_fallback;
     for (uint32_t i = begin; bytes && i < end; i++) {
@@ -322,6 +325,7 @@ static size_t put_unknown(const unigram *u, const char *word, uint32_t begin, ui
 
 static size_t encode_word(const void *state, void *work, const char *word, size_t size,
                           fl_word_token *tokens, fl_stop *stop) {
+    assert(size > 0 && work);
     const unigram *u    = state;
     place         *best = work;
     if (!viterbi(u, best, word, size, stop)) {

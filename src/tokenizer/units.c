@@ -10,6 +10,7 @@
  * Proof   tests/golden/test_units.py, tests/fuzz/fuzz_chunks.c. */
 #include "tokenizer/units.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -281,6 +282,7 @@ static size_t word_end(const char *text, size_t size, size_t begin) {
 }
 
 size_t fl_unit_end(fl_unit unit, const char *text, size_t size, size_t begin) {
+    assert(begin < size && unit <= FL_UNIT_WORD);
     switch (unit) {
     case FL_UNIT_SECTION: return section_end(text, size, begin);
     case FL_UNIT_BLOCK: return block_end(text, size, begin);

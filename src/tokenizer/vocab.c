@@ -11,6 +11,7 @@
  * Proof    tests/unit/test_tokenizer_parts.c. */
 #include "tokenizer/vocab.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -52,6 +53,7 @@ static void *shrink(void *block, size_t count, size_t size) {
 }
 
 void fl_vocab_fit(fl_vocab *vocab, uint32_t size) {
+    assert(size > 0);
     vocab->text       = shrink(vocab->text, vocab->text_size, 1);
     vocab->text_limit = vocab->text_size;
     vocab->start      = shrink(vocab->start, size, sizeof *vocab->start);
@@ -69,6 +71,7 @@ void fl_vocab_close(fl_vocab *vocab) {
 
 /* The slot that holds the token, or the empty one where it belongs. */
 static uint32_t slot_of(const fl_vocab *vocab, const char *text, size_t length) {
+    assert(text || length == 0);
     uint32_t at = (uint32_t)fl_hash(text, length, vocab->seed) & vocab->slot_mask;
     while (vocab->slot[at] != 0) {
         uint32_t id = vocab->slot[at] - 1;
@@ -103,6 +106,7 @@ fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t leng
 }
 
 int32_t fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length) {
+    assert(text || length == 0);
     return (int32_t)vocab->slot[slot_of(vocab, text, length)] - 1;
 }
 

@@ -21,6 +21,7 @@
  *          vocabularies), tests/golden/test_tokens.py. */
 #include "tokenizer/wordpiece.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -125,6 +126,7 @@ bool fl_wordpiece_open(fl_wordpiece *wordpiece, const fl_vocab *vocab, const cha
 }
 
 bool fl_wordpiece_prepare(fl_wordpiece *wordpiece) {
+    assert(wordpiece->vocab);
     uint32_t     ends[SUFFIX + 1];
     builder      b     = {0};
     fl_trie_key *keys  = list_keys(wordpiece, ends);
@@ -230,6 +232,7 @@ static void measure(const void *state, size_t size, size_t *tokens, size_t *work
 
 static size_t encode_model(const void *state, void *work, const char *word, size_t size,
                            fl_word_token *tokens, fl_stop *stop) {
+    assert(size > 0);
     const fl_wordpiece *wordpiece = state;
     int32_t            *ids       = work;
     size_t              count     = 0;

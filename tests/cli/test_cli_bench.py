@@ -8,21 +8,25 @@ import pytest
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "folders"
 
 
-def test_json_has_rows_and_their_arithmetic(embed):
-    result = embed("bench", "--seconds", "0", "--format", "json")
+SMALL = ("-m", GOLDEN / "family-ernie", "--max-length", "256")  # BERT's layers; rows of a larger model take a minute of processor
+
+
+def test_json_has_rows_and_their_arithmetic(fletch):
+    result = fletch("bench", *SMALL, "--seconds", "0", "--format", "json", model=False)
     assert result.returncode == 0, result.stderr
-    told = json.loads(result.stdout)
+    told, config = json.loads(result.stdout), json.loads((GOLDEN / "family-ernie/config.json").read_text())
     assert told["provider"] == "cpu" and told["threads"] >= 1 and told["latency_ms"]["p95"] >= told["latency_ms"]["p50"] > 0
     assert [row["tokens"] for row in told["rows"]] == [16, 64, 256]
-    for row in told["rows"]:  # MiniLM-L6: six layers of 384, the MLP of 1536
+    layers, wide, middle = (config[key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size"))
+    for row in told["rows"]:
         n = row["tokens"]
-        assert row["text_flops"] == 6 * (2 * n * (4 * 384 * 384 + 2 * 384 * 1536) + 4 * 384 * n * n)
+        assert row["text_flops"] == layers * (2 * n * (4 * wide * wide + 2 * wide * middle) + 4 * wide * n * n)
         assert row["rounds"] == 3 and row["highest"] >= row["texts_per_second"] >= row["lowest"] > 0
         assert ("peak_share" in row) == (told["peak_flops"] > 0)
 
 
-def test_the_table_is_for_a_person(embed):
-    result = embed("bench", "--seconds", "0", "--threads", "1")
+def test_the_table_is_for_a_person(fletch):
+    result = fletch("bench", *SMALL, "--seconds", "0", "--threads", "1", model=False)
     says = result.stdout.decode()
     assert result.returncode == 0 and "1 thread," in says and "one text of 16 tokens" in says
     assert [line.split()[0] for line in says.splitlines() if line.startswith("  ")] == ["tokens", "16", "64", "256"]

@@ -68,8 +68,8 @@ def test_text_is_for_a_person(fletch):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["--size", "255"], "more than the model takes: 254"), (["--size", "0"], "--size is a number"),
-    (["--size", "4", "--overlap", "4"], "an overlap of 4 tokens"), (["--overlap", "-1"], "--overlap is a number"),
+    (["--size", "255"], "too long for the model: it accepts 254"), (["--size", "0"], "--size takes a number"),
+    (["--size", "4", "--overlap", "4"], "an overlap of 4 tokens"), (["--overlap", "-1"], "--overlap takes a number"),
     (["--by", "lines"], "sentences"),
 ])
 def test_wrong_usage_is_named(fletch, arguments, says):
@@ -93,7 +93,7 @@ def test_without_length_a_model_wants_a_size(fletch, tmp_path):
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
                   "max_input_chars_per_word": 100, "vocab": vocabulary}}))
     result = fletch("chunk", "-m", folder, "a. a.")
-    assert result.returncode == 2 and "say how many tokens a chunk has" in result.stderr.decode()
+    assert result.returncode == 2 and "set the number of tokens per chunk" in result.stderr.decode()
     assert [row["text"] for row in fletch.rows("chunk", "-m", folder, "--size", "2", "a. a.")] == ["a. ", "a."]
 
 
@@ -143,12 +143,12 @@ def test_arrays_of_chunks(fletch, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["--chunk-size", "9"], "go with --chunk"), (["--late-chunking"], "go with --chunk"),
-    (["--chunk", "tokens", "--chunk-size", "0"], "--chunk-size is a number"), (["--chunk", "lines"], "--chunk is one of"),
-    (["--chunk", "tokens", "--chunk-overlap", "-1"], "--chunk-overlap is a number"),
+    (["--chunk-size", "9"], "need --chunk"), (["--late-chunking"], "need --chunk"),
+    (["--chunk", "tokens", "--chunk-size", "0"], "--chunk-size takes a number"), (["--chunk", "lines"], "--chunk must be one of"),
+    (["--chunk", "tokens", "--chunk-overlap", "-1"], "--chunk-overlap takes a number"),
     (["--chunk", "tokens", "--chunk-size", "8", "--chunk-overlap", "8"], "an overlap of 8 tokens"),
-    (["--chunk", "tokens", "--chunk-size", "1000000"], "more than the model takes"),
-    (["--chunk", "tokens", "--chunk-size", "1000000", "--late-chunking"], "more than the model takes"),
+    (["--chunk", "tokens", "--chunk-size", "1000000"], "too long for the model"),
+    (["--chunk", "tokens", "--chunk-size", "1000000", "--late-chunking"], "too long for the model"),
     (["--chunk", "tokens", "--output-kind", "tokens"], "--output-kind"),
 ])
 def test_wrong_flags_of_chunks_are_named(fletch, arguments, says):
@@ -161,7 +161,7 @@ def test_a_document_that_cannot_be_chunked_late_is_refused_alone(fletch, embed):
     arguments = ("embed", "--chunk", "tokens", "--chunk-size", "1", "--late-chunking", "--format", "jsonl")
     result = fletch(*arguments, "--on-error", "skip", input=b"one\nunbelievably\n\xff\ntwo\n")
     said = result.stderr.decode()
-    assert result.returncode == 4 and "standard input:2: a chunk has no token of its own" in said and "standard input:3" in said
+    assert result.returncode == 4 and "standard input:2: a chunk contains no complete token" in said and "standard input:3" in said
     assert [json.loads(line)["index"] for line in result.stdout.splitlines()] == [0, 3]
     assert fletch(*arguments, "unbelievably").returncode == 1
     static = fletch("embed", "-m", GOLDEN / "folders/family-static", "--chunk", "tokens", "--chunk-size", "4", "--late-chunking", "a b")

@@ -43,7 +43,7 @@ def test_family_switches_and_limits(fletch, family, name, layers, switch):
     folder = commandline.ROOT / "tests/golden/folders" / f"family-{family}"
     told = report(fletch("doctor", "-m", folder, "--format", "json"))["model"]
     assert told["architecture"][0].startswith(f"{name}: " if layers is None else f"{name}: {layers} layers")
-    assert told.get("switches", ("",))[0] == "" if switch is None else switch in told["switches"][0]
+    assert told.get("features", ("",))[0] == "" if switch is None else switch in told["features"][0]
     if family != "static":
         assert told["max_length"] == ("200", "sentence_bert_config.json")
         assert told["positions"][0] == ("200" if family == "xlm-roberta" else "256")
@@ -87,7 +87,7 @@ def test_presets_take_what_gains_and_say_why(embed, fletch, preset):
         folder = commandline.ROOT / "tests/golden/folders" / name
         told = report(fletch("doctor", "-m", folder, "--preset", preset, "--provider-order", "cpu", "--format", "json"))["model"]
         assert told["cpu.precision"][0] == ("int16" if gains and fits else "fp32")
-        assert fits or not gains or "in fp32 alone" in told["cpu.precision"][1]
+        assert fits or not gains or "only in fp32" in told["cpu.precision"][1]
 
 
 def test_what_a_preset_takes_gives_the_bytes_of_its_name(embed):

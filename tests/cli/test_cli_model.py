@@ -56,7 +56,7 @@ def test_the_life_of_a_model(embed, hub):
     assert any(line.startswith("DAMAGED") and line.endswith("model.safetensors")
                for line in damaged.stdout.decode().splitlines())
     removed = embed("model", "rm", ID, model=False)
-    assert removed.returncode == 0 and "MB given back" in removed.stderr.decode()
+    assert removed.returncode == 0 and "MB freed" in removed.stderr.decode()
     assert embed("model", "path", model=False).returncode == 3
     assert embed("model", "rm", ID, model=False).returncode == 3
 
@@ -64,7 +64,7 @@ def test_the_life_of_a_model(embed, hub):
 def test_a_plain_folder_cannot_be_verified_and_is_not_called_damaged(embed):
     checked = embed("model", "verify", commandline.MODEL)
     assert checked.returncode == 1 and "DAMAGED" not in checked.stdout.decode()
-    assert "nothing of" in checked.stderr.decode() and "was verified" in checked.stderr.decode()
+    assert "no file of" in checked.stderr.decode() and "was verified" in checked.stderr.decode()
     assert "unknown  model.safetensors" in checked.stdout.decode()
     assert "could not be checked" in checked.stderr.decode()
 
@@ -122,7 +122,7 @@ def test_without_a_command_the_default_model_is_offered(embed, hub, answer, code
     assert embed("model", "path", model=False).returncode == (0 if code == 0 else 3)
     told = embed(model=False).stderr.decode()
     assert embed(model=False).returncode == 2 and "fletch embed" in told
-    assert ("is not here yet" in told and "fletch model pull" in told) == (code == 2)
+    assert ("is not downloaded yet" in told and "fletch model pull" in told) == (code == 2)
 
 
 def test_downloads_may_be_forbidden(embed, hub):

@@ -25,7 +25,7 @@ def statistics(fletch, tmp_path, *flags):
 
 EFFECTS = {  # flag: what must hold of the statistics with it, beside those without
     "--io-zero-copy=false": lambda now, plain: now["staged_outputs"] == plain["zero_copy_outputs"] == now["copied_inputs"] == 300,
-    "--io-preallocated=false": lambda now, plain: now["pool_hits"] < now["pool_takes"],
+    "--io-preallocated=false": lambda now, plain: now["pool_hits"] < now["pool_requests"],
     "--io-input-buffers=7": lambda now, plain: now["pool_buffers"] > plain["pool_buffers"],
     "--io-output-buffers=9": lambda now, plain: now["pool_buffers"] == plain["pool_buffers"] + 5,
     "--io-batch-optimization=false": lambda now, plain: now["batch_tokens"] == 16384 > plain["batch_tokens"],
@@ -39,7 +39,7 @@ EFFECTS = {  # flag: what must hold of the statistics with it, beside those with
 
 def test_keys_of_pools_and_batches_have_their_effect_and_change_no_vector(fletch, tmp_path):
     plain, rows = statistics(fletch, tmp_path)
-    assert plain["pool_hits"] == plain["pool_takes"] and plain["staged_outputs"] == 0
+    assert plain["pool_hits"] == plain["pool_requests"] and plain["staged_outputs"] == 0
     for flag, holds in EFFECTS.items():
         now, same = statistics(fletch, tmp_path, flag)
         assert holds(now, plain), (flag, now)
@@ -113,7 +113,7 @@ def test_binding_is_told_and_counted(fletch, tmp_path, library):
         told = result.stderr.decode()
         assert [told.count(line) for line in lines] == [binding, not binding]
         assert told.count("fletch: trace: inference for ") == stats["batches"] >= 6
-        assert (stats["bound_runs"] > 0, stats["plain_runs"] > 0) == (binding, not binding)
+        assert (stats["bound_runs"] > 0, stats["unbound_runs"] > 0) == (binding, not binding)
         assert stats["copied_inputs"] == 300 and stats["zero_copy_inputs"] == 0
         assert stats["zero_copy_outputs"] + stats["staged_outputs"] == 300
         rows.append((tmp_path / "rows.npy").read_bytes())

@@ -202,7 +202,7 @@ def test_similarity(embed, vectors):
     lines = result.stdout.decode().splitlines()
     assert lines[1].split()[1:5] == [f"{value:.2f}" for value in cosine[0]]
     assert TEXTS[0] in lines[1] and "cosine similarity" in lines[6]
-    assert "ms a text" in result.stderr.decode()
+    assert "ms per text" in result.stderr.decode()
     assert embed("embed", "--similarity", input=b"x\n" * 64).returncode == 0
     result = embed("embed", "--similarity", input=b"x\n" * 65)
     assert result.returncode == 2 and "at most 64" in result.stderr.decode() and result.stdout == b""

@@ -64,10 +64,10 @@ def test_a_text_that_is_too_long_is_refused_alone(run):
 
 
 @pytest.mark.parametrize("flags, words", [
-    (("dence",), b'no output "dence"'), (("",), b'no output ""'), (("dense,",), b'no output ""'), (("dense,sparse,dense",), b"names dense twice"),
+    (("dence",), b'unknown output "dence"'), (("",), b'unknown output ""'), (("dense,",), b'unknown output ""'), (("dense,sparse,dense",), b"names dense twice"),
     (("dense:33",), b"32 dimensions"), ((",".join(f"dense:{i}" for i in range(1, 18)),), b"at most 16"),
-    (("dense", "--output-kind", "sparse"), b"neither --output-kind"), (("dense", "--similarity"), b"--similarity"),
-    (("dense", "--dtype", "float16"), b"no float16"), (("dense", "--top-k", "3"), b"sparse among --outputs"),
+    (("dense", "--output-kind", "sparse"), b"excludes --output-kind"), (("dense", "--similarity"), b"--similarity"),
+    (("dense", "--dtype", "float16"), b"not support float16"), (("dense", "--top-k", "3"), b"sparse among --outputs"),
     (("dense", "--format", "npz"), b"json or jsonl"), (("dense", "-o", "out.npy"), b"json or jsonl")])
 def test_wrong_usage_is_named(run, flags, words):
     done = run("--outputs", *flags, rows=False)

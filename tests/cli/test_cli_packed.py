@@ -97,13 +97,13 @@ def test_memory_stays_flat_and_a_large_file_is_whole(fletch, tmp_path):
 
 
 def cut_off():
-    yield "gzip", gzip.compress(PLAIN)[:-10], "ends inside its gzip data: the file is cut off"
-    yield "gzip without its checksum", gzip.compress(PLAIN)[:-8], "ends inside its gzip data"
+    yield "gzip", gzip.compress(PLAIN)[:-10], "the gzip data is truncated"
+    yield "gzip without its checksum", gzip.compress(PLAIN)[:-8], "the gzip data is truncated"
     whole = bytearray(gzip.compress(PLAIN))
     whole[-5] ^= 1
-    yield "wrong checksum", bytes(whole), "gzip data of standard input are damaged"
-    yield "something behind", gzip.compress(PLAIN) + b"more", "goes on after its gzip data"
-    yield "twice", gzip.compress(gzip.compress(PLAIN)), "gzip inside of its compression"
+    yield "wrong checksum", bytes(whole), "standard input: corrupt gzip data"
+    yield "something behind", gzip.compress(PLAIN) + b"more", "trailing data after the gzip data"
+    yield "twice", gzip.compress(gzip.compress(PLAIN)), "compressed twice (gzip inside)"
 
 
 @pytest.mark.parametrize("data, says", [pytest.param(data, says, id=name) for name, data, says in cut_off()])
@@ -115,9 +115,9 @@ def test_damaged_gzip_is_an_error_that_says_so(fletch, data, says):
 def test_damaged_zstd_is_an_error_that_says_so(fletch):
     whole = zstd(PLAIN * 1000)
     result = fletch("tokenize", input=whole[:-20])
-    assert result.returncode == 1 and "ends inside its zstd data" in result.stderr.decode()
+    assert result.returncode == 1 and "the zstd data is truncated" in result.stderr.decode()
     result = fletch("tokenize", input=whole + b"xyzw")
-    assert result.returncode == 1 and "zstd data of standard input are damaged" in result.stderr.decode()
+    assert result.returncode == 1 and "standard input: corrupt zstd data" in result.stderr.decode()
 
 
 def binary():

@@ -170,7 +170,7 @@ def test_a_disk_without_locks_and_links(job, calm):
 
 
 def test_check_finish(job):
-    assert "no job" in job.ask("--check", code=2)["stderr"]
+    assert "not a job folder" in job.ask("--check", code=2)["stderr"]
     job.run("--shard", "1/2")
     totals = job.ask("--check", code=1)
     assert totals["missing"] > 0 and totals["sha256"] is None and "is not done" in totals["stderr"]
@@ -273,7 +273,7 @@ def test_a_file_that_is_cut_short_costs_its_part(tmp_path):
     job = Job(tmp_path, tmp_path / "in")
     process = job.start()
     out, err = process.communicate(timeout=commandline.WAIT)
-    assert process.returncode == 1 and b"cut off" in err and b"c.csv is empty" in err
+    assert process.returncode == 1 and b"truncated" in err and b"c.csv is empty" in err
     assert json.loads(out)["made"] == 1 and json.loads(out)["failed"] == 2
     assert job.is_clean() and list(job.done()) == ["part-00001-00000.json"]
 
@@ -326,8 +326,8 @@ def test_wrong_usage(job, tmp_path, source):
     for flags, words in [((), "--output"), (("-o", "x"), "--input"), (("-o", "x", "-i", "-"), "standard input"),
                          (("-o", "x", "-i", source, "--split-bytes", "10"), "--split-bytes"),
                          (("-o", "x", "-i", source, "--quick"), "--check"),
-                         (("-o", "x", "-i", source, "--check"), "leave --input out"),
-                         (("-o", "x", "-i", source, "word"), "stands alone"),
+                         (("-o", "x", "-i", source, "--check"), "omit --input"),
+                         (("-o", "x", "-i", source, "word"), "unexpected argument"),
                          (("-o", "x", "-i", source, "--delimiter", "ab"), "--delimiter"),
                          (("-o", "x", "-i", source, "--max-line", "0"), "--max-line"),
                          (("-o", "x", "-i", source, "--format", "fvecs", "--dtype", "int8"), "float32"),
@@ -348,14 +348,14 @@ def test_a_check_takes_no_flag_that_makes_parts(calm, flags):
 
 
 def test_a_flag_that_is_not_utf8(job):
-    assert "not UTF-8" in job.run("--join", os.fsdecode(b"\xff"), code=2)["stderr"]
+    assert "not valid UTF-8" in job.run("--join", os.fsdecode(b"\xff"), code=2)["stderr"]
     assert "job.json" not in job.names()
 
 
 def test_input_that_is_not_there(tmp_path):
     (tmp_path / "empty").mkdir()
     run = commandline.Fletch(tmp_path)
-    for source, words in [("empty", "no file in"), ("absent", "cannot open"), ("*.nothing", "no file matches")]:
+    for source, words in [("empty", "no file found in"), ("absent", "cannot open"), ("*.nothing", "no file matches")]:
         result = run("run", "-m", jobs.TOY, "-i", source, "-o", "out")
         assert result.returncode == 1 and words in result.stderr.decode()
 
@@ -372,7 +372,7 @@ def test_input_that_changes_between_runs(job, source, change, words):
     before = job.content()
     change(source)
     told = job.run("--shard", "1/2", code=2)["stderr"]
-    assert "job.json is of another job" in told and words in told
+    assert "job.json belongs to another job" in told and words in told
     assert job.content() == before
 
 
@@ -437,7 +437,7 @@ def test_input_that_changes_after_the_job(job, source):
     text[len(text) // 2] ^= 1  # where no sample is taken
     (source / "a.txt").write_bytes(text)
     job.ask("--check", "--quick")
-    assert "has changed since part-00000" in job.ask("--check", code=1)["stderr"]
+    assert "changed after part-00000" in job.ask("--check", code=1)["stderr"]
     text[0] ^= 1  # in the sample
     (source / "a.txt").write_bytes(text)
     assert "a.txt has changed" in job.ask("--check", "--quick", code=1)["stderr"]
@@ -452,7 +452,7 @@ def test_input_that_changes_after_the_job(job, source):
     (("--prompt", "q: "), "option prompt"),
     (("--normalize", "true"), "option normalize"),
     (("--split-bytes", "8KiB"), "split_bytes"),
-    (("-m", str(commandline.ROOT / "tests/golden/folders/dense-tanh")), "is of another job"),
+    (("-m", str(commandline.ROOT / "tests/golden/folders/dense-tanh")), "belongs to another job"),
 ])
 def test_a_job_with_other_options(calm, flags, words):
     before = calm.content()
@@ -547,10 +547,10 @@ def test_merge_replaces_no_file_of_the_job(tmp_path):
     (tmp_path / "twin.jsonl").symlink_to(source)
     before = job.content()
     for target, words in [("reviews.npy", "reviews.jsonl is an input"), ("twin.npy", "twin.jsonl is an input"),
-                          (job.out / "all.npy", "folder of the job"), ("link.npy", "folder of the job"),
-                          (job.out / "part-00000-00000.npy", "folder of the job")]:
+                          (job.out / "all.npy", "in the job's folder"), ("link.npy", "in the job's folder"),
+                          (job.out / "part-00000-00000.npy", "in the job's folder")]:
         told = job.ask("--merge", tmp_path / target, code=2)["stderr"]
-        assert words in told and "merge into a file of another" in told, told
+        assert words in told and "another" in told, told
     assert job.content() == before and source.read_text().count("\n") == 2
     assert not (tmp_path / "reviews.npy").exists()
     job.ask("--merge", tmp_path / "vectors.npy")

@@ -76,7 +76,7 @@ def test_where_inputs_are_gone_the_rows_have_the_texts(tmp_path):
     assert took[:7] + took[8:] == want[:7] + want[8:] and want[0]["number"] == 0 and want[0]["id"] == "k0"
     assert "refused" in took[7] and new.ask("--check")["missing"] == 0
     next((old.out).glob("part-00000-00001.jsonl")).unlink()
-    assert "not all texts" in Again(old, "third").run(code=1)["stderr"]
+    assert "some texts are lost" in Again(old, "third").run(code=1)["stderr"]
 
 
 def test_other_numbers_and_formats(tmp_path):
@@ -91,12 +91,12 @@ def test_other_numbers_and_formats(tmp_path):
 def test_what_it_refuses(tmp_path):
     old = make(tmp_path)
     new = Again(old)
-    assert "leave --input out" in new.run("-i", tmp_path / "in.jsonl", code=2)["stderr"]
+    assert "omit --input" in new.run("-i", tmp_path / "in.jsonl", code=2)["stderr"]
     assert '"field"' in new.run("--field", "body", code=2)["stderr"]
     assert "for making parts" in new.run("--check", code=2)["stderr"]
     assert "folder of the old job" in Again(old, "old").run(code=2)["stderr"]
     nowhere = Again(Job(tmp_path, "unused", "nowhere"))
-    assert "holds no job" in nowhere.run(code=2)["stderr"]
+    assert "is not a job folder" in nowhere.run(code=2)["stderr"]
     with (tmp_path / "in.jsonl").open("a") as file:
         file.write('{"body":"one more","key":"k"}\n')
     assert "has changed since" in new.run(code=1)["stderr"]

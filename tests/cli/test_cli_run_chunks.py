@@ -95,9 +95,9 @@ def test_a_job_with_other_chunks(tmp_path, flags, words):
 
 
 @pytest.mark.parametrize("flags, code, words", [
-    (("--chunk", "tokens", "--chunk-size", "100000"), 2, "more than the model takes"),
+    (("--chunk", "tokens", "--chunk-size", "100000"), 2, "too long for the model"),
     (("--chunk", "tokens", "--chunk-size", "8", "--chunk-overlap", "8"), 2, "an overlap of 8 tokens"),
-    (("--chunk-size", "8"), 2, "go with --chunk"),
+    (("--chunk-size", "8"), 2, "need --chunk"),
     (("--chunk", "sentences", "--late-chunking", "--pooling", "cls"), 3, "late chunking takes the mean"),
 ])
 def test_what_no_document_can_mend_begins_no_job(tmp_path, flags, code, words):
@@ -112,7 +112,7 @@ def test_a_document_that_cannot_be_cut_costs_its_rows(fletch, embed, tmp_path):
     assert fletch("run", "-q", "-i", "in.txt", "-o", "out", *flags).returncode == 4
     rows = [json.loads(line) for line in (tmp_path / "out/part-00000-00000.jsonl").read_text().splitlines()]
     assert [row.get("index") for row in rows] == [0, None, None, 3] and [row.get("line") for row in rows] == [None, 2, 3, None]
-    assert "no token of its own" in rows[1]["refused"] and len(numpy.load(tmp_path / "out/part-00000-00000.npy")) == 2
+    assert "no complete token" in rows[1]["refused"] and len(numpy.load(tmp_path / "out/part-00000-00000.npy")) == 2
     assert fletch("run", "-q", "-i", "in.txt", "-o", "out", *flags, "--on-error", "accept").returncode == 0
     stopped = fletch("run", "-q", "-i", "in.txt", "-o", "stopped", *flags, "--on-error", "stop")
     assert stopped.returncode == 1 and not list((tmp_path / "stopped").glob("part-*"))

@@ -113,8 +113,8 @@ def test_what_is_refused(fletch, tmp_path):
     refuse(fletch, 2, "--pair-field needs records", "classify", "-m", CLASSIFIER, "--pair-field", "b", "a")
     refuse(fletch, 3, "fletch classify gives", "rerank", "-m", CLASSIFIER, "--query", "q", "a")
     embedding = commandline.ROOT / "tests/golden/folders/plain-bert"
-    refuse(fletch, 3, "fletch embed makes its vectors", "rerank", "-m", embedding, "--query", "q", "a")
-    refuse(fletch, 3, "fletch embed makes its vectors", "classify", "-m", embedding, "a")
+    refuse(fletch, 3, "use fletch embed for its vectors", "rerank", "-m", embedding, "--query", "q", "a")
+    refuse(fletch, 3, "use fletch embed for its vectors", "classify", "-m", embedding, "a")
     refuse(fletch, 3, "fletch rerank", "embed", "-m", RERANKER, "a")
     refuse(fletch, 1, "argument 2: longer than 64 tokens", "rerank", "-m", RERANKER, "--query", "q", "--truncate", "error",
            "a", "the sea " * 90)
@@ -136,9 +136,9 @@ def test_a_name_of_no_file_is_told(fletch):
     def told(*words):
         done = fletch("rerank", "-m", RERANKER, "--query", "the cat", *words, model=False)
         assert done.returncode == 0
-        return [line for line in done.stderr.decode().splitlines() if "there is no file" in line]
+        return [line for line in done.stderr.decode().splitlines() if "no file" in line]
     (line,) = told("no.txt", "a cat in no.txt", "it rained", "Dr.Who")
-    assert "note: there is no file no.txt: it is taken as a text" in line
+    assert "note: no file no.txt: embedding it as a text" in line
     assert len(told("in/no.jsonl.gz", "NO.CSV")) == 2
     assert told("-q", "no.txt") == told("--", "no.txt") == []
 
@@ -159,9 +159,9 @@ def test_labels_of_ones_own(fletch, case):
 
 
 @pytest.mark.parametrize("flags, folder, code, says", [
-    (["--labels", " , "], CLASSIFIER, 2, "--labels is empty"), (["--multi-label"], CLASSIFIER, 2, "go with --labels"),
-    (["--labels", "a", "--hypothesis", "b"], CLASSIFIER, 2, "no {}"), (["--labels", "a", "--pair", "b"], CLASSIFIER, 2, "leave out"),
-    (["--labels", "a"], RERANKER, 3, "called entailment")])
+    (["--labels", " , "], CLASSIFIER, 2, "--labels is empty"), (["--multi-label"], CLASSIFIER, 2, "need --labels"),
+    (["--labels", "a", "--hypothesis", "b"], CLASSIFIER, 2, "no {}"), (["--labels", "a", "--pair", "b"], CLASSIFIER, 2, "excludes"),
+    (["--labels", "a"], RERANKER, 3, 'labels is "entailment"')])
 def test_labels_that_cannot_be(fletch, flags, folder, code, says):
     done = fletch("classify", "-m", folder, *flags, "x", model=False)
     assert done.returncode == code and says in done.stderr.decode() and not done.stdout

@@ -13,7 +13,7 @@ COMMANDS = ["embed", "run", "tokenize", "decode", "model", "config", "doctor", "
     (["embed", "--pooled", "cls", "x"], "did you mean --pooling"),
     (["embed", "--provider-ordr", "cpu", "x"], "did you mean --provider-order"),
     (["embed", "--dimensoins=3", "x"], "did you mean --dimensions"),
-    (["embed", "-x", "text"], "goes after --"),
+    (["embed", "-x", "text"], "after --"),
     (["embed", "--format", "yaml", "x"], "text|json|jsonl|npy|npz|raw|fvecs"),
     (["embed", "--input"], "--input needs a value"),
     (["embed", "--stats=yes", "x"], "takes no value"),
@@ -53,7 +53,7 @@ COMMANDS = ["embed", "run", "tokenize", "decode", "model", "config", "doctor", "
     (["config", "get", "cpu.isaa"], "did you mean cpu.isa?"),
     (["config", "set", "a"], "get KEY"),
     (["completion", "tcsh"], "bash|zsh|fish"),
-    (["help", "nothing"], "no help on"),
+    (["help", "nothing"], "no help for"),
     (["version", "2"], "no arguments"),
 ])
 def test_wrong_usage_is_2_and_says_a_way_out(fletch, arguments, says):

@@ -94,11 +94,11 @@ def test_one_changed_number_is_found(fletch, canary):
 
 @pytest.mark.parametrize("content, message", [
     (b"", "EOF"), (b"[]", "no rows"), (b"{}", "no \"canary\""), (b'{"canary":"1"}', "no \"canary\""),
-    (b'{"canary":2}', "of format 2"), (b'{"canary":1}', "no rows"), (b'{"canary":1,"rows":[]}', "no rows"),
+    (b'{"canary":2}', "has format 2"), (b'{"canary":1}', "no rows"), (b'{"canary":1,"rows":[]}', "no rows"),
     (b'{"canary":1,"rows":[7]}', "no text"), (b'{"canary":1,"rows":[{"text":"a"}]}', "no vector"),
-    (b'{"canary":1,"rows":[{"text":"a","vector":[1,"b"]}]}', "no float32 number"), (b'{"canary":1,"rows":[{"text":"a","vector":{}}]}', "no vector"),
-    (b'{"canary":1,"rows":[{"text":"a","vector":[1,2]},{"text":"a","vector":[1]}]}', "another width"),
-    (b'{"canary":1,"rows":[{"text":"a","vector":[1e999]}]}', "no float32 number"),
+    (b'{"canary":1,"rows":[{"text":"a","vector":[1,"b"]}]}', "not a float32 number"), (b'{"canary":1,"rows":[{"text":"a","vector":{}}]}', "no vector"),
+    (b'{"canary":1,"rows":[{"text":"a","vector":[1,2]},{"text":"a","vector":[1]}]}', "where earlier rows have"),
+    (b'{"canary":1,"rows":[{"text":"a","vector":[1e999]}]}', "not a float32 number"),
     (b'{"canary":1,"rows":[{"text":"a","vector":[NaN]}]}', "canary.json"), (b"\xff{}", "canary.json")])
 def test_a_file_that_is_none(fletch, content, message):
     (fletch.tmp_path / "canary.json").write_bytes(content)

@@ -62,7 +62,7 @@ def test_stats_are_a_table_for_a_person(embed):
     result = embed("embed", "--stats", input=TEXTS)
     table = {line[:13].strip(): line[13:] for line in result.stderr.decode().splitlines() if line[:7] != "fletch:"}
     assert table["texts"] == "300" and table["engine"].startswith("cpu ")
-    assert " MB/s a thread, " in table["tokenizer"]
+    assert " MB/s per thread, " in table["tokenizer"]
     assert table["forward"].startswith("p50 ") and table["forward"].endswith(" ms")
     assert "zero copy" in table and "failed" not in table
     assert result.stdout.count(b"\n") == 300

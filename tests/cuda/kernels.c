@@ -122,33 +122,11 @@ typedef struct embedding {
     uint32_t        vocab, offset;
     int32_t         pad;
     bool            bare;    /* no norm */
-    bool            mapped;  /* a small batch that comes up in one piece with its kernel */
     const uint32_t *segment; /* [texts], or NULL */
 } embedding;
 
 static const uint32_t *upload_segments(const embedding *e, const batch *b) {
     return e->segment != NULL ? upload(e->segment, b->texts * sizeof *e->segment) : NULL;
-}
-
-/* meta, cu, segments and ids as one piece of the host's, which the kernel brings to the arena. */
-static void launch_mapped(fl_cuda_embed *p, const embedding *e, type t, const batch *b,
-                          const int32_t *ids) {
-    enum { CU = 16, SEGMENT = CU + 80, IDS = SEGMENT + 80, BYTES = IDS + 4 * FL_CUDA_SMALL };
-    unsigned char *input = scratch(BYTES), *arena = upload(NULL, BYTES), *came = scratch(BYTES);
-    download(input, b->meta_device, sizeof(fl_cuda_meta));
-    memcpy(input + CU, b->cu, (b->texts + 1) * sizeof *b->cu);
-    if (e->segment != NULL) {
-        memcpy(input + SEGMENT, e->segment, b->texts * sizeof *e->segment);
-    }
-    memcpy(input + IDS, ids, b->tokens * sizeof *ids);
-    p->meta                = (void *)arena;
-    p->cu                  = (void *)(arena + CU);
-    p->segment             = e->segment ? (void *)(arena + SEGMENT) : NULL;
-    p->ids                 = (void *)(arena + IDS);
-    fl_cuda_embed_mapped m = {.embed = *p, .host = upload(input, BYTES), .bytes = BYTES};
-    launch_rows("fl_embed_mapped", t, b, 1, &m, sizeof m);
-    download(came, arena, BYTES);
-    expect(memcmp(came, input, BYTES) == 0, "the input did not come to the arena");
 }
 
 static void run_embed(const embedding *e, type t, size_t width, const batch *b, const int32_t *ids,
@@ -172,11 +150,7 @@ static void run_embed(const embedding *e, type t, size_t width, const batch *b, 
                             .eps             = 1e-12f};
     *out                 = poison(t, b->rows * width);
     p.x                  = out->device;
-    if (e->mapped) {
-        launch_mapped(&p, e, t, b, ids);
-    } else {
-        launch_rows("fl_embed", t, b, 1, &p, sizeof p);
-    }
+    launch_rows("fl_embed", t, b, 1, &p, sizeof p);
     fetch(out);
     if (p.e4m3.rows != NULL) {
         expect_e4m3(&p.e4m3, b, width, out);
@@ -245,12 +219,11 @@ static void embed_case(type t, size_t width, bool rule, bool tables) {
 }
 
 /* Rows as they are, and pairs: the first token of the second text is somewhere, or nowhere. */
-static void bare_case(type t, size_t width, bool mapped) {
-    static const uint32_t few[] = {3, 1, 17, 30, 5};
-    begin("fl_embed%s_%s width %zu, pairs, no norm", mapped ? "_mapped" : "", type_name[t], width);
-    batch     b       = mapped ? batch_of(few, 5, FL_CUDA_SMALL - 56) : mixed_batch(33);
+static void bare_case(type t, size_t width) {
+    begin("fl_embed_%s width %zu, pairs, no norm", type_name[t], width);
+    batch     b       = mixed_batch(33);
     uint32_t *segment = scratch(b.texts * sizeof *segment);
-    embedding e = {.vocab = 50, .pad = -1, .bare = true, .segment = segment, .mapped = mapped};
+    embedding e       = {.vocab = 50, .pad = -1, .bare = true, .segment = segment};
     for (uint32_t i = 0; i < b.texts; i++) {
         segment[i] = i % 3 == 0 ? UINT32_MAX : below(b.cu[i + 1] - b.cu[i] + 1);
     }
@@ -293,9 +266,8 @@ static void test_embed(void) {
         }
         embed_case(t, 40, true, false);
         embed_case(t, 64, false, true);
-        bare_case(t, 40, false);
-        bare_case(t, 1032, false);
-        bare_case(t, 40, true);
+        bare_case(t, 40);
+        bare_case(t, 1032);
     }
     many_texts_case(1);
     many_texts_case(33);
@@ -732,15 +704,10 @@ int main(int argc, char **argv) {
     static const struct {
         const char *word;
         void (*test)(void);
-    } tests[] = {{"embed", test_embed},
-                 {"residual_norm", test_residual_norm},
-                 {"bias_act", test_bias_act},
-                 {"int8", test_int8},
-                 {"pool", test_pool},
-                 {"tiles", test_tiles},
-                 {"rotate", test_rotate},
-                 {"attention", test_attention},
-                 {"few", test_few}};
+    } tests[] = {{"embed", test_embed},       {"residual_norm", test_residual_norm},
+                 {"bias_act", test_bias_act}, {"int8", test_int8},
+                 {"pool", test_pool},         {"tiles", test_tiles},
+                 {"rotate", test_rotate},     {"attention", test_attention}};
     enum { TESTS = sizeof tests / sizeof *tests };
     bool        wanted[TESTS] = {false}, any = false, brief = false;
     const char *image = NULL;

@@ -24,7 +24,7 @@ endforeach()
 # fl_kernels_test(name): the conformance tool on the simulated device that the targets behind it make.
 function(fl_kernels_test name)
   set(host ${PROJECT_SOURCE_DIR}/src/engines/cuda)
-  add_executable(${name} kernels.c kernels_attention.c kernels_device.c kernels_few.c kernels_numbers.c kernels_perf.c
+  add_executable(${name} kernels.c kernels_attention.c kernels_device.c kernels_numbers.c kernels_perf.c
                  ${host}/convert.c ${host}/tile_lists.c)
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE fl_flags ${ARGN})
@@ -71,7 +71,7 @@ if(NOT FLETCH_SANITIZE)
   fl_kernels_test(fl-cuda-ptx fl_cuda_ptx)
   set_target_properties(fl-cuda-ptx PROPERTIES EXCLUDE_FROM_ALL $<BOOL:${FLETCH_MINIMAL}>)
   add_dependencies(fl-cuda-ptx fl_ptx_quick)
-  set(words few embed pool residual_norm bias_act int8 rotate)
+  set(words embed pool residual_norm bias_act int8 rotate)
   add_test(NAME kernels_ptx COMMAND fl-cuda-ptx test --brief ${words})
   # Warps take turns, so that what a missing barrier lets through comes out wrong.
   add_test(NAME kernels_ptx_in_turns COMMAND fl-cuda-ptx test --brief ${words})

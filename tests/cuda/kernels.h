@@ -2,7 +2,6 @@
 /* kernels.h - inside fl-cuda-kernels: a device to launch on, numbers of three types, a verdict.
  *
  * Role    kernels.c has the row kernels' tests, kernels_attention.c attention and its work lists,
- *         kernels_few.c products of few rows,
  *         kernels_device.c the two devices: the simulated one (sim.h) and a real one through the
  *         driver's C interface, opened at run time.
  * Method  A tensor keeps the test's own numbers in double, rounded to the type, and their copy on
@@ -96,7 +95,6 @@ void   expect_untouched(const tensor *t, const batch *b, size_t width);
 double activation_of(int kind, double x); /* -1: none */
 
 void test_tiles(void);
-void test_few(void);
 void test_attention(void);
 void test_rotate(void);
 void perf(void);

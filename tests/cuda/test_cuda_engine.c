@@ -236,107 +236,6 @@ Test(cuda, random_switches) {
     }
 }
 
-/* ---- Small batches ---------------------------------------------------------------------------- */
-
-/* Every tier that kernels/few.cu has, in one text and in several. */
-static void compare_small(const toy_spec *spec, uint64_t seed, const char *precision,
-                          double least_cosine) {
-    static const uint32_t one[] = {16}, three[] = {1, 17, 30}, four[] = {33, 2, 9, 20};
-    toy                   t;
-    setup                 s = usual;
-    s.precision             = precision;
-    s.tokens                = 128;
-    toy_make(&t, spec, seed);
-    compare(&t.encoder, &s, one, 1, least_cosine, 2.0);
-    compare(&t.encoder, &s, three, 3, least_cosine, 2.0);
-    compare(&t.encoder, &s, four, 4, least_cosine, 2.0);
-    toy_free(&t);
-}
-
-Test(cuda, small_batches_of_every_kind_of_family) {
-    toy_spec like_mpnet = mpnet;
-    like_mpnet.hidden   = 128;
-    like_mpnet.mlp      = 192;
-    compare_small(&bert, 3, "fp16", 0.9999);
-    compare_small(&like_mpnet, 5, "bf16", 0.9995);
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        toy_spec spec = families[i];
-        spec.mlp      = 96;
-        compare_small(&spec, 3, i % 2 ? "bf16" : "fp16", 0.9995);
-    }
-}
-
-Test(cuda, small_batches_of_random_switches) {
-    uint64_t state = 20261124;
-    for (int i = 0; i < toy_rounds(4, 10); i++) {
-        toy_spec s = random_switches(&state, 32);
-        compare_small(&s, 5 + (uint64_t)i, i % 2 ? "fp16" : "bf16", 0.9995);
-    }
-}
-
-/* Launches, copies and products of a library in one batch of 26 tokens. */
-typedef struct effort {
-    unsigned long launches, copies, products;
-} effort;
-
-static effort so_far(void) {
-    return (effort){sim_calls(SIM_LAUNCH), sim_calls(SIM_COPY),
-                    sim_algo_runs(0) + sim_algo_runs(1) + sim_algo_runs(2)};
-}
-
-static effort effort_of(const setup *s, const toy_spec *spec) {
-    static const uint32_t lengths[] = {3, 17, 6};
-    toy                   t;
-    batch                 m, want;
-    toy_make(&t, spec, 3);
-    opened o = open_well(&t.encoder, s);
-    make_batch(&m, &t.encoder, lengths, 3, 8);
-    run_cpu(&t.encoder, &m, &want);
-    effort before = so_far();
-    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
-    effort after = so_far();
-    effort done  = {after.launches - before.launches, after.copies - before.copies,
-                    after.products - before.products};
-    for (int i = 0; i < 3; i++)
-        cr_assert_geq(cosine(m.rows[i], want.rows[i], spec->hidden), 0.9995);
-    free_batch(&m);
-    free_batch(&want);
-    shut(&o);
-    toy_free(&t);
-    return done;
-}
-
-static void expect_effort(const setup *s, const toy_spec *spec, effort want) {
-    effort did = effort_of(s, spec);
-    cr_assert(did.launches == want.launches && did.copies == want.copies &&
-                  did.products == want.products,
-              "%s: %lu launches, %lu copies, %lu products", s->precision, did.launches, did.copies,
-              did.products);
-}
-
-/* Five kernels a layer, and embeddings, the last norm and pooling; no copy. Where bytes must not depend on
- * the batch, or elements have other sizes, the library multiplies. */
-Test(cuda, small_batches_take_five_kernels_a_layer_and_no_copy) {
-    toy_spec odd = bert;
-    setup    s   = usual;
-    s.precision  = "fp16";
-    s.tokens     = 128;
-    expect_effort(&s, &bert, (effort){.launches = 3 + 2 * 5});
-    s.precision = "fp32"; /* attention, activation and two norms; products are four */
-    expect_effort(&s, &bert, (effort){.launches = 2 + 2 * 4, .products = 8});
-    s.precision     = "fp16";
-    s.deterministic = true;
-    expect_effort(&s, &bert, (effort){.launches = 2 + 2 * 3, .products = 8});
-    s.deterministic = false;
-    odd.mlp         = 136; /* not of 32 */
-    expect_effort(&s, &odd, (effort){.launches = 2 + 2 * 3, .products = 8});
-    s.small = "false";
-    expect_effort(&s, &bert, (effort){.launches = 2 + 2 * 3, .copies = 2, .products = 8});
-    s.small = NULL;
-    setenv("SIM_CUDA_UNMAPPED", "1", 1); /* memory that the device does not see is copied */
-    expect_effort(&s, &bert, (effort){.launches = 3 + 2 * 5, .copies = 2});
-}
-
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
 /* Texts of one to 65 tokens in batches of every size and order: the row of a length is always the
@@ -429,71 +328,6 @@ Test(cuda, a_batch_never_fails_for_want_of_one_algorithm) {
     setenv("SIM_CUBLASLT_NONE_AT", "48", 1); /* the tier of 40 tokens */
     toy_make(&t, &bert, 3);
     compare(&t.encoder, &usual, lengths, 1, 0.999999, 1e-5);
-    toy_free(&t);
-}
-
-/* How often each algorithm ran in one forward of an engine that was opened with several to choose from. */
-static void algorithms_of(const char *slow, unsigned long runs[3]) {
-    toy   t;
-    batch m;
-    setup s        = usual;
-    s.tokens       = 64;
-    s.precision    = "fp16";
-    s.small        = "false";
-    toy_spec spec  = bert;
-    spec.positions = 64;
-    setenv("SIM_CUBLASLT_PROPOSALS", "3", 1);
-    setenv("SIM_CUBLASLT_SLOW", slow, 1);
-    toy_make(&t, &spec, 3);
-    opened o = open_well(&t.encoder, &s);
-    for (unsigned i = 0; i < 3; i++)
-        runs[i] = sim_algo_runs(i);
-    make_batch(&m, &t.encoder, some, 3, 8);
-    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
-    for (unsigned i = 0; i < 3; i++)
-        runs[i] = sim_algo_runs(i) - runs[i];
-    free_batch(&m);
-    shut(&o);
-    toy_free(&t);
-}
-
-/* Bits of the slow ones: the third, which the library names last, is the only quick one. Opened once
- * more the choice is known, though every algorithm is as quick now. */
-Test(cuda, takes_the_fastest_algorithm_and_keeps_it) {
-    unsigned long runs[3];
-    algorithms_of("3", runs);
-    cr_assert(runs[0] == 0 && runs[1] == 0 && runs[2] > 0, "%lu %lu %lu", runs[0], runs[1],
-              runs[2]);
-    unsigned long before = sim_algo_runs(0) + sim_algo_runs(1) + sim_algo_runs(2);
-    algorithms_of("4", runs);
-    cr_assert(runs[0] == 0 && runs[1] == 0 && runs[2] > 0, "%lu %lu %lu", runs[0], runs[1],
-              runs[2]);
-    cr_assert_eq(sim_algo_runs(0) + sim_algo_runs(1) + sim_algo_runs(2) - before, runs[2],
-                 "it was timed again");
-}
-
-/* An activation in the epilogue that costs more than a kernel of its own is taken apart: two launches
- * more, one a layer. */
-Test(cuda, activates_where_it_is_cheaper) {
-    toy   t;
-    setup s        = usual;
-    s.tokens       = 64;
-    s.precision    = "fp16";
-    s.small        = "false";
-    toy_spec spec  = bert;
-    spec.positions = 64;
-    setenv("SIM_CUBLASLT_PROPOSALS", "3", 1);
-    setenv("SIM_CUBLASLT_NO_ACTIVATION", "slow", 1);
-    toy_make(&t, &spec, 3);
-    opened        o      = open_well(&t.encoder, &s);
-    unsigned long before = sim_calls(SIM_LAUNCH);
-    batch         m;
-    make_batch(&m, &t.encoder, some, 3, 8);
-    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
-    /* embed, pool; a layer: attention, two norms, the activation */
-    cr_assert_eq(sim_calls(SIM_LAUNCH) - before, 2U + 2U * 4U);
-    free_batch(&m);
-    shut(&o);
     toy_free(&t);
 }
 
@@ -744,7 +578,7 @@ Test(cuda, refuses_with_a_reason) {
     s.precision = "fp8";
     setenv("SIM_CUDA_DEVICES", "1", 1);
     setenv("SIM_CUDA_CAPABILITY", "9.0", 1);
-    refuse(&t, &s, FLETCH_EPROVIDER, "provider.precision fp8: models with norms before");
+    refuse(&t, &s, FLETCH_EPROVIDER, "provider.precision fp8: pre-norm models");
     toy_free(&t);
     odd.head_dim = 16;
     toy_make(&t, &odd, 3);

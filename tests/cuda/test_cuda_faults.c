@@ -97,7 +97,7 @@ Test(cuda, lost_device_breaks_the_replica_and_no_more) {
     toy_make(&t, &bert, 3);
     for (int i = 0; i < 4; i++) {
         opened o = open_well(&t.encoder, &s);
-        make_batch(&m, &t.encoder, some, SOME, 8); /* a small batch has no copies */
+        make_batch(&m, &t.encoder, some, SOME, 8);
         for (int k = 0; k < i; k++)
             cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK);
         sim_fault(kinds[i % 2], 1, CUDA_ERROR_ECC_UNCORRECTABLE);

@@ -46,12 +46,10 @@ typedef struct setup {
     uint64_t    limit;
     bool        singly; /* cuda.memory_pool false */
     fl_trace   *trace;
-    const char *small;   /* cuda.small_batches; NULL: true */
     const char *timeout; /* cuda.timeout_seconds; NULL: more than a slow simulated device takes */
 } setup;
 
-static const setup usual = {"fp32", "1", "true", "true", false, 2048, 64,
-                            0,      0,   false,  NULL,   NULL,  NULL};
+static const setup usual = {"fp32", "1", "true", "true", false, 2048, 64, 0, 0, false, NULL, NULL};
 
 typedef struct opened {
     fletch_config       *config;
@@ -83,7 +81,6 @@ static inline opened open_cuda(const fl_encoder *encoder, const setup *s) {
     set(o.config, "cuda.graphs", s->graphs);
     set(o.config, "cuda.transfer_stream", s->transfer);
     set(o.config, "cuda.memory_pool", s->singly ? "false" : "true");
-    set(o.config, "cuda.small_batches", s->small ? s->small : "true");
     set(o.config, "cuda.timeout_seconds", s->timeout ? s->timeout : "600");
     fl_engine_options options = {.provider      = "cuda",
                                  .device        = s->device,

@@ -17,7 +17,7 @@
 #include "server/pull.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
-#include "server/store.h"
+#include "store/store.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -214,10 +214,9 @@ void fl_store_write(fl_store *store, fl_write *write) {
     write->done(write, &error);
 }
 
-int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *request,
-                    fletch_error *error) {
+int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_error *error) {
     char metadata[] = "{\"a\":1,\"b\":\"\\u0062\",\"c\":true}";
-    (void)store, (void)request, (void)error;
+    (void)store, (void)by.over, (void)error;
     must(search->row[0] <= 1.001f && search->k >= 1);
     if (search->filter != NULL) {
         (void)fl_filter_passes(search->filter, metadata, sizeof metadata - 1);
@@ -234,9 +233,9 @@ int fl_store_search(fl_store *store, fl_search *search, const fl_http_request *r
     return 0;
 }
 
-int fl_store_mark(fl_store *store, const char *words, int64_t key, const fl_http_request *request,
-                  size_t *marks, size_t *count, fletch_error *error) {
-    (void)store, (void)key, (void)request, (void)error;
+int fl_store_mark(fl_store *store, const char *words, int64_t key, fl_asker by, size_t *marks,
+                  size_t *count, fletch_error *error) {
+    (void)store, (void)key, (void)by.over, (void)error;
     must(is_text(words, strlen(words)));
     marks[0] = 0;
     marks[1] = 1;
@@ -251,15 +250,14 @@ bool fl_store_has_words(const fl_store *store) {
 
 /* Key 2 is a chunk, 1 was dropped just now. */
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk, int64_t key,
-                  const fl_http_request *request, fl_found_fn found, void *user,
-                  fletch_error *error) {
+                  fl_asker by, fl_found_fn found, void *user, fletch_error *error) {
     fl_stored_item item = {.id            = "i\"",
                            .id_size       = 2,
                            .text          = "t\n",
                            .text_size     = 2,
                            .metadata      = "{}",
                            .metadata_size = 2};
-    (void)store, (void)id, (void)id_size, (void)chunk, (void)request;
+    (void)store, (void)id, (void)id_size, (void)chunk, (void)by.over;
     if (key == 1) {
         return FLETCH_ENOTFOUND;
     }
@@ -314,9 +312,9 @@ bool fl_store_lasts(const fl_store *store) {
     return true;
 }
 
-int fl_store_list(fl_store *store, size_t offset, size_t count, const fl_http_request *request,
-                  fl_hit *hits, size_t *found, fletch_error *error) {
-    (void)store, (void)request, (void)error;
+int fl_store_list(fl_store *store, size_t offset, size_t count, fl_asker by, fl_hit *hits,
+                  size_t *found, fletch_error *error) {
+    (void)store, (void)by.over, (void)error;
     *found = 0;
     while (*found < count && offset + *found < 3) {
         hits[*found] = (fl_hit){.key = (int64_t)(offset + *found)};

@@ -165,6 +165,19 @@ def deberta(d: Draw):
         max_relative_positions=most, pos_att_type=d.choice(["p2c|c2p", ["c2p", "p2c"]]))
 
 
+def deberta_v1(d: Draw):
+    return transformers.DebertaConfig(
+        **d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(), layer_norm_eps=d.choice([1e-7, 1e-5]),
+        type_vocab_size=d.randint(0, 2), relative_attention=True, position_biased_input=False, max_relative_positions=d.choice([-1, 40, 130, 512]),
+        pos_att_type=d.choice(["p2c|c2p", ["c2p", "p2c"]]))
+
+
+def bloom(d: Draw):
+    s = d.sizes()
+    return transformers.BloomConfig(hidden_size=s["hidden_size"], n_head=s["num_attention_heads"], n_layer=s["num_hidden_layers"],
+                                    layer_norm_epsilon=d.eps(), use_cache=False)
+
+
 def t5(d: Draw):
     return any_t5(d, d.choice([transformers.T5Config, transformers.MT5Config]))
 
@@ -342,7 +355,7 @@ def nomic_moe(d: Draw):
     return config, reference.moe_shapes, reference.moe_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, albert, t5, umt5, clip, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, albert, t5, umt5, clip, nomic, nomic_moe, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3, lfm2,
                                     lfm2_bidirectional)}
 

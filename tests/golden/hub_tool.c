@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 
 #include "fletch.h"
-#include "model/hub.h"
+#include "hub/hub.h"
 
 /* fletch_status_name is in fletch.c, which would bring the whole library. */
 static const char *status_name(int status) {

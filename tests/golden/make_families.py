@@ -199,6 +199,7 @@ def make_decoders() -> None:
     make_gte_qwen()
     make_both_ways()
     make_pplx()
+    make_codes_of_half_a_name()
     make_lfm2()
     path = save("family-llama", transformers.LlamaConfig(
         **GROUPED | {"attention_bias": True, "mlp_bias": True},
@@ -334,6 +335,17 @@ def make_pplx() -> None:
     base.write_json(path / "modules.json", modules)
 
 
+def make_codes_of_half_a_name() -> None:
+    """Giga-Embeddings and BidirLM (Qwen3) and ReasonIR (Llama): they look both ways, and of their code's name a half is known."""
+    path = save("family-qwen3-bidirec", transformers.Qwen3Config(**GROUPED | {"is_causal": False}), MEAN)
+    base.finish(path)
+    change(path, published_as("qwen3_bidirec", "modeling", "Qwen3BidirectionalModel", architectures=["Qwen3BidirectionalModel"], is_causal=False))
+    again("family-qwen3-bidirec-hub", path, lambda config: config.update(model_type="bidirlm", auto_map={"AutoModel": "modeling_bidirlm.BidirLM"}))
+    path = save("family-reasonir", transformers.LlamaConfig(**GROUPED | {"is_causal": False}), MEAN)
+    base.finish(path)
+    change(path, published_as("llama", "modeling_reasonir_8b", "ReasonIRModel", architectures=["ReasonIRModel"]))
+
+
 def change(path: pathlib.Path, edit) -> None:
     config = json.loads((path / "config.json").read_text())
     edit(config)
@@ -365,7 +377,11 @@ def make_gte_qwen() -> None:
 def with_pieces(path: pathlib.Path, base_name: str, config: transformers.PretrainedConfig, model, pooling: str, after, steps=()) -> None:
     """A folder as `save` makes it, with one of odd_classes.py's tokenizers, some of its steps others."""
     _, tokenizer, settings = odd_classes.BASES[base_name]
-    base.write_json(path / "tokenizer.json", tokenizer | dict(steps))
+    with_tokenizer(path, tokenizer | dict(steps), settings, config, model, pooling, after)
+
+
+def with_tokenizer(path: pathlib.Path, tokenizer: dict, settings: dict, config: transformers.PretrainedConfig, model, pooling: str, after) -> None:
+    base.write_json(path / "tokenizer.json", tokenizer)
     base.write_json(path / "tokenizer_config.json", settings | {"model_max_length": 200})
     base.randomise(model, sum(path.name.encode()))
     model.save_pretrained(path)
@@ -397,6 +413,30 @@ def make_deberta() -> None:
     base.write_json(hub / "tokenizer.json", tokenizer)
     config = transformers.DebertaV2Config(**SMALL | own, share_att_key=False, max_relative_positions=24, type_vocab_size=2)
     with_pieces(base.new_folder("family-deberta-apart"), "deberta", config, transformers.DebertaV2ForMaskedLM(config), CLS, [base.NORMALIZE])
+
+
+def make_by_heads() -> None:
+    """DeBERTa v1 and Bloom, whose queries, keys and values are one matrix, head by head."""
+    tokenizer = odd_classes.deberta_v1()
+    own = {"vocab_size": len(tokenizer["model"]["vocab"]), "relative_attention": True, "position_biased_input": False, "max_relative_positions": 24,
+           "pos_att_type": "c2p|p2c", "layer_norm_eps": 1e-7}
+    config = transformers.DebertaConfig(**SMALL | own)
+    with_tokenizer(base.new_folder("family-deberta-v1"), tokenizer, odd_classes.settings("DebertaTokenizer", **odd_classes.SPECIALS), config,
+                   transformers.DebertaForMaskedLM(config), MEAN, [base.NORMALIZE])
+    tokenizer = odd_classes.bloom()
+    config = transformers.BloomConfig(vocab_size=len(tokenizer["model"]["vocab"]), hidden_size=36, n_layer=3, n_head=6, pad_token_id=3)
+    with_tokenizer(base.new_folder("family-bloom"), tokenizer, odd_classes.settings("BloomTokenizerFast", unk_token="<unk>", bos_token="<s>",
+                   eos_token="</s>", pad_token="<pad>", padding_side="left"), config, transformers.BloomModel(config), "weightedmean", [])
+
+
+def make_ruri() -> None:
+    """A ModernBERT with SentencePiece's Unigram whose tokenizer_class says LlamaTokenizer, as published."""
+    tokenizer = odd_classes.ruri()
+    config = transformers.ModernBertConfig(**SMALL | {"vocab_size": len(tokenizer["model"]["vocab"]), "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3,
+                                           "cls_token_id": 2, "sep_token_id": 3, "local_attention": 16})
+    settings = odd_classes.settings("LlamaTokenizer", bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>", cls_token="<s>",
+                                    sep_token="</s>", mask_token="<mask>", add_bos_token=True, add_eos_token=True, legacy=True, add_prefix_space=False)
+    with_tokenizer(base.new_folder("family-ruri"), tokenizer, settings, config, transformers.ModernBertModel(config), MEAN, [])
 
 
 def make_pieces() -> None:
@@ -525,6 +565,36 @@ def make_static() -> None:
            ["Normalize"])
 
 
+def gated(name: str, table: torch.Tensor, kind: str, write) -> None:
+    """A folder of Stable Static Embedding: the mean of a table's rows, then beta tanh(alpha x + bias); `write` puts the table there."""
+    path = base.new_folder(name)
+    tokenizer = base.bert_tokenizer(path)
+    tokenizer.backend_tokenizer.save(str(path / "tokenizer.json"))
+    (path / "vocab.txt").unlink()
+    generator = torch.Generator().manual_seed(9)
+    gate = {"dyt." + key: mean + torch.randn(table.shape[1], generator=generator) * 0.3 for key, mean in (("alpha", 0.9), ("beta", 1.0), ("bias", 0.0))}
+    write(path, table, gate)
+    base.write_json(path / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": "modeling." + kind}])
+    ids = [tokenizer(text, add_special_tokens=False).input_ids for text in base.TEXTS]
+    rows = [table[one].mean(0) if one else torch.zeros(table.shape[1]) for one in ids]
+    vectors = gate["dyt.beta"] * torch.tanh(gate["dyt.alpha"] * torch.stack(rows) + gate["dyt.bias"])
+    numpy.save(path / "expected-0.npy", vectors.numpy())
+    base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 1 << 20}])
+
+
+def make_gated() -> None:
+    """The table as floats, and as 4 bits in a file of their own: nibbles, the first column's the higher, then a scale for each row."""
+    table = torch.randn(140, 20, generator=torch.Generator().manual_seed(11))
+    gated("family-static-gated", table, "SSE", lambda path, whole, gate: save_file({"embedding.weight": whole} | gate, path / "model.safetensors"))
+    scale = table.abs().amax(1, keepdim=True) + 1e-8
+    q = ((table / scale + 1) * 7.5).round().clamp(0, 15).to(torch.uint8)
+
+    def nibbles(path: pathlib.Path, _, gate: dict) -> None:
+        save_file(gate, path / "model_rest.safetensors")
+        (path / "embedding.q4_k_m.bin").write_bytes((q[:, 0::2] << 4 | q[:, 1::2]).numpy().tobytes() + scale.numpy().tobytes())
+    gated("family-static-gated-4bit", (q.float() / 7.5 - 1) * scale, "SSEQ", nibbles)
+
+
 def make_native_names() -> None:
     """Tensor names of transformers' own classes, which it only writes when asked to."""
     rope = {"rope_type": "default", "rope_theta": 777.0}
@@ -645,9 +715,12 @@ def make_all() -> None:
     make_rotary()
     make_decoders()
     make_pieces()
+    make_by_heads()
+    make_ruri()
     make_clip()
     make_by_hand()
     make_native_names()
     make_tasks()
     make_jina5()
     make_static()
+    make_gated()

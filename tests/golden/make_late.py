@@ -137,6 +137,17 @@ def make_lfm2() -> None:
         block_auto_adjust_ff_dim=False))
 
 
+def make_pplx() -> None:
+    """pplx-embed-v1-late's form: PyLate's over Qwen3 that looks both ways, what fills a query attended to."""
+    pylate("pplx", True, ("[Q] ", "[D] "), {"model_type": "ColBERT", "attend_to_expansion_tokens": True}, encoder_config=transformers.Qwen3Config(
+        **SMALL, num_key_value_heads=2, head_dim=12, is_causal=False))
+    path = HERE / "pplx"
+    config = json.loads((path / "config.json").read_text())
+    del config["is_causal"]
+    base.write_json(path / "config.json", config | {"model_type": "bidirectional_pplx_qwen3", "architectures": ["PPLXQwen3Model"],
+                                                    "auto_map": {"AutoModel": "modeling.PPLXQwen3Model"}})
+
+
 def make_pylate() -> None:
     pylate("pylate", True, ("[Q] ", "[D] "), {"model_type": "ColBERT"})
     pylate("pylate-attend", False, (), {"model_type": "ColBERT", "attend_to_expansion_tokens": True,
@@ -192,6 +203,7 @@ def main() -> None:
     make_native()
     make_pylate()
     make_lfm2()
+    make_pplx()
     make_stanford()
     make_jina()
     base.write_json(HERE / "texts.json", TEXTS)

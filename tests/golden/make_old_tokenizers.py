@@ -30,7 +30,7 @@ TEXTS = [*base.TEXTS, "A cat's ﬁsh™ ran.", "Ａ road", "<pad> in a text", "t
 
 
 def save(path: pathlib.Path, settings: dict) -> None:
-    base.write_json(path / "config.json", {"model_type": path.name} | (DEBERTA if path.name == "deberta-v2" else {}))
+    base.write_json(path / "config.json", {"model_type": path.name} | (DEBERTA if path.name in ("deberta", "deberta-v2") else {}))
     base.write_json(path / "tokenizer_config.json", settings)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     # transformers 5 drops DeBERTa's map: what both give alike
@@ -61,6 +61,12 @@ def main() -> None:
     base.write_json(path / "vocab.json", model["vocab"])
     (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in model["merges"]))
     save(path, {"tokenizer_class": "RobertaTokenizer"})
+    path = HERE / "deberta"
+    path.mkdir()
+    model = odd_classes.deberta_v1()["model"]
+    base.write_json(path / "vocab.json", model["vocab"])
+    (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in model["merges"]))
+    save(path, {"tokenizer_class": "DebertaTokenizer"})
     path = HERE / "clip"
     path.mkdir()
     odd_classes.write_clip(path)

@@ -23,6 +23,7 @@ from sentence_transformers.sentence_transformer import modules as st
 
 import family_references as reference
 import make_folders as base
+import odd_classes
 
 base.HERE = HERE = pathlib.Path(__file__).resolve().parent / "scores"
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
@@ -76,6 +77,22 @@ def finish(path: pathlib.Path, **options) -> None:
     base.write_json(path / "expected.json", expected)
 
 
+def finish_deberta_v1() -> None:
+    """With the pair of its published tokenizer.json, which transformers 5 gives under the name that takes the file as it is."""
+    path, tokenizer = base.new_folder("deberta-v1"), odd_classes.deberta_v1()
+    model = transformers.DebertaForSequenceClassification(transformers.DebertaConfig(
+        **SMALL, vocab_size=len(tokenizer["model"]["vocab"]), relative_attention=True, position_biased_input=False, pos_att_type="c2p|p2c",
+        type_vocab_size=2, num_labels=3, id2label={0: "contradiction", 1: "entailment", 2: "neutral"}))
+    base.randomise(model, 5)
+    model.save_pretrained(path)
+    base.write_json(path / "tokenizer.json", tokenizer)
+    settings = odd_classes.settings("PreTrainedTokenizerFast", **odd_classes.SPECIALS) | {
+        "model_max_length": 64, "model_input_names": ["input_ids", "attention_mask", "token_type_ids"]}
+    base.write_json(path / "tokenizer_config.json", settings)
+    finish(path)
+    base.write_json(path / "tokenizer_config.json", settings | {"tokenizer_class": "DebertaTokenizer"})
+
+
 def make_families() -> None:
     bert = transformers.BertConfig
     finish(save("bert", bert(**SMALL)))
@@ -100,6 +117,7 @@ def make_families() -> None:
                "position_buckets": 8, "share_att_key": True, "type_vocab_size": 0}
     finish(save("deberta", transformers.DebertaV2Config(**SMALL | deberta)))
     finish(save("deberta-three", transformers.DebertaV2Config(**SMALL | deberta, pooler_hidden_act="tanh"), labels=3, id2label=names))
+    finish_deberta_v1()
     finish(save("albert", transformers.AlbertConfig(**SMALL | {"embedding_size": 12}), labels=3))
     rope = {kind: {"rope_type": "default", "rope_theta": 900.0} for kind in ("full_attention", "sliding_attention")}
     modern = {"num_hidden_layers": 3, "local_attention": 16}

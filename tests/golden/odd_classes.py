@@ -205,6 +205,30 @@ def deberta():
                  template(vocab, "[CLS]", "A", "[SEP]"), metaspace())
 
 
+def deberta_v1():
+    """As published: a pair has one [SEP] in its midst, and types."""
+    names = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    vocab, model = bytes_of(names)
+    post = template(vocab, "[CLS]", "A", "[SEP]")
+    del post["pair"][3]
+    return whole(vocab, names, model, None, byte_level(), post, byte_level())
+
+
+def bloom():
+    """Words by the published pattern, which has a set in a set; an end behind every text, so that none is empty."""
+    vocab, model = bytes_of(["<unk>", "<s>", "</s>", "<pad>"])
+    words = {"type": "Split", "pattern": {"Regex": " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"}, "behavior": "Isolated", "invert": False}
+    return whole(vocab, ["<unk>", "<s>", "</s>", "<pad>"], model, None, splits(words, byte_level(regex=False)), template(vocab, "A", "</s>"),
+                 byte_level())
+
+
+def ruri():
+    """SentencePiece's Unigram as ModernBERTs of Japanese have it: tokenizer_class says LlamaTokenizer."""
+    names = ["<pad>", "<unk>", "<s>", "</s>"]
+    vocab, model = unigram(names, ["<mask>"], 1)
+    return whole(vocab, [*names, "<mask>"], model, charsmap(), metaspace("never", split=False), template(vocab, "<s>", "A", "</s>"), metaspace())
+
+
 def settings(name, **tokens):
     return {"tokenizer_class": name, "model_max_length": 24, **tokens}
 

@@ -153,7 +153,7 @@ def test_many_tensors_take_linear_time(tmp_path):
 
 
 def dump(folder) -> subprocess.CompletedProcess:
-    return subprocess.run([DUMP, folder], capture_output=True, text=True, timeout=60)
+    return subprocess.run([DUMP, folder], capture_output=True, text=True, timeout=600)
 
 
 def edit(folder: pathlib.Path, name: str, **changes) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GGUF file made of a model folder gives the folder's vectors: every architecture of ours that llama.cpp has a name
-for. What decides the vectors and is missing, contradicts or is not known is refused by name."""
+for. What decides the vectors and is missing, contradicts or is unknown is refused by name."""
 import json
 import shutil
 import subprocess
@@ -91,7 +91,7 @@ def refusal(path, *flags) -> str:
 # What is set or taken away, and what the message says.
 WRONG = [
     ({"general.architecture": "gpt2"}, 'architecture "gpt2" is not supported'),
-    ({"bert.pooling_type": None}, "bert.pooling_type is missing: say how token vectors become one with --pooling"),
+    ({"bert.pooling_type": None}, "bert.pooling_type is missing: set --pooling"),
     ({"bert.pooling_type": 0}, "bert.pooling_type is missing"),
     ({"bert.pooling_type": 4}, "bert.pooling_type is that of a reranker"),
     ({"bert.pooling_type": "mean"}, "bert.pooling_type is not a number"),
@@ -103,8 +103,8 @@ WRONG = [
     ({"bert.attention.causal": True}, "is_decoder"),
     ({"bert.attention.key_length": 3}, "bert.attention.key_length is not what follows from the other sizes"),
     ({"bert.vocab_size": 3}, "bert.vocab_size is not what follows"),
-    ({"bert.attn_logit_softcapping": 30.0}, 'metadata key "bert.attn_logit_softcapping" is not known'),
-    ({"bert.rope.scaling.type": "none"}, 'metadata key "bert.rope.scaling.type" is not known'),
+    ({"bert.attn_logit_softcapping": 30.0}, 'metadata key "bert.attn_logit_softcapping" is unknown'),
+    ({"bert.rope.scaling.type": "none"}, 'metadata key "bert.rope.scaling.type" is unknown'),
     ({"tokenizer.ggml.model": None}, "tokenizer.ggml.model is missing"),
     ({"tokenizer.ggml.model": "rwkv"}, 'tokenizer.ggml.model "rwkv" is not supported'),
     ({"tokenizer.ggml.tokens": None}, "tokenizer.ggml.tokens is not a list"),
@@ -135,7 +135,7 @@ def test_metadata_that_is_wrong_is_refused_by_name(keys, message, tmp_path):
 def test_a_tensor_that_is_not_known_is_refused(tmp_path):
     path = tmp_path / "m.gguf"
     gguf_writer.write(FOLDERS / "pooling-cls", path, more={"rope_freqs.weight": numpy.ones(4, numpy.float32)})
-    assert "tensor rope_freqs.weight is not known" in refusal(path)
+    assert "tensor rope_freqs.weight is unknown" in refusal(path)
     gguf_writer.write(FOLDERS / "pooling-cls", path, more={"blk.0.attn_q.bias": None})
     assert "are missing: blk.0.attn_q.bias" in refusal(path)
 

@@ -200,14 +200,14 @@ def test_the_tokenizer_gives_the_same_ids(name, tmp_path):
 
 
 REFUSED = [  # a folder, what is changed in its config.json, and what the message says
-    ("mpnet", {}, "no architecture that llama.cpp has a name for is what this mpnet is"),
-    ("family-gte", {}, "what this gte is"), ("family-deberta", {}, "what this deberta-v2 is"), ("family-nomic-moe", {}, "mixtures of experts"),
-    ("activation-gelu_new", {}, "activation gelu_pytorch_tanh"), ("family-qwen3-yarn", {}, "what this qwen3 is"),
-    ("family-gemma3-causal", {}, "what this gemma3_text is"),
+    ("mpnet", {}, "llama.cpp has no name for this architecture (mpnet)"),
+    ("family-gte", {}, "this architecture (gte)"), ("family-deberta", {}, "this architecture (deberta-v2)"), ("family-nomic-moe", {}, "mixtures of experts"),
+    ("activation-gelu_new", {}, "activation gelu_pytorch_tanh"), ("family-qwen3-yarn", {}, "this architecture (qwen3)"),
+    ("family-gemma3-causal", {}, "this architecture (gemma3_text)"),
     ("pooling-max", {}, "its pooling is none of mean, cls and lasttoken"), ("pooling-concat-new", {}, "its pooling is none of"),
     ("dense-tanh", {}, "other layers follow its pooling"), ("layer-norm", {}, "other layers follow its pooling"),
     ("prompts", {}, "it puts a prompt before every text by default"), ("truncate-dim", {}, "cut to truncate_dim"),
-    ("lower-case", {}, "GGUF cannot say what this tokenizer does"), ("family-static", {}, "it is a static model"),
+    ("lower-case", {}, "GGUF cannot express this tokenizer"), ("family-static", {}, "it is a static model"),
     ("sparse-bert", {}, "its vectors are sparse"), ("plain-vocab", {}, "a vocab.txt alone is not enough"),
 ]
 
@@ -247,7 +247,7 @@ def around(told: dict) -> None:
     (lambda told: told["normalizer"].update(clean_text=False), "tokenizer.json: normalizer is of a form"),
     (lambda told: told.update(normalizer={"type": "Lowercase"}), "tokenizer.json: normalizer is of a form"),
     (wordless, "tokenizer.json: pre_tokenizer is of a form"), (stripping, "tokenizer.json: added_tokens is of a form"),
-    (around, "more than one token stands before"),
+    (around, "cannot express more than one token before"),
     (lambda told: told["model"].update(max_input_chars_per_word=7), "tokenizer.json: model is of a form")])
 def test_a_tokenizer_that_gguf_cannot_say_is_refused(change, message, tmp_path):
     folder = test_gguf.copy("pooling-cls", tmp_path, {})
@@ -261,9 +261,9 @@ def test_a_tokenizer_that_gguf_cannot_say_is_refused(change, message, tmp_path):
 
 @pytest.mark.parametrize("words, code, message", [
     (["{folder}"], 2, "convert needs a model and the file to write"), (["{folder}", "a.gguf", "b"], 2, "convert takes one model and the file"),
-    (["{folder}", "m.gguf", "--type", "Q3_K"], 2, 'no type "Q3_K" to write; use one of F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0'),
+    (["{folder}", "m.gguf", "--type", "Q3_K"], 2, 'unknown type "Q3_K"; use one of F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0'),
     (["{folder}", "."], 2, "is a folder; name a file in it"), (["{folder}", "m.bin"], 2, "does not end in .gguf"),
-    (["{folder}", "there.gguf"], 2, "exists already; --force replaces it"), (["{folder}", "none/m.gguf"], 1, "none"),
+    (["{folder}", "there.gguf"], 2, "already exists; --force replaces it"), (["{folder}", "none/m.gguf"], 1, "none"),
     (["/nowhere/model", "m.gguf"], 3, "/nowhere/model")])
 def test_wrong_words_leave_nothing(words, code, message, tmp_path):
     (tmp_path / "there.gguf").write_bytes(b"mine")
@@ -286,7 +286,7 @@ def test_force_replaces_a_file_and_a_full_disk_leaves_it(tmp_path):
 
 def test_what_the_file_loses_is_told(tmp_path):
     done = convert(FOLDERS / "length-short", tmp_path / "m.gguf")
-    assert "the file cannot say that texts are cut at" in done.stderr
+    assert "the file cannot express truncation at" in done.stderr
     folder = test_gguf.copy("prompts", tmp_path, {})
     without_prompt(folder)
     assert "the file cannot hold the model's prompts (" in convert(folder, tmp_path / "p.gguf").stderr

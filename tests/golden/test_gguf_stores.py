@@ -117,7 +117,7 @@ def test_what_is_not_there_is_told(tmp_path):
     done = run("hf.co/org/repo:Q8_0", tmp_path)
     assert done.returncode == 3 and "hf download org/repo" in done.stderr
     done = run("lmstudio:org/repo", tmp_path)
-    assert done.returncode == 3 and "there is no folder" in done.stderr
+    assert done.returncode == 3 and "no such folder" in done.stderr
 
 
 def snapshot(home, plain, *names):

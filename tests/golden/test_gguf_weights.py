@@ -152,8 +152,8 @@ def test_a_weight_that_is_no_number_is_told(tmp_path):
 
 @pytest.mark.parametrize("name, flags, message", [
     ("plain-bert", ("--precision", "int8"), "model.weights q8 is for fp32 products, and provider.precision is int8"),
-    ("family-static", (), "no layers whose weights could be kept so"),
-    ("family-nomic-moe", (), "tokens go to other experts")])
+    ("family-static", (), "no layers whose weights could be stored that way"),
+    ("family-nomic-moe", (), "sends tokens to other experts")])
 def test_what_cannot_be_had_is_refused_by_name(name, flags, message):
     done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, "--model-weights", "q8", *flags, "text"], capture_output=True, text=True)
     assert done.returncode == 3 and message in done.stderr and not done.stdout, done.stderr

@@ -415,7 +415,7 @@ def test_a_file_that_never_ends_is_refused_at_its_limit(bench, name, said, most)
         bench.hub.fail("hub", name, Fault("no_size", times=99), "HEAD")
     bench.hub.fail("cdn" if name == WEIGHTS else "hub", "/" if name == WEIGHTS else name, Fault("endless", 200, times=99))
     for _ in range(2):
-        bench.fletch("pull", ID).expect("ENETWORK", "longer than it may be", name)
+        bench.fletch("pull", ID).expect("ENETWORK", "longer than allowed", name)
     assert most <= bench.hub.endless <= 2 * (most + SLACK)
     assert all(part.stat().st_size == 0 for part in bench.incomplete())
     assert not (bench.repo / "refs/main").exists()
@@ -781,6 +781,35 @@ def test_weights_of_torch_come_where_there_are_no_others(bench, lost, pickle):
     bench.hub.add(ID, files | {"tf_model.h5": b"no", "unused.bin": b"no"})
     assert snapshot_files(bench.fletch("pull", ID).fine()) == set(files)
     python_reads(bench, files)
+
+
+@pytest.mark.parametrize("names", [
+    {"modules.json": [{"path": "encoder", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+                      {"path": "more/projection", "type": "sentence_transformers.models.Dense"}]},
+    {"modules.json": [{"path": "", "type": "sentence_transformers.models.Router"}],
+     "router_config.json": {"types": {"encoder": "sentence_transformers.models.Transformer", "more/projection": "x.Dense"}, "structure": {}}},
+])
+def test_modules_lie_where_the_model_says(bench, names):
+    """In folders of any name and depth; others are not taken, nor is one that the model's file says lies outside."""
+    files = {name: data for name, data in model().items() if "/" in name or not name.startswith(("config.json", "tokenizer", "model."))}
+    files |= {"encoder/config.json": b"{}", "encoder/tokenizer.json": b"{}", "encoder/" + WEIGHTS: b"w" * 100, "more/projection/config.json": b"{}",
+              "more/projection/pytorch_model.bin": b"b" * 50}
+    files |= {name: json.dumps(value).encode() for name, value in names.items()}
+    bench.hub.add(ID, files | {"onnx/config.json": b"no", "onnx/model.onnx": b"no", "more/config.json": b"no", "other/" + WEIGHTS: b"no"})
+    assert snapshot_files(bench.fletch("pull", ID).fine()) == set(files)
+    python_reads(bench, files)
+    (bench.repo / "snapshots" / bench.hub.repos[ID].refs["main"] / "encoder/config.json").unlink()
+    bench.fletch("path", ID).expect("ENOTFOUND", "encoder/config.json")
+
+
+def test_a_table_in_4_bits_is_weights(bench):
+    files = {"modules.json": json.dumps([{"path": "", "type": "modeling.SSEQ"}]).encode(), "tokenizer.json": b"{}",
+             "model_rest.safetensors": b"r" * 60, "embedding.q4_k_m.bin": b"t" * 90}
+    bench.hub.add(ID, files | {"modeling.py": b"no"})
+    assert snapshot_files(bench.fletch("pull", ID).fine()) == set(files)
+    python_reads(bench, files)
+    (bench.repo / "snapshots" / bench.hub.repos[ID].refs["main"] / "model_rest.safetensors").unlink()
+    bench.fletch("path", ID).expect("ENOTFOUND", "model_rest.safetensors")
 
 
 def test_shards_of_torch_come_with_their_index(bench):

@@ -53,7 +53,7 @@ def test_zerank_cuts_by_characters_and_says_so(tmp_path):
     assert close(run(FOLDERS / "zerank", pairs, tmp_path, "--activation", "none"), want["cut"])
     done = subprocess.run([golden.BIN, "classify", "-m", FOLDERS / "zerank", "-i", tmp_path / "pairs.jsonl", "--pair-field", "second", "--truncate", "error"],
                           capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pairs.jsonl:1: longer than" in done.stderr, done.stderr
+    assert done.returncode == 1 and "tokens, or characters (2000 of a query, 10000 of a document); --truncate" in done.stderr, done.stderr
 
 
 def test_code_of_pairs_that_is_not_known_is_refused(tmp_path):
@@ -66,7 +66,7 @@ def test_code_of_pairs_that_is_not_known_is_refused(tmp_path):
     copy = changed(FOLDERS / "zerank", tmp_path)
     text = (copy / "tokenizer.json").read_text(encoding="utf-8")
     (copy / "tokenizer.json").write_text(text.replace('"Yes":', '"Yess":'), encoding="utf-8")
-    assert "lacks this token" in run(copy, PAIRS[:1], tmp_path, status=3)
+    assert "its tokenizer lacks" in run(copy, PAIRS[:1], tmp_path, status=3)
 
 
 def changed(folder, work, **changes):

@@ -78,7 +78,7 @@ def test_submitted_the_same_bytes():
 
 @pytest.mark.parametrize("flags, words", [
     (("--query", "a", "--activation", "2"), "sigmoid"),
-    ((), "late interaction"),
+    ((), "late-interaction"),
     (("--embed",), "--output-kind tokens"),
     (("--query", "the sea " * 40, "--truncate", "3"), "more than"),
 ])

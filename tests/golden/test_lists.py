@@ -112,7 +112,7 @@ def test_light_weights_are_left_out(tmp_path):
 @pytest.mark.parametrize("name, flags, words", [
     ("sparse-bert", ("--output-kind", "dense"), "--output-kind sparse"),
     ("sparse-bert", ("--output-kind", "tokens"), "--output-kind sparse"),
-    ("sparse-bert", ("--output-kind", "sparse", "--pooling", "mean"), "splade alone"),
+    ("sparse-bert", ("--output-kind", "sparse", "--pooling", "mean"), "only splade"),
     ("plain-bert", ("--output-kind", "sparse"), "SpladePooling"),
     ("plain-bert", ("--output-kind", "sparse", "--pooling", "splade"), "cls.predictions"),
     ("family-qwen3", ("--output-kind", "sparse", "--pooling", "splade"), "splade"),

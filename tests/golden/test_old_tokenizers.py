@@ -16,7 +16,7 @@ import golden
 
 HERE = golden.HERE / "old_tokenizers"
 CASES = sorted(path.name for path in HERE.iterdir())
-FILES = {"xlm-roberta": "sentencepiece.bpe.model", "t5": "spiece.model", "mt5": "spiece.model", "deberta-v2": "spm.model", "roberta": "vocab.json", "clip": "vocab.json"}
+FILES = {"xlm-roberta": "sentencepiece.bpe.model", "t5": "spiece.model", "mt5": "spiece.model", "deberta-v2": "spm.model", "roberta": "vocab.json", "deberta": "vocab.json", "clip": "vocab.json"}
 
 
 def tokenize(path: pathlib.Path, texts) -> subprocess.CompletedProcess:

@@ -263,7 +263,7 @@ def test_a_file_may_be_named_itself(folder, tmp_path):
 def test_a_file_alone_whose_width_nobody_tells_is_refused_by_name(folder):
     two_files(folder, output="logits", pooled=True)
     done = run("embed", "-m", folder, *RAW, "hello")
-    assert done.returncode == 3 and "there is no config.json" in done.stderr and "sentence_embedding" in done.stderr
+    assert done.returncode == 3 and "config.json is missing" in done.stderr and "sentence_embedding" in done.stderr
     (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:200])
     assert run("embed", "-m", folder, *RAW, "hello").returncode == 3
 
@@ -279,7 +279,7 @@ def test_a_text_that_cannot_be_run_fails_alone(folder):
     rows = {line["index"]: line["embedding"] for line in map(json.loads, done.stdout.splitlines())}
     assert sorted(rows) == [number for number in range(len(texts)) if number not in bad]
     assert rows[0][0] == pytest.approx((ids_of(folder, ["hello"])[0] + 1).mean(), rel=1e-6)
-    assert done.stderr.count("cannot be run on this text") == len(bad) and "opened again" not in done.stderr
+    assert done.stderr.count("cannot be run on this text") == len(bad) and "reopening" not in done.stderr
 
 
 def test_many_lengths_at_once(folder, tmp_path):
@@ -341,7 +341,7 @@ def bad_operator(path):
     model = onnx.load(path)
     model.graph.node[0].op_type = "NoSuchOperator"
     onnx.save(model, path)
-    return "refuses it"
+    return "rejects it"
 
 
 def outside(path, location):
@@ -403,7 +403,7 @@ def bad_external_cut(path):
 def bad_external_short(path):
     outside(path, "short.bin")
     (path.parent / "short.bin").write_bytes(bytes(100))
-    return "cut short"
+    return "truncated"
 
 
 @pytest.mark.parametrize("make", [value for name, value in sorted(globals().items()) if name.startswith("bad_")],
@@ -444,7 +444,7 @@ BAD_LIBRARIES = {
                 "const void *OrtGetApiBase(void) { return &b; }", "1.22"),
     "nothing inside": ('static const char *v(void) { return "1.99.0"; } static const void *a(unsigned n) { (void)n; return 0; }'
                        "static const struct { const void *(*a)(unsigned); const char *(*v)(void); } b = {a, v};"
-                       "const void *OrtGetApiBase(void) { return &b; }", "gives nothing"),
+                       "const void *OrtGetApiBase(void) { return &b; }", "returns NULL"),
 }
 
 

@@ -37,7 +37,7 @@ class Output(ctypes.Structure):
 
 class Request(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("texts", Texts), ("ids", ctypes.c_void_p), ("options", ctypes.c_void_p), ("out", Matrix),
-                ("lane", ctypes.c_int), ("deadline_ms", ctypes.c_uint32), ("spare_us", ctypes.c_uint32), ("kind", ctypes.c_int),
+                ("lane", ctypes.c_int), ("deadline_ms", ctypes.c_uint32), ("inline_us", ctypes.c_uint32), ("kind", ctypes.c_int),
                 ("query", ctypes.c_char_p), ("query_size", ctypes.c_size_t), ("second", ctypes.c_void_p), ("are_ids", ctypes.c_void_p),
                 ("stop", ctypes.c_void_p), ("stop_user", ctypes.c_void_p), ("spans", ctypes.c_void_p),
                 ("span_counts", ctypes.c_void_p), ("outputs", ctypes.c_void_p), ("output_count", ctypes.c_size_t)]
@@ -307,7 +307,7 @@ def test_token_ids_have_outputs_too(m3):
 
 @pytest.mark.parametrize("names, words", [
     ([], b"no output"), (["sparse", "dense", "sparse"], b"outputs 0 and 2 are the same"), (["tokens", "tokens"], b"the same"),
-    (["dense:33"], b"33 dimensions asked for, but the model has 32"),
+    (["dense:33"], b"33 dimensions requested, but the model has only 32"),
     (["sparse", "dense:33"], b"33 dimensions")])
 def test_what_cannot_be_is_named(m3, names, words):
     assert m3.several(TEXTS, names) == EINVAL and words in m3.error.message
@@ -332,7 +332,7 @@ def test_fields_that_make_no_sense_are_named(m3):
     outputs, _ = m3.array(TEXTS, ["dense", "sparse"])
     outputs[1].size += 8
     assert m3.submit(TEXTS, outputs) == EINVAL and b"another size" in m3.error.message
-    assert m3.several(TEXTS, ["dense", "sparse"], dimensions=8) == EINVAL and b"its own dimensions" in m3.error.message
+    assert m3.several(TEXTS, ["dense", "sparse"], dimensions=8) == EINVAL and b"their own dimensions" in m3.error.message
     assert m3.submit(TEXTS, m3.array(TEXTS, ["dense"])[0], kind=0) == EINVAL and b"FLETCH_KIND_SEVERAL" in m3.error.message
 
 
@@ -340,7 +340,7 @@ def test_fields_that_make_no_sense_are_named(m3):
                                   "dense:4:", "dense::int8", "dense:9999999999", "sparse:4", "tokens:int8", "colbert:", " dense", "dense\u00e9" * 40])
 def test_unknown_names(m3, name):
     assert m3.parse(name) == EINVAL
-    assert b"there is no output" in m3.error.message and m3.error.message.decode()
+    assert b"unknown output" in m3.error.message and m3.error.message.decode()
 
 
 def test_names(m3):

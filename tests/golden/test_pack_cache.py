@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_written(models, tmp_path):
     run = start(models / "family-qwen3", tmp_path / "file/c", tmp_path / "out")
     _, said = run.communicate()
     assert run.returncode == 0 and (tmp_path / "out").stat().st_size == 36 * 4
-    assert "packed weights are not kept" in said and "model.pack_cache" in said
+    assert "packed weights are not stored" in said and "model.pack_cache" in said
 
 
 def test_a_disk_that_is_full_and_a_writer_that_is_killed(models, tmp_path):
@@ -167,7 +167,7 @@ def test_a_disk_that_is_full_and_a_writer_that_is_killed(models, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (HEAD * 2, HEAD * 2))
 
     full = start(model, folder, tmp_path / "out", preexec_fn=lambda: limit(signal.SIG_IGN))
-    assert "packed weights are not kept" in full.communicate()[1] and full.returncode == 0
+    assert "packed weights are not stored" in full.communicate()[1] and full.returncode == 0
     assert list(folder.iterdir()) == []
     killed = start(model, folder, tmp_path / "out", preexec_fn=lambda: limit(signal.SIG_DFL), restore_signals=False)
     killed.communicate()
@@ -196,7 +196,7 @@ def test_weights_that_an_adapter_changes_are_not_kept(models, tmp_path):
         flags = ("--model-task", task)
         expected = read(models / ADAPTED, *flags, work=tmp_path)
         assert numpy.array_equal(cached(models / ADAPTED, tmp_path / "c", *flags, work=tmp_path), expected)
-        assert state(models / ADAPTED, tmp_path / "c", *flags) == ("none", "weights that an adapter changes are not kept")
+        assert state(models / ADAPTED, tmp_path / "c", *flags) == ("none", "weights changed by an adapter are not stored")
     assert not (tmp_path / "c").exists()
 
 

@@ -167,7 +167,7 @@ def test_an_order_that_leaves_the_groups(tmp_path):
     for wrong in (-1, 2, 2 ** 31 - 1):
         tensors[Q + "g_idx"][5] = wrong
         save_file(tensors, path / "model.safetensors")
-        assert "g_idx names a group that is not there" in refusal(path, 3)
+        assert "g_idx names a missing group" in refusal(path, 3)
 
 
 def test_sizes_that_lie(tmp_path):

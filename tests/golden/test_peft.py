@@ -140,8 +140,8 @@ def test_damage(tmp_path):
     def saved(tensors: dict) -> str:
         save_file(tensors, path / "adapter_model.safetensors")
         return refusal(path)
-    assert "is of no matrix of" in saved(whole | {"base_model.model.layers.0.other.lora_A.weight": whole[first]})
-    assert "is of no matrix of" in saved(whole | {"base_model.model.layers.0.mlp.down_proj.lora_magnitude_vector": whole[first]})
+    assert "belongs to no matrix of" in saved(whole | {"base_model.model.layers.0.other.lora_A.weight": whole[first]})
+    assert "belongs to no matrix of" in saved(whole | {"base_model.model.layers.0.mlp.down_proj.lora_magnitude_vector": whole[first]})
     assert "it was not trained on" in saved(whole | {first: numpy.zeros((300, whole[first].shape[1]), "f4")})
     assert "it was not trained on" in saved({name: value for name, value in whole.items() if name != first})
     (path / "adapter_model.safetensors").unlink()

@@ -17,6 +17,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is
 from test_tokens import compare  # noqa: E402
 from test_tokens_bpe import (CL100K, CLIP, DEEPSEEK, HOSTILE, PUNCTUATION, TOKEN_DUMP, random_merges,  # noqa: E402
                              same_as_reference, sentences, soup)
+import token_cases  # noqa: E402
 from token_cases import darts  # noqa: E402
 from test_unigram import MAP, METASPACE, chain, kind, near_misses, per_character, splits  # noqa: E402
 
@@ -102,7 +103,7 @@ def odd_texts(seed):
     pool = ["1", "23", "456", "7890", "²", "¾", "٣", "Ⅷ", "〇", "一", "龥", "龦", "\u3040", "ゟ", "ー", "・", "\u3099", "か", "한", "é", "e\u0301",
             "\u0301", "\u200d", "\x07", "\ue000", "\U0010ffff", "$a", "!B", "€c", "'s", "'S", "'ll", "'LL", "<|startoftext|>", "<|ENDoftext|>",
             "<|", "|>", " ", "  ", "\n", "\r\n", "\t", "\u3000", "the", "THE", "Éa", "İ", "ẞ", "K", "Ⱥ", "Ⓐ", "ǅ", "я", "Я", "（", "，", "｜DSML｜", "𝟘"]
-    return ["".join(chance.choice(pool) for _ in range(chance.randrange(1, 14))) for _ in range(3000)]
+    return ["".join(chance.choice(pool) for _ in range(chance.randrange(1, 14))) for _ in range(token_cases.rounds(3000))]
 
 
 @pytest.mark.parametrize("name", BYTES)
@@ -156,7 +157,7 @@ def test_metaspace_alone(name, tmp_path):
     assert way(path) == "fast"
     pool = ["a", "b", "Ab", "é", "e\u0301", "日", "本語", "ж", "한", " ", " ", " ", "  ", "\t", "\n", "\r\n", "\u3000", "\xa0", "▁", "``", "''", "½", "\x01",
             "\u0600", "\u0301", "[UNK]", "［UNK］", "<s>", "\u200b", "ﷺ"]
-    texts = ["".join(chance.choice(pool) for _ in range(chance.randrange(0, 16))) for _ in range(3000)]
+    texts = ["".join(chance.choice(pool) for _ in range(chance.randrange(0, 16))) for _ in range(token_cases.rounds(3000))]
     texts += ["ab " * 3000, "ab  " * 3000, "ab\n" * 20000, " " * 9000, "a" * 9000, "日本 語" * 9000, " a" * 20000 + "  "]
     texts += near_misses(5, 1500) + sentences()[::6]
     tokenizer = tokenizers.Tokenizer.from_file(str(path))

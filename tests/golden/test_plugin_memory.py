@@ -42,7 +42,7 @@ def test_a_batch_without_memory_is_split(plugin, tmp_path):
     want = embed(tmp_path)[0]
     rows, stats, said = embed(tmp_path, *plugin, "--provider-order", "plugin", FAIL_PROVIDER="2", FAIL_TIMES="1", FAIL_WORDS=WORDS)
     assert golden.difference(rows, want) <= 1e-5 and stats["batch_splits"] == 1 and stats["replica_failures"] == 0
-    assert stats["plain_runs"] == 0 and "io.binding" not in said, "binding is not at fault"
+    assert stats["unbound_runs"] == 0 and "io.binding" not in said, "binding is not at fault"
 
 
 def test_a_text_that_finds_no_memory_alone_goes_to_the_next(plugin, tmp_path):

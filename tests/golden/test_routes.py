@@ -48,7 +48,7 @@ def test_no_engine_is_asked_for_a_query(tmp_path):
     done = embed(FOLDERS / "router-tensor", "--prompt-name", "query", "--stats-json", tmp_path / "stats.json")
     assert done.returncode == 0, done.stderr
     counted = json.loads((tmp_path / "stats.json").read_text())
-    assert (counted["sparse_texts"], counted["texts"], counted["looked_up_texts"]) == (0, 0, 1) and counted["batches"] == 0
+    assert (counted["sparse_texts"], counted["texts"], counted["idf_lookups"]) == (0, 0, 1) and counted["batches"] == 0
 
 
 def test_doctor_tells_of_the_table():

@@ -125,11 +125,11 @@ def test_a_prompt_is_seen_and_not_pooled(model):
 
 
 BAD = [([b"hello world"], [[(5, 2)]], "runs backwards"),
-       ([b"hello world"], [[(0, 12)]], "beyond the document's end"),
-       (["caf\u00e9 au lait".encode()], [[(0, 4)]], "cuts a character"),
+       ([b"hello world"], [[(0, 12)]], "after the end of the document"),
+       (["caf\u00e9 au lait".encode()], [[(0, 4)]], "splits a character"),
        ([b"hello world"], [[(3, 3)]], "is empty"),
-       ([b"hello world"], [[(5, 6)]], "no token of its own"),
-       ([b""], [[(0, 0)]], "is empty: leave it out"),
+       ([b"hello world"], [[(5, 6)]], "contains no token"),
+       ([b""], [[(0, 0)]], "is empty; omit it"),
        ([b"hello world"], [[]], "has no spans")]
 
 

@@ -94,7 +94,7 @@ def test_what_doctor_says(tmp_path):
     (path / "sparse_linear.pt").write_bytes(b"PK\x03\x04 and no archive, but long enough for one")
     assert "cannot be read" in run("doctor", "-m", path)
     rows = subprocess.run([golden.BIN, "embed", "-m", path, "the cat"], capture_output=True, text=True, check=True)
-    assert rows.stdout and "there are no sparse vectors: " in rows.stderr
+    assert rows.stdout and "no sparse vectors: " in rows.stderr
 
 
 # ---- Files that are not what they should be -------------------------------------------------------------------------
@@ -145,17 +145,17 @@ class Evil:
     ("protocol", lambda p: p.replace(b"\x80\x02", b"\x80\x04", 1), "protocol"),
     ("opcode", lambda p: p.replace(b"\x89", b"I", 1), "opcode 0x49"),
     ("flag", lambda p: p.replace(b"\x89", b"N", 1), "in another way"),
-    ("cut", lambda p: p[:-30], "cut off"),
-    ("empty", lambda p: b"", "cut off"),
+    ("cut", lambda p: p[:-30], "truncated"),
+    ("empty", lambda p: b"", "truncated"),
     ("strides", lambda p: p.replace(b"K\x20K\x01\x86", b"K\x01K\x20\x86", 1), "larger than its storage"),
     ("sizes", lambda p: p.replace(b"K\x01K\x20\x86", b"K\x02K\x20\x86", 1), "larger than its storage"),
     ("offset", lambda p: p.replace(b"tQK\0", b"tQK\x01", 1), "larger than its storage"),
     ("elements", lambda p: p.replace(b"cpuK\x20", b"cpuK\x21", 1), "not as large"),
     ("key", lambda p: p.replace(b"X\x01\0\0\x000", b"X\x01\0\0\x007", 1), "storage is missing"),
     ("names", lambda p: p.replace(b"X\x04\0\0\0bias", b"X\x06\0\0\0weight"), "two tensors have one name"),
-    ("number", lambda p: p.replace(b"u.", b"X\x01\0\0\0xK\x01u."), "something else than tensors"),
+    ("number", lambda p: p.replace(b"u.", b"X\x01\0\0\0xK\x01u."), "something other than tensors"),
     ("result", lambda p: p.replace(b"u.", b"uK\x01."), "dictionary alone"),
-    ("stack", lambda p: b"\x80\x02R.", "not there"),
+    ("stack", lambda p: b"\x80\x02R.", "missing value"),
     ("recall", lambda p: b"\x80\x02h\x09.", "never there"),
     ("state", lambda p: p.replace(b"u.", b"uK\x01b."), "a state"),
     ("without a bias", lambda p: p.replace(b"X\x04\0\0\0bias", b"X\x04\0\0\0cias"), "bias is missing"),
@@ -174,7 +174,7 @@ def test_a_program_is_not_run(tmp_path):
     path, made = copy(tmp_path), tmp_path / "made"
     for protocol in (0, 2, 4):
         archive(path / "sparse_linear.pt", pickle.dumps({"weight": Evil(made)}, protocol))
-        assert "runs no program" in refusal(path) and not made.exists()
+        assert "runs no code" in refusal(path) and not made.exists()
 
 
 def test_archives_that_torch_does_not_write(tmp_path):

@@ -26,7 +26,7 @@ def folder(work: pathlib.Path, weights: str | None = None, name: str = "weights-
 
 
 def refused(path: pathlib.Path) -> str:
-    done = subprocess.run([golden.BIN, "embed", "-m", path, "a"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([golden.BIN, "embed", "-m", path, "a"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 3 and not done.stdout, (done.returncode, done.stderr)
     return done.stderr
 

@@ -30,9 +30,31 @@ EMOJI = ["👩‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "👍🏽", 
 SYMBOLS = list("$+<=>^`|~.,;:!?\"'()[]{}#%&*-/@\\_§¶·‧‿〰£€°™×÷—–…“”‘’«»¿¡、。「」！？，：；％＃\u2e42\u2e43")
 
 
+def code_points():
+    """Every code point that a text may hold. In make check, of the planes behind the second only what Unicode has tables for,
+    where its categories change, and every 31st of the rest, which are ideographs, private or nothing; all in make check-full."""
+    every = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+    if "FLETCH_TEST_FULL" not in os.environ:
+        category = unicodedata.category
+        every = [point for point in every if point < 0x20000 or point % 31 == 0 or 0x2F800 <= point < 0x2FA20
+                 or 0xE0000 <= point < 0xE1000 or category(chr(point)) != category(chr(point - 1))
+                 or point < 0x10FFFF and category(chr(point)) != category(chr(point + 1))]
+    return [chr(point) for point in every]
+
+
 def some(texts, step):
     """One text in `step`; all of them in make check-full. For what another test has on all texts in a plainer form."""
     return texts if "FLETCH_TEST_FULL" in os.environ else texts[::step]
+
+
+def rounds(count):
+    """How many texts of chance: a third of them in make check."""
+    return count if "FLETCH_TEST_FULL" in os.environ else count // 3
+
+
+def part(text):
+    """The first tenth of a text that repeats itself; all of it in make check-full. What is quadratic is seen in either."""
+    return text if "FLETCH_TEST_FULL" in os.environ else text[:len(text) // 10]
 
 
 def word_list(vocab):

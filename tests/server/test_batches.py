@@ -395,7 +395,7 @@ def test_who_is_told_to_come_again_comes_again(faulty, tmp_path):
     batches = Batches(server)
     server.hold()
     batch = batches.begin(modelless(30))
-    server.wait_of_model("queue_refused_total", lambda refused: refused > 0)
+    server.wait_of_model("queue_rejected_total", lambda refused: refused > 0)
     server.let_go()
     found = batches.wait(batch)
     assert found["status"] == "completed" and found["request_counts"] == {"total": 30, "completed": 30, "failed": 0}
@@ -410,7 +410,7 @@ def test_a_full_disk(start, tmp_path):
     file = batches.upload("\n".join(line(i) for i in range(50)).encode())
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (100000, resource.RLIM_INFINITY))
     batch = batches.create(file).json()["id"]
-    server.wait_event(lambda event: "cannot go on for now" in event["msg"])
+    server.wait_event(lambda event: "cannot continue for now" in event["msg"])
     assert batches.get(batch)["status"] == "in_progress" and batches.get(batch)["request_counts"]["completed"] == 0
     big = batches.ask("POST", "/v1/files", form(b"x" * 200000), content_type="multipart/form-data; boundary=x7")
     assert big.status in (500, 507) and len(list(kept.glob("*.tmp"))) == 0

@@ -46,8 +46,8 @@ def test_truncate(server):
 
 
 @pytest.mark.parametrize("body,part", [
-    (b"{", "invalid json syntax"), ({}, "missing field `texts`"), ({"texts": []}, "at least one"),
-    ({"texts": ["a", ""]}, "no empty one"), ({"texts": "a"}, "expected a list of strings"), ({"texts": [7]}, "texts[0]"),
+    (b"{", "invalid json syntax"), ({}, "missing field `texts`"), ({"texts": []}, "non-empty list"),
+    ({"texts": ["a", ""]}, "of non-empty texts"), ({"texts": "a"}, "expected a list of strings"), ({"texts": [7]}, "texts[0]"),
     ({"texts": ["a"], "input_type": "x"}, "input_type"), ({"texts": ["a"], "embedding_types": ["float16"]}, "embedding_types"),
     ({"texts": ["a"], "truncate": "none"}, "truncate"),
 ])

@@ -111,7 +111,7 @@ def with_a_large_word(folder, copy, word):
 
 
 def test_texts_that_overflow_are_counted(serve, toy, tmp_path):
-    """fp16 ends at 65504: the text with the large word is run again in fp32, the others are not."""
+    """fp16 ends at 65504: the text with the large word is rerun in fp32, the others are not."""
     folder = with_a_large_word(toy, tmp_path / "toy", "bako")
     server = serve(FLETCH_MODEL_ID=str(folder), FLETCH_PROVIDER_PRECISION="fp16")
     retries = 'fletch_fp32_retries_total{model="toy"}'
@@ -120,7 +120,7 @@ def test_texts_that_overflow_are_counted(serve, toy, tmp_path):
     reply = server.ask(body=json.dumps({"inputs": ["bako", "mako", "a bako"]}).encode())
     assert reply.status == 200 and len(reply.json()) == 3
     assert server.metrics()[retries] == 2
-    assert "run again in fp32" in server.log()
+    assert "rerun in fp32" in server.log()
 
 
 def test_work_reaches_every_device(serve):

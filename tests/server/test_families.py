@@ -52,5 +52,5 @@ def test_what_info_says(tmp_path):
     for name, says in SWITCHES.items():
         running = serving.Server(tmp_path, "--model", str(FOLDERS / name), model=False)
         encoder = running.ask("GET", "/info").json()["encoder"]
-        assert says in encoder["switches"] and encoder["family"] and encoder["max_positions"] > 0, (name, encoder)
+        assert says in encoder["features"] and encoder["family"] and encoder["max_positions"] > 0, (name, encoder)
         assert running.end() == 0, running.log()

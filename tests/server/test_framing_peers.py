@@ -106,7 +106,7 @@ def understood(address, data, shut):
     for status, body in replies(got):
         if status in (100, 408):  # go on; nothing came any more
             continue
-        path = re.search(rb"(?:there is no |path:)(/\w+)|parse the JSON body|takes POST", body)
+        path = re.search(rb"(?:no such route: |path:)(/\w+)|parse the JSON body|takes POST", body)
         if path is None:
             return found + ["refused"]
         found.append((path[1] or b"/v1").decode())

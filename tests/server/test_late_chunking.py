@@ -89,13 +89,13 @@ def test_a_document_of_many_windows(server):
         assert chunk["bytes"] == [len(text[:begin].encode()), len(text[:end].encode())]
 
 
-BAD = [({"spans": [[[5, 0]]]}, 422, "runs backwards"), ({"spans": [[[0, 12]]]}, 422, "beyond the document's end"),
+BAD = [({"spans": [[[5, 0]]]}, 422, "runs backwards"), ({"spans": [[[0, 12]]]}, 422, "after the end of the document"),
        ({"spans": [[[-1, 2]]]}, 422, "begins before"), ({"spans": [[[3, 3]]]}, 422, "is empty"),
        ({"spans": [[[0]]]}, 422, "[begin, end]"), ({"spans": [[[0, 1, 2]]]}, 422, "[begin, end]"),
        ({"spans": [[]]}, 422, "has no spans"), ({"spans": []}, 422, "0 lists of spans, and 1 documents"),
        ({"spans": [[[0, 1]], [[0, 1]]]}, 422, "more lists of spans"), ({"spans": [["a"]]}, 422, "expected an array"),
-       ({"spans": [[[5, 6]]], "late_chunking": True}, 422, "no token of its own"), ({"spans": [[[0, 5]]], "size": 9}, 422, "leave by"),
-       ({"size": 8, "overlap": 8}, 422, "nothing of its own"), ({"size": 10**6}, 422, "more than the model takes"),
+       ({"spans": [[[5, 6]]], "late_chunking": True}, 422, "contains no token"), ({"spans": [[[0, 5]]], "size": 9}, 422, "exclude by"),
+       ({"size": 8, "overlap": 8}, 422, "nothing new"), ({"size": 10**6}, 422, "too long for the model"),
        ({"by": "lines"}, 422, "unknown variant"), ({"inputs": ""}, 400, "cannot be empty"), ({"inputs": [101]}, 422, "expected a string"),
        ({"model": "static", "size": 8, "late_chunking": True}, 424, "static"), ({"model": "rank"}, 424, "scores, not vectors")]
 
@@ -107,7 +107,7 @@ def test_bad_chunks_are_named(server, wrong, status, words):
 
 
 def test_bad_documents_are_named_in_the_dialects_words(server):
-    for inputs, words in (([], "at least one"), ([[]], "at least one"), ([["a", ""]], "may be empty"), (["a"], "inputs[0]: invalid type"),
+    for inputs, words in (([], "non-empty"), ([[]], "non-empty"), ([["a", ""]], "non-empty chunks"), (["a"], "inputs[0]: invalid type"),
                           ([["a", 3]], "inputs[0][1]: invalid type"), ([["a", "  ", "b"]], "span 1 of document 0")):
         reply = post(server, "/v1/contextualizedembeddings", {"inputs": inputs, "model": "mean"})
         assert reply.status == 400 and words in reply.json()["detail"], reply

@@ -80,8 +80,8 @@ def test_the_program_adds_them(start, tmp_path):
 
 def test_what_is_refused(start):
     server = start()
-    for body, words in ((({"context": "{t} {chunk}", "metadata": {"t": "x"}}), "leave one of the two out"),
-                        ({"chunk": {"late_chunking": 1}}, "late_chunking"), ({"chunk": {**LATE, "size": 100_000}}, "more than")):
+    for body, words in ((({"context": "{t} {chunk}", "metadata": {"t": "x"}}), "exclude each other"),
+                        ({"chunk": {"late_chunking": 1}}, "late_chunking"), ({"chunk": {**LATE, "size": 100_000}}, "too long for the model")):
         reply = post(server, "/add", {"text": TEXT, "chunk": LATE} | body)
         assert reply.status == 400 and words in reply.json()["error"], reply
     assert server.ask("GET", "/items").json()["count"] == 0

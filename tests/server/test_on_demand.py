@@ -147,7 +147,7 @@ def test_load_unload_and_pinned(start, models):
     for _ in range(2):
         assert good(post(server, "/models/unload", {"model": "other"})) == {"model": "other", "state": "closed"}
     assert states(server)["other"] == "closed"
-    assert server.metrics()['fletch_model_closes_total{reason="asked"}'] == 1
+    assert server.metrics()['fletch_model_closes_total{reason="requested"}'] == 1
 
 
 def test_a_name_keeps_its_vectors(start, models):
@@ -202,7 +202,7 @@ def test_closed_and_opened_under_clients(start, models):
         for one in clients:
             one.result()
     assert server.metrics()["fletch_model_open_failures_total"] == 0
-    assert server.metrics()['fletch_model_closes_total{reason="asked"}'] > 0
+    assert server.metrics()['fletch_model_closes_total{reason="requested"}'] > 0
     assert server.end() == 0, server.log()
 
 
@@ -228,7 +228,7 @@ def test_room_is_made_by_closing_the_oldest(start):
     for name, other in (("a", "b"), ("b", "a"), ("a", "b")):
         good(say(server, name))
         assert states(server) == {name: "loaded", other: "closed"}, server.log()
-    assert server.metrics()['fletch_model_closes_total{reason="room"}'] == 2
+    assert server.metrics()['fletch_model_closes_total{reason="memory"}'] == 2
     tight = start("--models", f"a={serving.MODEL}", "--memory-limit", "64MiB")
     reply = embed(tight, "a")
     assert reply.status == 503 and int(reply.headers["retry-after"]) > 0 and "memory.limit" in reply.json()["error"]

@@ -225,7 +225,7 @@ def test_what_the_answer_says_of_the_model(server):
     assert len({told, *others}) == 4
     assert "x-fletch-vector-id" not in post(server, "/tokenize", {"inputs": "a"}).headers
     assert int(reply.headers["x-compute-tokens"]) == 3
-    assert info["encoder"] == {"family": "bert", "switches": "", "task": None, "max_positions": 512, "layers": 6,
+    assert info["encoder"] == {"family": "bert", "features": "", "task": None, "max_positions": 512, "layers": 6,
                                "hidden": 384, "heads": 12, "key_heads": 12, "intermediate": 1536}
 
 

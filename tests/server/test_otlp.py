@@ -293,7 +293,7 @@ def test_what_cannot_be_taken_now_is_sent_again(serve, collect):
         running.wait_metric("fletch_otlp_exported_spans_total", lambda value: value >= 512)
     spans, _ = finish(running, collector)
     assert len(spans) == len({span["id"] for span in spans}) == 600
-    assert "takes no " not in running.log()
+    assert "the collector rejects " not in running.log()
 
 
 def test_a_dead_collector_costs_spans_and_nothing_else(serve):
@@ -305,7 +305,7 @@ def test_a_dead_collector_costs_spans_and_nothing_else(serve):
         running.wait_metric("fletch_otlp_dropped_spans_total", lambda value: value >= 3000 - 2048 - 512)
         assert running.embed("hello").status == 200
     assert running.end() == 0
-    told = [event for event in running.events() if "takes no " in event["msg"]]
+    told = [event for event in running.events() if "the collector rejects " in event["msg"]]
     assert ["spans" in event["msg"] for event in told] == [True, False], running.log()  # and metrics, at the end
     assert {event["level"] for event in told} == {"warning"}
 
@@ -317,10 +317,10 @@ def test_a_collector_that_is_silent_does_not_keep_the_server(serve):
         running = serve(f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert running.embed("hello").status == 200
         assert running.end() == 0
-    assert "takes no " in running.log()
+    assert "the collector rejects " in running.log()
 
 
-@pytest.mark.parametrize("answer, said", [((400, {}, b""), "it answers 400"), ((200, {}, b"\x0a\x02\x08\x01"), "refuses some")])
+@pytest.mark.parametrize("answer, said", [((400, {}, b""), "it answers 400"), ((200, {}, b"\x0a\x02\x08\x01"), "rejects them")])
 def test_what_is_refused_is_not_sent_again(serve, collect, answer, said):
     collector = collect(lambda path, before: answer)
     running = serve(collector)

@@ -310,7 +310,7 @@ def test_13_weights_written_under_the_server(start, copied, how):
     refused = running.embed("hello")
     assert refused.status == 500 and first != refused.body
     assert running.ask("GET", "/live").status == 200
-    running.wait_event(lambda event: "was written while it was served" in event["msg"])
+    running.wait_event(lambda event: "was modified while being served" in event["msg"])
     assert running.end() == 0
 
 

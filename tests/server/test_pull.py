@@ -169,7 +169,7 @@ def test_a_client_that_leaves_stops_the_pull_and_loses_nothing(pulling, hub, tmp
     serving.until(lambda: part.stat().st_size == 150_000)
     reply.close()
     client.close()
-    server.wait_event(lambda event: "no client waits" in event["msg"])
+    server.wait_event(lambda event: "no client is waiting" in event["msg"])
     assert lines(pull(server, "org/big"))[-1] == {"status": "success"}
     assert hub.seen("cdn", "GET")[-1].headers["range"] == "bytes=150000-"
     assert cached(tmp_path, "org/big")[WEIGHTS] == BIG[WEIGHTS] and server.end() == 0

@@ -190,14 +190,14 @@ QUERY = {"query": "q", "texts": ["a"], "documents": ["a"], "text_1": "a", "text_
     ("/zero-shot-classification", zero_shot("a", ["a"]) | {"model": "rank"}, 424, "none of its labels is entailment"),
     ("/zero-shot-classification", zero_shot("a", ["a"]) | {"model": "plain"}, 424, "Model is not a classifier model"),
     ("/zero-shot-classification", zero_shot("the sea " * 90, ["a"]) | {"truncate": False}, 422, "less than 64 tokens"),
-    ("/v2/rerank", {"query": "q", "documents": [], "model": "rank"}, 400, "at least one document"),
+    ("/v2/rerank", {"query": "q", "documents": [], "model": "rank"}, 400, "documents must not be empty"),
     ("/v2/rerank", {"query": "", "documents": ["a"], "model": "rank"}, 400, "query must not be empty"),
     ("/v2/rerank", {"query": "q", "documents": ["a"], "top_n": 0, "model": "rank"}, 400, "top_n"),
     ("/v2/rerank", {"query": "q", "documents": [{"title": "a"}], "model": "rank"}, 400, "missing field `text`"),
     ("/v2/rerank", {"query": "q", "documents": [7], "model": "rank"}, 400, "documents[0]"),
     ("/v2/rerank", {"query": "q", "documents": ["a"], "model": "nobody"}, 404, "nobody"),
-    ("/score", {"text_1": ["a", "b"], "text_2": ["a"], "model": "rank"}, 400, "as many"),
-    ("/score", {"text_1": "a", "text_2": [], "model": "rank"}, 400, "as many"),
+    ("/score", {"text_1": ["a", "b"], "text_2": ["a"], "model": "rank"}, 400, "equally many"),
+    ("/score", {"text_1": "a", "text_2": [], "model": "rank"}, 400, "equally many"),
 ])
 def test_refused_in_the_words_of_the_dialect(server, path, body, status, words):
     reply = post(server, path, body)

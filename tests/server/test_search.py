@@ -2,6 +2,7 @@
 """Long documents in the store: chunks that come and go together, hybrid searches, second stages, groups, highlights.
 
 Expected orders are those of the cosine and of BM25 computed here from the vectors and texts, and of /rerank."""
+import concurrent.futures
 import ctypes.util
 import json
 import math
@@ -229,6 +230,15 @@ def test_a_query_is_words_whatever_it_is_to_fts5(server, query):
         assert sum(len(hit["words"]) for hit in found if hit["id"] == "bread") == 3
 
 
+def test_searches_at_the_same_time_find_what_each_finds_alone(server):
+    """Those that wait for a worker share one pass over the rows: each has its own k, words, and filter or none."""
+    asked = [dict(text=row["text"], k=1 + i % 7, **(dict(hybrid=True) if i % 5 == 1 else {}), **(dict(filter={"long": True}) if i % 5 == 2 else {}))
+             for i, row in enumerate(rows(server) * 4)]
+    alone = [search(server, **body) for body in asked]
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        assert list(pool.map(lambda body: search(server, **body), asked)) == alone
+
+
 def test_filters_hold_in_every_way_of_searching(server):
     for more in ({"hybrid": True}, {"rerank": True}, {"hybrid": True, "rerank": True, "group_by": "document"}, {"group_by": "document"}):
         found = search(server, text="bread in Lima", k=100, filter={"long": True}, **more)
@@ -301,18 +311,18 @@ def test_the_passage_is_the_nearest_part_of_the_text(server):
     ("/add", {"text": "a", "chunk": {"sice": 3}}, "unknown field `sice`"), ("/add", {"text": "a", "chunk": {"size": 255}}, "254"),
     ("/add", {"text": "a", "chunk": 5}, "chunk"), ("/add", {"text": "a", "context": "no place"}, "{chunk}"),
     ("/add", {"text": "a", "context": "{chunk"}, "name between"), ("/add", {"text": "a", "context": "{}{chunk}"}, "name between"),
-    ("/add", {"text": "a", "context": "} {chunk}"}, "ends nothing"), ("/add", {"text": "a", "context": "{chunk}" * 33}, "32 pieces"),
+    ("/add", {"text": "a", "context": "} {chunk}"}, "unmatched }"), ("/add", {"text": "a", "context": "{chunk}" * 33}, "32 pieces"),
     ("/add", {"text": "a", "context": "{title}{chunk}"}, "no text under \"title\""),
     ("/add", {"text": "a", "context": "{title}{chunk}", "metadata": {"title": ["x"]}}, "no text under"),
     ("/add", {"text": "a", "chunk": {}, "context": "{t}{chunk}", "metadata": {"t": "word " * 300}}, "leaves no room"),
     ("/search", {"text": "a", "group_by": "document", "group_size": 0}, "group_size"),
     ("/search", {"text": "a", "group_by": "document", "group_size": 1000000}, "from 1 to 100"),
-    ("/search", {"text": "a", "group_by": "author"}, "unknown variant"), ("/search", {"text": "a", "group_size": 2}, "belongs to group_by"),
+    ("/search", {"text": "a", "group_by": "author"}, "unknown variant"), ("/search", {"text": "a", "group_size": 2}, "needs group_by"),
     ("/search", {"text": "a", "k": 500, "group_by": "document", "highlight": "passage"}, "at most 1000 texts"),
     ("/search", {"text": "a", "candidates": 5}, "at least k"), ("/search", {"text": "a", "candidates": 1001}, "from 1 to 1000"),
     ("/search", {"vector": [1] * 384, "hybrid": True}, "need a text"), ("/search", {"vector": [1] * 384, "rerank": True}, "need a text"),
     ("/search", {"vector": [1] * 384, "highlight": "words"}, "need a text"), ("/search", {"text": "a", "highlight": "bold"}, "unknown variant"),
-    ("/search", {"text": "a", "rerank": False, "rerank_model": "rank"}, "is for rerank")])
+    ("/search", {"text": "a", "rerank": False, "rerank_model": "rank"}, "needs rerank")])
 def test_what_makes_no_sense_is_refused(server, path, body, says):
     before = server.metrics()["fletch_store_items"]
     reply = ask(server, path, **body)
@@ -399,7 +409,7 @@ def test_an_sqlite_without_fts5_serves_all_but_hybrid_and_the_index_is_made_agai
     good(first, "/add", texts=["one whale", "two larks"], ids=["a", "b"])
     assert first.end() == 0
     plain = start("--server-store", path, env={"LD_PRELOAD": str(tmp_path / "no.so")})
-    plain.wait_event(lambda event: "no FTS5" in event["msg"])
+    plain.wait_event(lambda event: "lacks FTS5" in event["msg"])
     for body in ({"hybrid": True}, {"highlight": "words"}):
         reply = ask(plain, "/search", text="whale", **body)
         assert reply.status == 424 and "FTS5" in reply.json()["error"]

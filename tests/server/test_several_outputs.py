@@ -98,7 +98,7 @@ def test_ids_and_prompts_and_null(m3):
 
 
 @pytest.mark.parametrize("outputs, words", [
-    ([], "name 1 to 16"), (["dense:%d" % (i + 1) for i in range(17)], "name 1 to 16"), (["dence"], 'no output \"dence\"'), ([""], 'no output \"\"'),
+    ([], "name 1 to 16"), (["dense:%d" % (i + 1) for i in range(17)], "name 1 to 16"), (["dence"], 'unknown output \"dence\"'), ([""], 'unknown output \"\"'),
     (["sparse", "sparse"], "named twice"), (["dense:8", "sparse", "dense:8"], "named twice"), (["dense:33"], "dimensions"), (["dense:999999999"], "dimensions"),
     ("dense", "expected"), ([1], "expected"), ([["dense"]], "expected"), ({"dense": 1}, "expected"), ([None], "expected")])
 def test_what_cannot_be_is_named(m3, outputs, words):

@@ -27,8 +27,8 @@ def refused(tmp_path, *flags, **env):
     (["--model", "=x"], 2, "'=x' is not a model"),
     (["--model", "x="], 2, "'x=' is not a model"),
     (sum((["--model", f"m{i}={serving.MODEL}"] for i in range(33)), []), 2, "at most 32 models"),
-    (["--model", "/nowhere/model"], 3, "there is no folder /nowhere/model"),
-    (["--model", f"good={serving.MODEL}", "--model", "bad=./nowhere"], 3, "there is no folder ./nowhere"),
+    (["--model", "/nowhere/model"], 3, "no such folder: /nowhere/model"),
+    (["--model", f"good={serving.MODEL}", "--model", "bad=./nowhere"], 3, "no such folder: ./nowhere"),
     (["--server-store", "nowhere/s.db"], 2, "server.store names a file in a folder that exists"),
     (["--server-store", "/dev/null/s.db"], 2, "/dev/null/s.db"),
     (["--server-store", "."], 2, "cannot open"),
@@ -117,7 +117,7 @@ def test_the_store_of_another_process(start, tmp_path):
 def test_a_port_that_is_taken(start, tmp_path):
     port = start().port
     code, text = refused(tmp_path, "--port", port, FLETCH_MODEL_ID=serving.MODEL)
-    assert code == 1 and "another server has it" in text
+    assert code == 1 and "another server uses it" in text
 
 
 def test_a_folder_with_an_equals_sign(start, tmp_path):

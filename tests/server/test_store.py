@@ -111,14 +111,14 @@ def test_large_metadata_costs_no_more_than_its_size(kept):
     ("/add", {"text": ""}, "empty"), ("/add", {"texts": []}, "empty"), ("/add", {"texts": ["a", ""]}, "empty"),
     ("/add", {"text": 1}, "text: invalid type"), ("/add", {"text": "a", "id": ""}, "an id has 1 to 512 bytes"),
     ("/add", {"text": "a", "id": "x" * 513}, "an id has"), ("/add", {"text": "a", "id": "a\nb"}, "an id has"),
-    ("/add", {"text": "a", "ids": ["x"]}, "id belongs to text"), ("/add", {"texts": ["a"], "id": "x"}, "id belongs to text"),
+    ("/add", {"text": "a", "ids": ["x"]}, "use id with text"), ("/add", {"texts": ["a"], "id": "x"}, "use id with text"),
     ("/add", {"texts": ["a", "b"], "ids": ["x"]}, "as many ids"), ("/add", {"texts": ["a"], "ids": []}, "as many ids"),
     ("/add", {"text": "a", "metadata": 5}, "metadata"), ("/add", {"text": "a", "metadata": [{}, {}]}, "metadata"),
     ("/add", {"texts": ["a", "b"], "metadata": [{}]}, "metadata"), ("/add", {"text": "a", "metadata": ["x"]}, "metadata"),
     ("/add", {"text": "a", "prompt_name": "nobody"}, "no prompt"),
     ("/search", {}, "give text or vector"), ("/search", {"text": ""}, "empty"), ("/search", {"text": "a", "k": 0}, "k:"),
-    ("/search", {"text": "a", "k": 1001}, "k:"), ("/search", {"vector": [1]}, "384 numbers"),
-    ("/search", {"vector": [0] * 384}, "no direction"), ("/search", {"vector": [1] * 385}, "384 numbers"),
+    ("/search", {"text": "a", "k": 1001}, "k:"), ("/search", {"vector": [1]}, "384 dimensions"),
+    ("/search", {"vector": [0] * 384}, "no direction"), ("/search", {"vector": [1] * 385}, "384 dimensions"),
     ("/search", {"vector": ["1"] * 384}, "list of numbers"), ("/search", {"vector": "x"}, "list of numbers"),
     ("/search", {"text": "a", "filter": {str(i): 1 for i in range(65)}}, "at most 64"),
     ("/search", {"text": "a", "filter": []}, "filter"), ("/search", {"text": "a", "filter": {"a": [1]}}, "filter")])
@@ -133,7 +133,7 @@ def test_k_has_the_names_that_others_give_it(shared, name):
     assert ask(shared, "/search", text="one", filter={"test": name}, **{name: 2}).json()["count"] == 2
     for both in {"k", "top_k", "limit"} - {name}:
         reply = ask(shared, "/search", text="one", **{name: 2, both: 2})
-        assert reply.status == 400 and "mean the same" in reply.json()["error"]
+        assert reply.status == 400 and "are synonyms" in reply.json()["error"]
 
 
 @pytest.mark.parametrize("name", ["min_score", "offset", "threshold", "x" * 1000])
@@ -319,7 +319,7 @@ def test_a_store_that_goes_on_under_another_vector_id_says_so(start, tmp_path):
     assert same.end() == 0 and "vector id" not in same.log()
     other = start("--server-store", path, "--model-max-length", "16")
     now = other.ask("GET", "/info").json()["vector_id"]
-    assert other.end() == 0 and f"begun under vector id {told[:12]} and goes on under {now[:12]}" in other.log()
+    assert other.end() == 0 and f"created under vector id {told[:12]} and continues under {now[:12]}" in other.log()
 
 
 def test_verify_says_whether_a_store_is_still_of_its_model(start, tmp_path):
@@ -344,7 +344,7 @@ def test_verify_says_whether_a_store_is_still_of_its_model(start, tmp_path):
     base.commit()
     base.close()
     code, said = verify()
-    assert code == 3 and "row 7 has another width" in said
+    assert code == 3 and "row 7 has 3 numbers where earlier rows have 32" in said
 
 
 def test_vectors_of_another_model_are_refused(start, tmp_path):
@@ -364,7 +364,7 @@ def test_other_files_and_places_are_refused(start, tmp_path):
     other.execute("CREATE TABLE t(a)")
     other.commit()
     other.close()
-    for path, says in (("text", "not a database"), ("other.db", "no store of fletch"), ("none/s.db", "none/s.db")):
+    for path, says in (("text", "not a database"), ("other.db", "not a store of fletch"), ("none/s.db", "none/s.db")):
         code, log = refused(start, tmp_path, "--server-store", tmp_path / path)
         assert code in (1, 2) and says in log, log
     assert sqlite3.connect(tmp_path / "other.db").execute("SELECT count(*) FROM t").fetchone() == (0,)

@@ -50,12 +50,12 @@ def test_add_and_search(start, fletch):
 def test_what_a_person_is_told(start, fletch, tmp_path):
     server = start()
     done = fletch("search", "anything", to=server)
-    assert done.returncode == 0 and done.stdout == "" and "nothing is stored there yet" in done.stderr
+    assert done.returncode == 0 and done.stdout == "" and "the store is empty" in done.stderr
     done = fletch("add", "--format", "text", "one", to=server)
-    assert done.stdout == f"added 1 text to 127.0.0.1:{server.port}\n" and "in memory, until it ends" in done.stderr
+    assert done.stdout == f"added 1 text to 127.0.0.1:{server.port}\n" and "in memory, until it stops" in done.stderr
     assert fletch("add", "-q", "two", to=server).stderr == ""
     done = fletch("add", "word " * 2000, to=server)
-    assert lines(done)[0]["truncated"] and "1 of 1 texts was longer than the model takes" in done.stderr
+    assert lines(done)[0]["truncated"] and "1 of 1 texts was too long for the model" in done.stderr
     kept = start("--server-store", tmp_path / "s.db")
     assert fletch("add", "three", to=kept).stderr == ""
 
@@ -79,7 +79,7 @@ def test_files_fields_and_ids(start, fletch, tmp_path):
     assert lines(fletch("add", "--", "a.txt", to=server)) and stored(server)[-1] == "a.txt"
     assert lines(fletch("add", "-", to=server, input="piped\n")) and stored(server)[-1] == "piped"
     done = fletch("add", "a.txt", "a text", to=server)
-    assert done.returncode == 2 and "a.txt is the name of a file here, and not every argument is" in done.stderr
+    assert done.returncode == 2 and "a.txt is a file, but not every argument is" in done.stderr
 
 
 def test_many_texts_and_a_refused_one(start, fletch, tmp_path):
@@ -114,20 +114,20 @@ def test_sockets_and_prompts(start, fletch, short):
     assert done.returncode == 1 and "prompt_name" in done.stderr
     server.kill()
     done = fletch("add", *there, "gone")
-    assert done.returncode == 1 and "no server answers" in done.stderr and "fletch serve" in done.stderr
+    assert done.returncode == 1 and "no server at" in done.stderr and "fletch serve" in done.stderr
 
 
 def test_a_server_without_a_store(start, fletch):
     done = fletch("add", "a text", to=start("--server-store", "none"))
-    assert done.returncode == 1 and "refused: 404 this server keeps nothing" in done.stderr
+    assert done.returncode == 1 and "refused: 404 this server has no store" in done.stderr
 
 
 @pytest.mark.parametrize("answer, says", [
     (LOADING, "refused: 503 loading"),
-    (LOADING.replace(b"40", b"41"), "no server answers"),
-    (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it gives no ids"),
+    (LOADING.replace(b"40", b"41"), "no server at"),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it returns no ids"),
     (b"HTTP/1.1 200 OK\r\n\r\nnot json", "is not a fletch server: its answer"),
-    (b"220 mail.example ESMTP\r\n", "no server answers"),
+    (b"220 mail.example ESMTP\r\n", "no server at"),
 ])
 def test_something_else_that_listens(fletch, answer, says):
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -186,9 +186,9 @@ def test_long_texts_go_in_as_chunks_and_are_found_by_document(start, fletch, tmp
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["add", "x", "--chunk-size", "0"], "--chunk-size is a number"), (["add", "x", "--chunk-overlap", "-1"], "--chunk-overlap is a number"),
-    (["add", "x", "--context", "{title}"], "{chunk}"), (["search", "x", "--group-size", "0"], "--group-size is a number from 1"),
-    (["search", "x", "--candidates", "many"], "--candidates is a number"), (["search", "x", "--highlight", "bold"], "passage")])
+    (["add", "x", "--chunk-size", "0"], "--chunk-size takes a number"), (["add", "x", "--chunk-overlap", "-1"], "--chunk-overlap takes a number"),
+    (["add", "x", "--context", "{title}"], "{chunk}"), (["search", "x", "--group-size", "0"], "--group-size takes a number of at least 1"),
+    (["search", "x", "--candidates", "many"], "--candidates takes a number"), (["search", "x", "--highlight", "bold"], "passage")])
 def test_wrong_flags_of_chunks_and_stages_are_usage(fletch, arguments, says):
     done = fletch(*arguments)
     assert done.returncode == 2 and says in done.stderr and done.stdout == ""

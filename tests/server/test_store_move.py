@@ -135,7 +135,7 @@ def test_half_a_store_is_not_served(start, tmp_path):
     base.commit()
     base.close()
     half = start("--server-store", tmp_path / "new.db", "-m", NEW, model=False, ready=False)
-    assert half.process.wait(serving.WAIT) == 2 and "not got all texts" in half.log()
+    assert half.process.wait(serving.WAIT) == 2 and "does not have all texts" in half.log()
     assert move(tmp_path)["made"] == 10
     assert serve(start, tmp_path, "new.db", NEW).end() == 0
 
@@ -144,15 +144,15 @@ def test_what_it_refuses(start, tmp_path):
     old = serve(start, tmp_path, "old.db", OLD)
     fill(old, 3)
     assert "onto itself" in move(tmp_path, new="old.db", code=2)
-    (tmp_path / "text.txt").write_text("no store " * 100)
+    (tmp_path / "text.txt").write_text("no such store" * 100)
     assert "not a store of fletch" in move(tmp_path, old="text.txt", code=2)
-    assert "no flag of inputs or parts" in move(tmp_path, "--shard", "0/2", code=2)
-    assert "no flag of inputs or parts" in move(tmp_path, "--dtype", "int8", code=2)
+    assert "no flags for inputs or parts" in move(tmp_path, "--shard", "0/2", code=2)
+    assert "no flags for inputs or parts" in move(tmp_path, "--dtype", "int8", code=2)
     assert "is a folder" in move(tmp_path, new=".", code=2)
     assert not (tmp_path / "new.db").exists(), "nothing is made by what is refused"
     move(tmp_path)
     assert "another model" in move(tmp_path, model=FOLDERS / "pooling-max", code=2)
-    assert "begun under vector id" in move(tmp_path, "--max-length", "8", code=2)
+    assert "created under vector id" in move(tmp_path, "--max-length", "8", code=2)
     assert old.end() == 0
     told = start("--server-store", tmp_path / "old.db", "-m", NEW, model=False, ready=False)
     assert told.process.wait(serving.WAIT) == 2 and "fletch run --re-embed" in told.log()

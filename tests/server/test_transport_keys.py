@@ -101,9 +101,9 @@ def test_reload(start, tmp_path):
             path.unlink()
         else:
             path.write_text(damage)
-        count = sum("stay as they were" in event["msg"] for event in running.events())
+        count = sum("unchanged" in event["msg"] for event in running.events())
         running.send_signal(signal.SIGHUP)
-        running.wait_event(lambda _: sum("stay as they were" in event["msg"] for event in running.events()) > count)
+        running.wait_event(lambda _: sum("unchanged" in event["msg"] for event in running.events()) > count)
         assert running.embed("a", **bearer("sk-new")).status == 200
     assert running.end() == 0
     assert "sk-" not in running.log()

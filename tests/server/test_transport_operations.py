@@ -161,7 +161,7 @@ def test_metrics_count_what_clients_count(start):
     texts = of_model["texts_total"]  # one more: that which warms
     for way in ("zero_copy_inputs_total", "copied_inputs_total"), ("zero_copy_outputs_total", "staged_outputs_total"):
         assert of_model[way[0]] + of_model[way[1]] == texts
-    assert of_model["pool_takes_total"] == of_model["pool_hits_total"] + of_model["pool_allocations_total"] > 0
+    assert of_model["pool_requests_total"] == of_model["pool_hits_total"] + of_model["pool_allocations_total"] > 0
     assert running.end() == 0
 
 
@@ -301,7 +301,7 @@ def test_a_reload_that_blocks_blocks_nothing(start, tmp_path):
     keys.unlink()
     os.mkfifo(keys)
     running.send_signal(signal.SIGHUP)
-    running.wait_event(lambda event: "API keys stay as they were" in event["msg"])
+    running.wait_event(lambda event: "API keys unchanged" in event["msg"])
     with running.raw() as raw:
         assert raw.send("GET /").reply().status == 408
     assert running.embed("a", authorization="Bearer sk-a").status == 200
@@ -313,7 +313,7 @@ def test_a_reload_that_blocks_blocks_nothing(start, tmp_path):
 def test_port_that_is_taken(start):
     first = start()
     second = start("--port", first.port, ready=False)
-    assert second.process.wait(serving.WAIT) != 0 and "another server has it" in second.log()
+    assert second.process.wait(serving.WAIT) != 0 and "another server uses it" in second.log()
     assert first.embed("hello").status == 200
 
 

@@ -42,7 +42,7 @@ def drip(raw, data, pause=0.15):
 def test_drip_in_the_headers(quick):
     with quick.raw() as raw:
         reply = drip(raw.send(b"POST http://x/api/embed HTTP/1.1\r\n"), b"x-a: " + b"a" * 500)
-        assert reply.status == 408 and reply.json() == {"error": "the request came too slowly"}
+        assert reply.status == 408 and reply.json() == {"error": "the request arrived too slowly"}
     quick.wait_metric('fletch_rejected_total{reason="too_slow"}', lambda value: value >= 1)
 
 
@@ -65,11 +65,11 @@ def test_drip_in_the_body(quick):
         raw.send(request(body=None, content_length="500"))
         reply = drip(raw, b"a" * 500)
         assert reply is not None and reply.status == 408
-        assert reply.json() == {"error": "the request came too slowly", "error_type": "Validation"}
+        assert reply.json() == {"error": "the request arrived too slowly", "error_type": "Validation"}
     with quick.raw() as raw:
         raw.send(request(path="/v1/embeddings?x=y", body=None, content_length="500"))
         reply = drip(raw, b"a" * 500)
-        assert reply.status == 408 and reply.json()["error"]["message"] == "the request came too slowly"
+        assert reply.status == 408 and reply.json()["error"]["message"] == "the request arrived too slowly"
 
 
 def test_drip_of_chunks(quick):

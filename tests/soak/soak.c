@@ -433,7 +433,7 @@ static void tell_statistics(const soak *s) {
            (unsigned long long)stats.counter[FLETCH_COUNT_PRESSURE_CLEANUPS]);
     printf("pool: %llu of %llu takes served by kept buffers, %llu evicted, %.1f MiB kept\n",
            (unsigned long long)stats.counter[FLETCH_COUNT_POOL_HITS],
-           (unsigned long long)stats.counter[FLETCH_COUNT_POOL_TAKES],
+           (unsigned long long)stats.counter[FLETCH_COUNT_POOL_REQUESTS],
            (unsigned long long)stats.counter[FLETCH_COUNT_POOL_EVICTIONS],
            (double)stats.pool_bytes / 1048576.0);
 }

@@ -61,7 +61,7 @@ typedef struct call {
     int32_t         status[TEXTS];
     float           rows[TEXTS * DIM_MAX];
     fletch_ticket   ticket;
-    uint32_t        spare_us;      /* of the submitting thread */
+    uint32_t        inline_us; /* of the submitting thread */
     fletch_lane     lane;
     void (*inside)(struct call *); /* run in the callback */
     void *other;
@@ -92,7 +92,7 @@ static inline int submit(call *c, size_t count, bool with_status, uint32_t deadl
     request.texts                = fletch_texts_from_strings(strings, count);
     request.out                  = fletch_matrix_f32(c->rows, count, dim);
     request.deadline_ms          = deadline_ms;
-    request.spare_us             = c->spare_us;
+    request.inline_us            = c->inline_us;
     request.lane                 = c->lane;
     request.options              = &options;
     options.status               = with_status ? c->status : NULL;

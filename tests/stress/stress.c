@@ -131,7 +131,7 @@ static void submit(fletch_model *model, flight *f, uint64_t *state) {
     if (draw(state) % 4 == 0)
         request.deadline_ms = 1 + (uint32_t)(draw(state) % 20);
     if (draw(state) % 2)
-        request.spare_us = UINT32_MAX; /* this thread may carry it */
+        request.inline_us = UINT32_MAX; /* this thread may carry it */
     atomic_store(&f->answers, 0);
     atomic_store(&f->idle, false);
     f->model   = model;
@@ -264,7 +264,7 @@ static void round_of(const char *folder, worker *workers, unsigned threads, doub
 }
 
 int main(int argc, char **argv) {
-    double      seconds = 60.0, each = 2.0;
+    double      seconds = 60.0, each = 1.0;
     unsigned    threads = 6;
     const char *folder  = "tests/golden/folders/pooling-cls";
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -290,7 +290,7 @@ int main(int argc, char **argv) {
     uint64_t state  = seed;
     unsigned rounds = 0;
     if (getenv("FLETCH_TEST_FULL"))
-        seconds *= 3;
+        seconds *= 6;
     for (double left = seconds; left > 0; left -= each, rounds++)
         round_of(folder, workers, threads, left < each ? left : each, &state);
     printf("stress: %u rounds, %llu batches, seed %llu: nothing lost\n", rounds,

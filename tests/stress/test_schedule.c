@@ -162,7 +162,7 @@ Test(schedule, replicas_tell_what_each_carried) {
         cr_assert_eq(device.device, i);
         cr_assert(device.ready && device.batches > 0);
         cr_assert_eq(device.utilisation, -1);
-        cr_assert_eq(device.memory_total + device.pool_takes, 0U);
+        cr_assert_eq(device.memory_total + device.pool_requests, 0U);
         cr_assert_str_eq(device.name, "test");
         batches += device.batches;
         tokens += device.tokens;
@@ -884,8 +884,8 @@ Test(schedule, token_ids_are_cut_at_the_end_that_was_asked_for) {
 /* ---- Several models ------------------------------------------------------------------------------ */
 
 Test(schedule, bulk_texts_give_way_to_interactive_ones_of_another_model) {
-    fl_fault_plan plan   = {.slots = 1, .devices = 1};
-    fletch_model *asked  = open_with(&plan, NULL), *filled = open_with(&plan, NULL);
+    fl_fault_plan plan  = {.slots = 1, .devices = 1};
+    fletch_model *asked = open_with(&plan, NULL), *filled = open_with(&plan, NULL);
     static call   quick, slow;
     call_init(&quick, asked);
     call_init(&slow, filled);
@@ -899,8 +899,8 @@ Test(schedule, bulk_texts_give_way_to_interactive_ones_of_another_model) {
     cr_assert_eq(submit(&slow, 4, false, 0), 0);
     while (fl_fault_forwards() == before + 1) /* it comes in though nothing has left */
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    cr_assert_eq(stats_of(filled).counter[FLETCH_COUNT_BULK_HOLDS], 1);
-    cr_assert_eq(stats_of(asked).counter[FLETCH_COUNT_BULK_HOLDS], 0);
+    cr_assert_eq(stats_of(filled).counter[FLETCH_COUNT_BULK_DEFERRALS], 1);
+    cr_assert_eq(stats_of(asked).counter[FLETCH_COUNT_BULK_DEFERRALS], 0);
     plan.gated = false;
     fl_fault_set(&plan);
     cr_assert_eq(wait_for(&quick), FLETCH_OK);
@@ -910,7 +910,8 @@ Test(schedule, bulk_texts_give_way_to_interactive_ones_of_another_model) {
     slow.lane = FLETCH_LANE_BULK;
     cr_assert_eq(submit(&slow, 4, false, 0), 0);
     cr_assert_eq(wait_for(&slow), FLETCH_OK);
-    cr_assert_eq(stats_of(filled).counter[FLETCH_COUNT_BULK_HOLDS], 1, "nobody else was at work");
+    cr_assert_eq(stats_of(filled).counter[FLETCH_COUNT_BULK_DEFERRALS], 1,
+                 "nobody else was at work");
     fletch_close(asked);
     fletch_close(filled);
 }

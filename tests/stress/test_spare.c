@@ -19,7 +19,7 @@ static bool carries(fletch_model *model, size_t count) {
     static call    c;
     const uint64_t before = fl_fault_here();
     call_init(&c, model);
-    c.spare_us = UINT32_MAX;
+    c.inline_us = UINT32_MAX;
     cr_assert_eq(submit(&c, count, false, 0), 0);
     cr_assert_eq(wait_for(&c), FLETCH_OK);
     check_rows(&c, count);
@@ -46,7 +46,7 @@ Test(spare, a_request_that_takes_longer_than_there_is_to_spare_is_left_to_a_slot
     static call    c;
     for (uint32_t i = 0; i < 2; i++) { /* the first one shows how slow the engine is */
         call_init(&c, model);
-        c.spare_us = i;
+        c.inline_us = i;
         cr_assert_eq(submit(&c, 1, false, 0), 0);
         cr_assert_eq(wait_for(&c), FLETCH_OK);
         cr_assert_eq(fl_fault_here(), before);
@@ -65,7 +65,7 @@ Test(spare, a_request_in_company_is_left_to_a_slot) {
         fl_fault_set(&meet);
         call_init(&first, model);
         call_init(&second, model);
-        second.spare_us = UINT32_MAX;
+        second.inline_us = UINT32_MAX;
         cr_assert_eq(submit(&first, 1, false, 0), 0); /* in the engine until the second is there */
         cr_assert_eq(submit(&second, 1, false, 0), 0);
         cr_assert_eq(wait_for(&first), FLETCH_OK);
@@ -92,7 +92,7 @@ Test(spare, what_another_thread_tokenises_is_not_waited_for_in_vain) {
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     request.options              = &options;
     options.status               = status;
-    request.spare_us             = UINT32_MAX;
+    request.inline_us            = UINT32_MAX;
     for (int i = 0; i < 20; i++) {
         call_init(&c, model);
         cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
@@ -111,7 +111,7 @@ static void check_fault(fl_fault fault, int64_t at, uint32_t devices) {
     fletch_model *model = open_with(&plan, options);
     static call   c;
     call_init(&c, model);
-    c.spare_us = UINT32_MAX;
+    c.inline_us = UINT32_MAX;
     fl_fault_set(&plan); /* opening may have run something */
     cr_assert_eq(submit(&c, TEXTS, true, 0), 0);
     cr_assert_eq(wait_for(&c), FLETCH_OK, "fault %d at %d: %s", fault, (int)at,

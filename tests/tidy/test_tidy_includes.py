@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The include law: arrows between rooms point down only (ARCHITECTURE.md has the drawing).
 
-base < config < {tokenizer, model} < engine.h < engines/x; results stands on tokenizer and model; scheduler
+base < {config, hub} < {tokenizer, model} < engine.h < engines/x; results stands on tokenizer and model; scheduler
 on engine.h alone, and knows neither text nor request; requests on results and scheduler, session on all of these;
 fletch.c takes requests, session and what lies below, but no engine; the program and the examples live on fletch.h (the
 program also on base's helpers that hold no state). Tokenizer and model do not know each other, nor do engines.
@@ -17,7 +17,8 @@ LAW = {
     "base": {"base"},
     "config": {"base", "config"},
     "tokenizer": {"base", "config", "tokenizer"},
-    "model": {"base", "config", "model"},
+    "hub": {"base", "hub"},
+    "model": {"base", "config", "hub", "model"},
     "engines/engine.h": {"base", "config", "model"},
     "engines/registry.c": {"base", "config", "model", "engines/engine.h", "engines/cpu", "engines/cuda",
                            "engines/onnxruntime"},
@@ -27,20 +28,21 @@ LAW = {
     "results": {"base", "config", "tokenizer", "model", "results"},
     "scheduler": {"base", "config", "engines/engine.h", "scheduler"},
     "requests": {"base", "config", "tokenizer", "model", "results", "scheduler", "requests"},
-    "session": {"base", "config", "tokenizer", "model", "results", "engines/engine.h", "scheduler", "requests", "session"},
-    "fletch.c": {"base", "config", "tokenizer", "model", "results", "requests", "session"},
-    "server": {"base", "server"},
+    "session": {"base", "config", "tokenizer", "hub", "model", "results", "engines/engine.h", "scheduler", "requests", "session"},
+    "fletch.c": {"base", "config", "tokenizer", "hub", "model", "results", "requests", "session"},
+    "store": {"base", "store"},
+    "server": {"base", "store", "server"},
     "cli/cmd_serve.c": {"base", "cli", "server"},
-    "cli/stored_sqlite.c": {"base", "cli", "server"},
-    "cli/move_store.c": {"base", "cli", "server"},
+    "cli/stored_sqlite.c": {"base", "cli", "store"},
+    "cli/move_store.c": {"base", "cli", "store"},
     "cli": {"base", "cli"},
     "examples": set(),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 # Libraries of others, each behind one room.
-FOREIGN = {"pcre2.h": {"tokenizer"}, "curl": {"base"}, "sqlite3.h": {"server"},
-           "immintrin.h": {"base", "tokenizer", "engines/cpu", "server"}}
+FOREIGN = {"pcre2.h": {"tokenizer"}, "curl": {"base"}, "sqlite3.h": {"store"},
+           "immintrin.h": {"base", "tokenizer", "engines/cpu", "server", "store"}}
 
 
 def room(path: str) -> str:

@@ -4,9 +4,12 @@ not depend on the order of their files; install.sh installs, refuses what is not
 import fnmatch
 import gzip
 import hashlib
+import json
 import os
 import re
+import plistlib
 import shutil
+import struct
 import sys
 import zipfile
 
@@ -16,6 +19,7 @@ import pytest
 FOLDER = house.ROOT / "tools/release"
 sys.path.insert(0, str(FOLDER))
 import pack  # noqa: E402
+import symbols  # noqa: E402
 
 
 def test_the_version_is_the_same_everywhere():
@@ -28,7 +32,7 @@ def test_targets_are_known_to_toolchain_installer_and_documents():
     described, page = house.text(FOLDER / "describe.py"), house.text(house.ROOT / "docs/install.md")
     for target, name, tag, server, curl in pack.table("targets.tsv"):
         assert any(fnmatch.fnmatch(target, pattern) for pattern in patterns), target
-        assert {server, curl} <= {"ON", "OFF"} and (tag == "-") == (target == "windows" or target.endswith("macos"))
+        assert {server, curl} <= {"ON", "OFF"} and tag != "-"
         if name != "-":
             assert name in described
             assert name == "windows-x86_64" or f"system={name} ;;" in installer
@@ -65,6 +69,48 @@ def test_a_wheel_that_needs_a_newer_system_is_found(tmp_path):
     assert result.returncode == 1 and "needs libpcre2-8.so.0" in result.stderr
 
 
+def mach_o(machine, least, library):
+    """The head of a library of macOS: for which processor, from which system on, and what it needs."""
+    name = library.encode() + b"\0" * (8 - len(library) % 8)
+    commands = [struct.pack("<6I", 0x32, 24, 1, least, 0, 0),
+                struct.pack("<6I", 0x0C, 24 + len(name), 24, 0, 0, 0) + name]
+    body = b"".join(commands)
+    return struct.pack("<8I", 0xFEEDFACF, machine, 0, 6, len(commands), len(body), 0, 0) + body
+
+
+@pytest.mark.parametrize("machine, least, library, told", [
+    (0x0100000C, 11 << 16, "/usr/lib/libSystem.B.dylib", []),
+    (0x0100000C, 13 << 16, "/usr/lib/libSystem.B.dylib", ["needs macOS 13.0"]),
+    (0x01000007, 11 << 16, "/usr/lib/libSystem.B.dylib", ["is for a processor of the number 0x1000007"]),
+    (0x0100000C, 11 << 16, "/opt/lib/libpcre2.dylib", ["needs /opt/lib/libpcre2.dylib"])])
+def test_a_module_for_macos_is_held_to_its_tag(machine, least, library, told):
+    assert list(symbols.faults(mach_o(machine, least, library), "macosx_11_0_arm64")) == told
+
+
+def test_the_service_files_start_the_program_that_the_installer_lays_down():
+    service = plistlib.loads((house.ROOT / "deploy/launchd/fletch.plist").read_bytes())
+    assert service["ProgramArguments"] == ["/usr/local/bin/fletch", "serve"] and service["Label"] == "fletch"
+    assert "*.plist) sed" in house.text(FOLDER / "install.sh")
+
+
+def test_manifests_name_the_archives_and_their_hashes(tmp_path):
+    for name in ("linux-x86_64", "linux-aarch64", "macos-arm64", "macos-x86_64"):
+        (tmp_path / f"fletch-{pack.VERSION}-{name}.tar.gz").write_text(name)
+    (tmp_path / f"fletch-{pack.VERSION}-windows-x86_64.zip").write_text("windows-x86_64")
+    result = house.run(sys.executable, "-c", "import describe; describe.brew(), describe.nix(), describe.windows()",
+                       env={**os.environ, "DIST": str(tmp_path), "PYTHONPATH": str(FOLDER),
+                            "FLETCH_URL": "https://example.org/releases/1"})
+    assert result.returncode == 0, result.stderr
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tmp_path.glob("*-*-*")}
+    for manifest, suffix in (("fletch.rb", ".tar.gz"), ("fletch.nix", ".tar.gz"), ("fletch.scoop.json", ".zip"),
+                             ("fletch.winget.yaml", ".zip")):
+        text = (tmp_path / manifest).read_text()
+        for name in (name for name in hashes if name.endswith(suffix)):
+            assert f"https://example.org/releases/1/{name}" in text and hashes[name] in text.lower(), (manifest, name)
+    scoop = json.loads((tmp_path / "fletch.scoop.json").read_text())
+    assert scoop["bin"] == "fletch.exe" and scoop["architecture"]["64bit"]["extract_dir"].endswith("windows-x86_64")
+
+
 @pytest.fixture
 def release(tmp_path):
     """A folder as a release leaves it, with a program that is a script; run(ARGUMENTS) runs its install.sh at home."""
@@ -99,6 +145,18 @@ def test_the_installer_installs_and_leaves_nothing_behind(release):
     assert run("--uninstall").returncode == 0
     assert sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*")) == ["share", "share/other"]
     assert run("--uninstall").returncode == 1 and run("--instal").returncode == 2
+
+
+def test_an_upgrade_removes_what_the_new_version_has_not(release):
+    archive, prefix, run = release
+    assert run().returncode == 0 and (prefix / "share/doc/fletch/LICENSE").exists()
+    name = archive.name.removesuffix(".tar.gz")
+    archive.write_bytes(gzip.compress(pack.tar_bytes({f"{name}/bin/fletch": b"#!/bin/sh\necho fletch 9.10\n"})))
+    (archive.parent / "SHA256SUMS").write_text(f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {archive.name}\n")
+    assert run().returncode == 0
+    assert house.run(prefix / "bin/fletch").stdout == "fletch 9.10\n"
+    assert not (prefix / "share/doc").exists() and not (prefix / "lib").exists()
+    assert run("--uninstall").returncode == 0 and not list(prefix.rglob("*"))
 
 
 def test_the_installer_refuses_what_is_not_the_release(release):

@@ -3,6 +3,7 @@
 
 The include law (test_tidy_includes.py) has the arrows between rooms; here is what goes on inside of them.
 """
+import json
 import re
 
 import pytest
@@ -12,7 +13,7 @@ import rings
 
 RING_MAX = 3
 # Lines outside of results, fletch.c and the readers of heads that ask which kind a result or a head is.
-MENTIONS_MAX = 105
+MENTIONS_MAX = 110
 KIND_FILES_MAX = 12 # that name one kind, beside the kind's own room
 HEADS = {f"src/model/{name}.c" for name in ("causal_scores", "chat_template", "late_interaction", "pair_code", "router",
                                            "scores", "static", "token_heads")}
@@ -65,3 +66,44 @@ def test_a_kind_is_named_in_few_files():
             places.setdefault(kind, set()).add(house.name(path))
     wide = {kind: sorted(files) for kind, files in places.items() if len(files) > KIND_FILES_MAX}
     assert places and not wide, wide
+
+
+ASSERT = re.compile(r"(?<![\w])assert\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
+ASSERTS_MIN = 300
+CHANGES = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|\b(?:atomic_(?:fetch|store|exchange)\w*|memcpy|memset|fl_(?:free|alloc)\w*|pthread_\w+)\(")
+
+
+def asserts() -> list[tuple[str, str]]:
+    found = []
+    for path in house.c_files("src"):
+        found += [(house.name(path), match[1]) for match in ASSERT.finditer(house.bare(path))]
+    return found
+
+
+def test_invariants_are_asserted():
+    found = asserts()
+    assert len(found) >= ASSERTS_MIN, len(found)
+    for room in ("base", "scheduler", "requests", "results", "tokenizer", "model", "engines/cpu", "server"):
+        assert sum(name.startswith(f"src/{room}/") for name, _ in found) >= 15, room
+
+
+def test_an_assert_changes_nothing():
+    """A release has none of them: what one did would be missing there."""
+    wrong = [f"{name}: assert({what})" for name, what in asserts() if CHANGES.search(what)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_releases_have_no_asserts_and_all_others_have():
+    """Who ships: Release, and relwithdebinfo, which is for measuring it. A sanitizer without them would find less."""
+    presets = {row["name"]: row.get("cacheVariables", {})
+               for row in json.loads((house.ROOT / "CMakePresets.json").read_text())["configurePresets"]}
+    for name, cache in presets.items():
+        kind = cache["CMAKE_BUILD_TYPE"]
+        flags = cache.get(f"CMAKE_C_FLAGS_{kind.upper()}", {"Release": "-O3 -DNDEBUG", "Debug": "-g"}.get(kind))
+        assert ("NDEBUG" in flags) == (name in ("release", "relwithdebinfo")), name
+    commands = json.loads((house.BUILD / "compile_commands.json").read_text())
+    ours = [row for row in commands if row["file"].startswith(f"{house.ROOT}/src/")]
+    assert ours
+    cache = (house.BUILD / "CMakeCache.txt").read_text()
+    release = re.search(r"^CMAKE_BUILD_TYPE:\w+=(Release|MinSizeRel)$", cache, re.M) is not None
+    assert not release or all("-DNDEBUG" in row["command"] for row in ours)

@@ -142,6 +142,31 @@ Test(cpu, siblings_that_are_numbered_side_by_side, .init = begin, .fini = end) {
     check_order(count, 3, cpus, "0 2 4");
 }
 
+/* A replica a node: each has the node's processors, however many these are; else they are dealt evenly. */
+Test(cpu, groups_of_processors_keep_to_their_nodes, .init = begin, .fini = end) {
+    uint16_t cpus[FL_CORES_MAX];
+    unsigned count = machine(2, 4, true, cpus); /* two nodes of eight processors */
+    fl_cpu_choose(root, cpus, count, count);
+    cr_assert_eq(fl_cpu_nodes(root, cpus, count), 2);
+    for (unsigned number = 0; number < 4; number++) {
+        fl_cpu_group own = fl_cpu_deal(root, cpus, count, 4, number);
+        cr_assert_eq(own.first, 4 * number);
+        cr_assert_eq(own.count, 4);
+        cr_assert_eq(own.node, number / 2, "group %u on node %u", number, own.node);
+    }
+    /* five of the second node's are not the process's */
+    fl_cpu_group first  = fl_cpu_deal(root, cpus, count - 5, 2, 0);
+    fl_cpu_group second = fl_cpu_deal(root, cpus, count - 5, 2, 1);
+    cr_assert(first.first == 0 && first.count == 8 && first.node == 0);
+    cr_assert(second.first == 8 && second.count == 3 && second.node == 1, "%u %u %u", second.first,
+              second.count, second.node);
+    cr_assert_eq(fl_cpu_nodes(root, cpus, 8), 1);
+    cr_assert_eq(fl_cpu_nodes(root, cpus, 0), 0);
+    /* more groups than processors share them */
+    cr_assert_eq(fl_cpu_deal(root, cpus, 2, 3, 2).count, 1);
+    cr_assert_lt(fl_cpu_deal(root, cpus, 2, 3, 2).first, 2);
+}
+
 Test(cpu, few_are_cores_before_siblings_and_one_node_before_two, .init = begin, .fini = end) {
     uint16_t cpus[FL_CORES_MAX];
     unsigned count = machine(2, 4, true, cpus);

@@ -50,6 +50,25 @@ Test(pool, every_member_runs_once_and_is_done_at_return, .timeout = 600) {
     }
 }
 
+/* A run of some leaves the others where they are, and each that is called runs once. */
+Test(pool, some_members_run_and_no_others, .timeout = 600) {
+    fl_team     *team;
+    fletch_error error;
+    cr_assert_eq(fl_team_open(&team, MEMBERS_MAX, NULL, &error), 0, "%s", error.message);
+    int calls[MEMBERS_MAX] = {0};
+    for (unsigned run = 0; run < 400; run++) {
+        tally t = {.size = 1 + run * 7 % MEMBERS_MAX};
+        fl_team_run_some(team, t.size, count_call, &t);
+        for (unsigned m = 0; m < MEMBERS_MAX; m++) {
+            cr_assert_eq(t.calls[m], m < t.size, "run %u of %u, member %u", run, t.size, m);
+            calls[m] += t.calls[m];
+        }
+    }
+    cr_expect_eq(calls[0], 400);
+    cr_expect_eq(calls[MEMBERS_MAX - 1], 25);
+    fl_team_close(team);
+}
+
 /* Long enough that every worker sleeps between runs; a lost wake-up hangs and hits the timeout. */
 Test(pool, a_sleeping_team_wakes_up, .timeout = 600) {
     fl_team     *team;
@@ -111,7 +130,7 @@ Test(pool, barrier_keeps_phases_apart, .timeout = 600) {
         memset(&p, 0, sizeof p);
         p.rounds = size > 2 ? 300 : 5000;
         cr_assert_eq(fl_team_open(&team, size, NULL, &error), 0);
-        fl_barrier_init(&p.barrier, team);
+        fl_barrier_init(&p.barrier, team, size);
         fl_team_run(team, in_step, &p);
         for (unsigned m = 0; m < size; m++) {
             cr_assert_eq(p.wrong[m], 0, "size %u member %u", size, m);
@@ -143,7 +162,7 @@ Test(pool, a_member_that_waits_leaves_its_core, .timeout = 600) {
         fletch_error error;
         phases       p = {.rounds = 100};
         cr_assert_eq(fl_team_open(&team, size, NULL, &error), 0);
-        fl_barrier_init(&p.barrier, team);
+        fl_barrier_init(&p.barrier, team, size);
         fl_team_run(team, wait_for_a_sleeper, &p);
         cr_assert_lt(p.step[0], 100000, "%d us of processor time in 200 ms of waiting", p.step[0]);
         fl_team_close(team);

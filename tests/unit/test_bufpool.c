@@ -118,7 +118,7 @@ Test(bufpool, a_kept_buffer_is_taken_again) {
         cr_assert_eq(again, first);
         fl_bufpool_give(pool, again, capacity);
     }
-    cr_assert_eq(count(FLETCH_COUNT_POOL_TAKES), 100);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_REQUESTS), 100);
     cr_assert_eq(count(FLETCH_COUNT_POOL_HITS), 99);
     cr_assert_eq(count(FLETCH_COUNT_POOL_ALLOCATIONS), 1);
     cr_assert_eq(count(FLETCH_COUNT_POOL_EVICTIONS), 0);
@@ -241,7 +241,7 @@ Test(bufpool, reserve_makes_buffers_ahead_and_stops_where_the_pool_is_full) {
     fl_bufpool_read(pool, &state);
     cr_assert_eq(state.buffers, 3);
     cr_assert_eq(state.bytes, 30 * KIB);
-    cr_assert_eq(count(FLETCH_COUNT_POOL_TAKES), 0);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_REQUESTS), 0);
     cr_assert_eq(count(FLETCH_COUNT_POOL_ALLOCATIONS), 0);
     void *buffer = fl_bufpool_take(pool, 9 * KIB, &capacity);
     cr_assert_eq(count(FLETCH_COUNT_POOL_HITS), 1);

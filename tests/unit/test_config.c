@@ -51,7 +51,7 @@ Test(config, names_of_a_row_agree) {
         cr_expect_not_null(strchr(option->key, '.'));
         fl_key key;
         cr_expect(fl_key_find(option->key, &key));
-        cr_expect_eq((size_t)key, i, "%s is there twice", option->key);
+        cr_expect_eq((size_t)key, i, "%s is a duplicate", option->key);
     }
     cr_expect_null(fletch_option_at(FL_KEY_COUNT));
 }

@@ -245,7 +245,7 @@ static toy_spec random_spec(uint64_t *state) {
 Test(engine, random_switches_and_sizes) {
     uint64_t              state     = 1234567;
     static const uint32_t lengths[] = {4, 90, 3, 17, 40, 1}; /* the last one: nothing left out */
-    for (int i = 0; i < toy_rounds(30, 120); i++) {
+    for (int i = 0; i < toy_rounds(20, 120); i++) {
         toy_spec    spec = random_spec(&state);
         const char *isa;
         size_t      at = 0, skip = toy_draw(&state, 12);
@@ -457,9 +457,10 @@ static bool fast_takes(const toy_spec *spec, const char *isa, char told[256]) {
 Test(engine, fast_takes_what_gains_where_its_gates_allow_it) {
     static const struct {
         const char *isa, *taken;
-    } all[]          = {{"ref", "fp32"},         {"neon", "fp32"},        {"neondot", "fp32"},
-                        {"avx2", "int16"},       {"avxvnni", "int16"},    {"avx512", "fp32"},
-                        {"avx512vnni", "int16"}, {"avx512bf16", "int16"}, {"amx", "int16"}};
+    } all[]          = {{"ref", "fp32"},    {"neon", "fp32"},        {"neondot", "fp32"},
+                        {"neonmm", "fp32"}, {"avx2", "int16"},       {"avxvnni", "int16"},
+                        {"avx512", "fp32"}, {"avx512vnni", "int16"}, {"avx512bf16", "int16"},
+                        {"amx", "int16"}};
     toy_spec experts = plain;
     experts.experts = 4, experts.experts_used = 2;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -286,6 +286,44 @@ Test(engine_bytes, split_work_gives_the_bytes_of_one_thread) {
     check_split("bf16");
 }
 
+/* Many threads: groups of several run blocks side by side. */
+static void check_groups(const char *precision) {
+    toy          t;
+    fletch_error error = {0};
+    uint32_t     pick[TEXTS], groups = 0;
+    toy_make(&t, &spec, 13);
+    make_corpus(&t);
+    uint32_t   width = fl_encoder_width(&t.encoder);
+    float     *one = malloc(width * sizeof *one), *all = malloc(TEXTS * width * sizeof *all);
+    fl_engine *alone = toy_open_as(&t, precision, 1, "auto", 1, LONGEST, &error);
+    fl_engine *many  = toy_open_as(&t, precision, 24, "auto", TEXTS, LONGEST, &error);
+    for (uint32_t round = 0; round < 60; round++) {
+        uint32_t count = 2 + round % 11;
+        for (uint32_t i = 0; i < count; i++) {
+            pick[i] = (round + i * 5) % TEXTS;
+        }
+        forward(many, pick, count, all, width);
+        groups += many->plan.shared > 1 && many->plan.groups > 1;
+        for (uint32_t i = 0; i < count; i++) {
+            forward(alone, &pick[i], 1, one, width);
+            cr_assert_eq(memcmp(one, all + i * width, width * sizeof *one), 0,
+                         "%s, %u texts, text of %u tokens", precision, count,
+                         texts.length[pick[i]]);
+        }
+    }
+    cr_assert_geq(groups, 20, "%s: %u plans with groups side by side", precision, groups);
+    fl_engine_find("cpu")->close(alone);
+    fl_engine_find("cpu")->close(many);
+    free(one), free(all);
+    toy_free(&t);
+}
+
+Test(engine_bytes, groups_side_by_side_give_the_bytes_of_one_thread) {
+    check_groups("fp32");
+    check_groups("int8");
+    check_groups("bf16");
+}
+
 static int count_line(void *user, const char *name, const char *value, const char *origin) {
     (void)origin;
     cr_assert(name[0] != '\0' && value[0] != '\0');

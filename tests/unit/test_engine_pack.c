@@ -39,7 +39,7 @@ Test(pack, bytes_are_those_of_the_version) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         fl_engine *e = toy_open_as(&t, known[i].precision, 2, "ref", 4, 70, &error);
         cr_assert_not_null(e, "%s", error.message);
-        uint64_t sum = fl_checksum(e->weights, e->weights_bytes);
+        uint64_t sum = fl_checksum(e->panels->block, e->weights_bytes);
         cr_expect_eq(sum, known[i].sum, CHANGED, known[i].precision, sum);
         fl_engine_find("cpu")->close(e);
     }
@@ -66,4 +66,45 @@ Test(pack, panels_are_those_of_the_version) {
         uint64_t sum = fl_checksum(panel, sizeof panel);
         cr_expect_eq(sum, sums[i], CHANGED, i == 0 ? "int8" : i == 1 ? "q8" : "q4", sum);
     }
+}
+
+/* Replicas of a node have one copy, which is there as long as one of them is; vectors are the same. */
+Test(pack, engines_alike_share_their_weights) {
+    static const char *const precisions[] = {"fp32", "int8"};
+    const fl_engine_ops     *cpu          = fl_engine_find("cpu");
+    int32_t                  ids[]        = {3, 1, 4, 1, 5, 9, 2, 6};
+    uint32_t                 cu[]         = {0, 8};
+    float                    out[2][72], *row;
+    toy                      t;
+    toy_make(&t, &spec, 7);
+    for (size_t i = 0; i < 2; i++) {
+        fletch_error error = {0};
+        fl_engine *other = NULL, *first = toy_open_as(&t, precisions[i], 2, "auto", 4, 70, &error);
+        fl_engine_info    info;
+        const fl_batch    batch   = {.ids = ids, .cu = cu, .texts = 1, .tokens = 8, .rows = &row};
+        fl_engine_options options = {.threads      = 1,
+                                     .batch_tokens = 64,
+                                     .batch_texts  = 4,
+                                     .max_length   = 70,
+                                     .isa          = "auto",
+                                     .precision    = precisions[i],
+                                     .like         = first};
+        cr_assert_eq(cpu->open(&other, &t.encoder, &options, &error), 0, "%s", error.message);
+        cr_assert_eq(other->panels, first->panels);
+        cpu->info(other, &info);
+        cr_assert_lt(info.resident_bytes, first->weights_bytes, "counted twice");
+        row = out[0];
+        cr_assert_eq(cpu->forward(first, 0, &batch, &error), 0);
+        cpu->close(first);
+        row = out[1];
+        cr_assert_eq(cpu->forward(other, 0, &batch, &error), 0);
+        cr_assert_eq(memcmp(out[0], out[1], sizeof out[0]), 0, "%s", precisions[i]);
+        options.precision = i == 0 ? "int8" : "fp32"; /* of another kind: its own */
+        options.like      = other;
+        cr_assert_eq(cpu->open(&first, &t.encoder, &options, &error), 0, "%s", error.message);
+        cr_assert_neq(other->panels, first->panels);
+        cpu->close(other);
+        cpu->close(first);
+    }
+    toy_free(&t);
 }

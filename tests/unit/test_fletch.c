@@ -342,9 +342,9 @@ Test(fletch, submitted_lists_are_the_callers) {
     fletch_lists  *direct  = NULL;
     fletch_outcome outcome = {0};
     fletch_error   error;
-    request.texts    = fletch_texts_from_strings(one, 1);
-    request.kind     = FLETCH_KIND_TOKENS;
-    request.spare_us = 60000000; /* nothing else is about: done is called here */
+    request.texts     = fletch_texts_from_strings(one, 1);
+    request.kind      = FLETCH_KIND_TOKENS;
+    request.inline_us = 60000000; /* nothing else is about: done is called here */
     cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
     cr_assert_not_null(outcome.lists);
     cr_assert_eq(fletch_embed_tokens(model, &request.texts, NULL, &direct, &error), 0);
@@ -769,7 +769,7 @@ static void give_up_everywhere(fletch_model *model, fletch_request *request) {
     patience       p       = {0, 0};
     fletch_outcome outcome = {0};
     fletch_error   error;
-    request->spare_us  = 60000000;
+    request->inline_us = 60000000;
     request->stop      = stop_after;
     request->stop_user = &p;
     cr_assert_eq(fletch_submit(model, request, keep_lists, &outcome, NULL, &error), 0);

@@ -14,8 +14,8 @@
 #include "base/file.h"
 #include "base/libcurl.h"
 #include "base/mem.h"
-#include "model/download.h"
-#include "model/hub_cache.h"
+#include "hub/download.h"
+#include "hub/hub_cache.h"
 
 #define COMMIT_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define COMMIT_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -156,11 +156,16 @@ Test(hub, only_files_that_are_read_are_fetched) {
                                            "other.pt",
                                            "other.safetensors",
                                            "query_Dense/config.json"};
+    fl_hub_names             none = {0}, named = {0};
+    cr_assert_eq(fl_hub_names_add(&named, "Pooling", NULL), 0);
+    cr_assert(fl_hub_file_is_needed("Pooling/config.json", &named));
+    cr_assert_not(fl_hub_file_is_needed("Pooling/deep/config.json", &named));
+    fl_hub_names_free(&named);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-        cr_assert(fl_hub_file_is_needed(wanted[i]), "%s", wanted[i]);
+        cr_assert(fl_hub_file_is_needed(wanted[i], &none), "%s", wanted[i]);
     }
     for (size_t i = 0; i < sizeof unwanted / sizeof unwanted[0]; i++) {
-        cr_assert_not(fl_hub_file_is_needed(unwanted[i]), "%s", unwanted[i]);
+        cr_assert_not(fl_hub_file_is_needed(unwanted[i], &none), "%s", unwanted[i]);
     }
 }
 

@@ -110,6 +110,29 @@ Test(tensor, rows_in_turns_are_read_in_order) {
     }
 }
 
+/* Rows of two "heads" of two rows each, the second of three parts that lie head by head; a range begins and ends
+ * within a row. */
+Test(tensor, rows_of_a_part_that_lies_head_by_head) {
+    float     whole[12 * 3], out[4 * 3];
+    fl_tensor part = {.data  = whole + 2 * 3,
+                      .bytes = 4 * 3 * sizeof(float),
+                      .dtype = FL_DTYPE_F32,
+                      .rank  = 2,
+                      .shape = {4, 3},
+                      .run   = 2,
+                      .step  = 6};
+    for (size_t i = 0; i < 12 * 3; i++)
+        whole[i] = (float)i;
+    static const unsigned rows[] = {2, 3, 8, 9};
+    for (size_t first = 0; first < 12; first++) {
+        fl_tensor_to_f32(&part, first, 12 - first, out);
+        for (size_t i = first; i < 12; i++)
+            cr_assert_eq((unsigned)out[i - first], rows[i / 3] * 3 + i % 3);
+    }
+    cr_assert(!fl_tensor_in_order(&part));
+    cr_assert_eq(fl_tensor_span(&part), 8 * 3 * sizeof(float), "rows 2 to 9");
+}
+
 Test(tensor, names_are_those_of_the_format) {
     cr_assert_str_eq(fl_dtype_name(FL_DTYPE_BF16), "BF16");
     cr_assert_str_eq(fl_dtype_name(FL_DTYPE_BOOL), "BOOL");

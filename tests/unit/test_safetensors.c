@@ -82,15 +82,16 @@ Test(safetensors, text_that_is_no_header_is_refused) {
     refuses("{\"a\\ud800\":1}", 0, "surrogate");
     refuses("{\"a\\x\":1}", 0, "escape");
     refuses("{\"a", 0, "EOF");
-    refuses("{\"a\":" ONE("[1.0]", "0", "4") "}", 4, "whole number");
+    refuses("{\"a\":" ONE("[1.0]", "0", "4") "}", 4, "integer");
     refuses("{\"a\":" ONE("[01]", "0", "4") "}", 4, "expected");
-    refuses("{\"a\":" ONE("[-1]", "0", "4") "}", 4, "whole number");
+    refuses("{\"a\":" ONE("[-1]", "0", "4") "}", 4, "integer");
     refuses("{\"a\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype");
     refuses("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "missing");
     refuses("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
-            "twice");
-    refuses("{\"a\":" ONE("[1]", "0", "4") ",\"a\":" ONE("[1]", "4", "8") "}", 8, "twice");
-    refuses("{\"a\":" ONE("[1]", "0", "4") ",\"\\u0061\":" ONE("[1]", "4", "8") "}", 8, "twice");
+            "duplicate");
+    refuses("{\"a\":" ONE("[1]", "0", "4") ",\"a\":" ONE("[1]", "4", "8") "}", 8, "duplicate");
+    refuses("{\"a\":" ONE("[1]", "0", "4") ",\"\\u0061\":" ONE("[1]", "4", "8") "}", 8,
+            "duplicate");
     refuses("{\"__metadata__\":{\"a\":1}}", 0, "expected");
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "server/filter.h"
+#include "store/filter.h"
 
 static bool passes(const char *filter_text, const char *metadata_text) {
     char        filter_copy[256], metadata_copy[256];

@@ -71,8 +71,8 @@ Test(multipart, what_is_no_form_says_why) {
         {"multipart/form-data; "
          "boundary=0123456789012345678901234567890123456789012345678901234567890123456789x",
          "", "1 to 70"},
-        {TYPE, "", "does not hold"},
-        {TYPE, "--b", "does not hold"},
+        {TYPE, "", "lacks"},
+        {TYPE, "--b", "lacks"},
         {TYPE, "--b0", "followed by"},
         {TYPE, "--b0\n", "followed by"},
         {TYPE, "--b0\r\nX: y", "headers"},

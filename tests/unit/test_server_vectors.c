@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/cosine.h"
-#include "server/vectors.h"
+#include "store/vectors.h"
 
 enum {
     COLUMNS = 45,
@@ -168,4 +168,36 @@ Test(vectors, every_form_gives_the_same_bits) {
         }
         cr_assert_lt(fabs(exact - (double)plain), 1e-6 * length);
     }
+}
+
+/* Searches that share a pass find what each finds alone; one that is over is left out, and the others go on. */
+static bool is_over_of(const void *user) {
+    return user != NULL && *(const bool *)user;
+}
+
+Test(vectors, searches_in_one_pass_are_those_alone) {
+    enum { TOGETHER = 5 };
+    fl_vectors *vectors = filled();
+    bool        gone    = true;
+    fl_hit      alone[K], hits[TOGETHER][2 * K];
+    float       query[TOGETHER][COLUMNS];
+    fl_query    queries[TOGETHER];
+    fl_vectors_drop(vectors, 300);
+    for (size_t q = 0; q < TOGETHER; q++) {
+        make_row(query[q]);
+        queries[q] = (fl_query){.row  = query[q],
+                                .k    = q == 1 ? 2 * K : K,
+                                .hits = hits[q],
+                                .user = q == 2 ? &gone : NULL};
+    }
+    fl_vectors_search_all(vectors, queries, TOGETHER, is_over_of);
+    for (size_t q = 0; q < TOGETHER; q++) {
+        size_t found = fl_vectors_search(vectors, query[q], K, NULL, 0, is_over_of, NULL, alone);
+        cr_assert_eq(queries[q].found, q == 2 ? 0 : queries[q].k, "query %zu", q);
+        for (size_t i = 0; i < found && q != 2; i++) {
+            cr_assert_eq(hits[q][i].key, alone[i].key, "query %zu, hit %zu", q, i);
+            cr_assert(hits[q][i].score == alone[i].score);
+        }
+    }
+    fl_vectors_close(vectors);
 }

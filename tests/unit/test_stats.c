@@ -193,7 +193,7 @@ Test(stats, ratios_are_parts_of_what_was_asked) {
                          .counter[FLETCH_COUNT_TEXTS]              = 90,
                          .counter[FLETCH_COUNT_TOKENS]             = 1000,
                          .counter[FLETCH_COUNT_BATCHES]            = 8,
-                         .counter[FLETCH_COUNT_POOL_TAKES]         = 400,
+                         .counter[FLETCH_COUNT_POOL_REQUESTS]      = 400,
                          .counter[FLETCH_COUNT_POOL_HITS]          = 399,
                          .counter[FLETCH_COUNT_POOL_ALLOCATIONS]   = 4,
                          .counter[FLETCH_COUNT_POOL_ALLOCATION_NS] = 10,

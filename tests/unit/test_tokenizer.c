@@ -353,10 +353,10 @@ Test(tokenizer, damaged_charsmaps_are_refused) {
     } cases[] = {
         {"A", "is not base64"},
         {"A*==", "is not base64"},
-        {"AAA=", "is cut short"},              /* two bytes */
-        {"AAAAAA==", "size of its trie"},      /* a trie of 0 bytes */
-        {"BgAAAAAAAAA=", "size of its trie"},  /* of 6, with 4 there */
-        {"BAAAAAAAAAD/AA==", "are not UTF-8"}, /* one unit, the strings FF 00 */
+        {"AAA=", "is truncated"},                    /* two bytes */
+        {"AAAAAA==", "trie has the wrong size"},     /* a trie of 0 bytes */
+        {"BgAAAAAAAAA=", "trie has the wrong size"}, /* of 6, with 4 there */
+        {"BAAAAAAAAAD/AA==", "are not UTF-8"},       /* one unit, the strings FF 00 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[256];
@@ -399,9 +399,9 @@ static void expect_bad_bpe(const char *rest, int code, const char *says) {
 
 Test(tokenizer, damaged_bpe_models_are_refused) {
     expect_bad_bpe("\"merges\":[\"a c\"]", FLETCH_EMODEL,
-                   "merges[0] names what is not in model.vocab: \"c\"");
+                   "merges[0] names a token that is not in model.vocab: \"c\"");
     expect_bad_bpe("\"merges\":[\"a b\",\"b a\"]", FLETCH_EMODEL,
-                   "merges[1] makes what is not in model.vocab: \"ba\"");
+                   "merges[1] makes a token that is not in model.vocab: \"ba\"");
     expect_bad_bpe("\"merges\":[\"ab\"]", FLETCH_EMODEL, "merges[0]");
     expect_bad_bpe("\"merges\":[\"a b c\"]", FLETCH_EMODEL, "merges[0]");
     expect_bad_bpe("\"merges\":[[\"a\"]]", FLETCH_EMODEL, "merges[0]");

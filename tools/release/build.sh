@@ -18,13 +18,26 @@ arguments=(-DCMAKE_BUILD_TYPE=Release -DFLETCH_TESTS=OFF -DFLETCH_SERVER="$serve
 products=(fletch)
 [[ $target != *-musl ]] || arguments+=(-DCMAKE_EXE_LINKER_FLAGS="-static -s")
 [[ $target != *-linux-* ]] || arguments+=(-DFLETCH_SMALL=ON)
-if [ "$wheel" != - ]; then
+python=$deps/include/python3.11
+case $target:$wheel in
+*:-) ;;
+windows:*) # its own pyconfig.h, and what its python3.dll gives to modules
+    get_source python3.11
+    mkdir -p "$python"
+    cp -r "$sources"/python3.11/Include/. "$sources"/python3.11/PC/pyconfig.h "$python"/
+    { echo LIBRARY python3.dll && echo EXPORTS &&
+        sed -n 's/^EXPORT_FUNC(\(.*\))/\1/p; s/^EXPORT_DATA(\(.*\))/\1 DATA/p' "$sources"/python3.11/PC/python3dll.c; } >"$deps"/python3.def
+    (cd "$deps" && x86_64-w64-mingw32-dlltool -d python3.def -l lib/libpython3.a --temp-prefix python3)
+    arguments+=(-DPython_LIBRARY="$deps"/lib/libpython3.a) ;;
+*)
     headers=/usr/include/python3.11
     [ -f $headers/Python.h ] || stop "there is no $headers/Python.h" "apt-get install python3-dev"
     cp -rL $headers "$deps"/include/
     # The limited API needs of it what all 64-bit systems of Unix share.
-    cp /usr/include/x86_64-linux-gnu/python3.11/pyconfig.h "$deps"/include/python3.11/
-    arguments+=(-DFLETCH_PYTHON=ON -DPython_EXECUTABLE=/usr/bin/python3 -DPython_INCLUDE_DIR="$deps"/include/python3.11)
+    cp /usr/include/x86_64-linux-gnu/python3.11/pyconfig.h "$python"/ ;;
+esac
+if [ "$wheel" != - ]; then
+    arguments+=(-DFLETCH_PYTHON=ON -DPython_EXECUTABLE=/usr/bin/python3 -DPython_INCLUDE_DIR="$python")
     products+=(_fletch)
 fi
 configure "${arguments[@]}"

@@ -7,12 +7,14 @@
 #   sums         SHA256SUMS, its signature, names in the tables
 #   again        the first program, archives, wheels and image made a second time: the same bytes
 #   static       the programs for Linux in an empty root; aarch64 by an emulator
-#   install      install.sh and --uninstall in bare roots of Debian 11, 12 and 13; another file, another key: refused
+#   install      install.sh and --uninstall in bare roots of Debian 11, 12 and 13 and Ubuntu 24.04; another file, another
+#                key: refused; how long from nothing to the first vector
 #   wheels       each wheel for this processor and glibc in an empty environment
-#   deb          the Debian packages in bare roots of Debian 12 and 13, out of the apt repository
+#   deb          the Debian packages in bare roots of Debian 12 and 13 and Ubuntu 24.04, out of the apt repository
 #   image        the OCI image, unpacked, as its user, with its health check; aarch64 by an emulator
-#   windows      the zip, by wine
+#   windows      the zip, its server in a console and as a service, and the wheel, by wine
 #   macos        Mach-O files of their processors, signed (ad hoc) on ARM; nothing runs them
+#   manifests    formula, derivation and the manifests for Windows, by the readers that are here
 . "$(dirname "$0")/../say.sh"
 
 dist=$ROOT/build-release/dist
@@ -20,7 +22,7 @@ work=$ROOT/build-release/check
 log=$ROOT/build-release/check.log
 version=$(sed -n 's/.*FLETCH_VERSION[[:space:]]*"\(.*\)"/\1/p' include/fletch.h)
 parts=("$@")
-[ $# -gt 0 ] || parts=(sums again static install wheels deb image windows macos)
+[ $# -gt 0 ] || parts=(sums again static install wheels deb image windows macos manifests)
 [ -f "$dist/SHA256SUMS" ] || stop "there is no release in build-release/dist" "make release"
 [ "$(id -u)" = 0 ] || stop "roots are made and entered by root alone" "run it as root, in a container or a machine of its own"
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
@@ -96,14 +98,20 @@ unpack_program() { # SYSTEM FOLDER
     tar xzf "$dist/fletch-$version-$1.tar.gz" -C "$2" --strip-components=1
 }
 
-# A bare root of a Debian release, as debootstrap makes it, in build-release/roots; a copy to work in: $root.
+# A bare root of a release of Debian or Ubuntu, as debootstrap makes it, in build-release/roots; a copy to work in: $root.
+# Or $why not.
 make_root() { # SUITE
-    local kept=$ROOT/build-release/roots/$1
+    local kept=$ROOT/build-release/roots/$1 from=() keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+    why="debootstrap could not make its root ($log)"
+    if [ "$1" = noble ]; then # whose script an older debootstrap has under another name; all of Ubuntu's are one
+        from=(http://archive.ubuntu.com/ubuntu gutsy)
+        [ -f $keys ] || { why="there is no $keys to trust its archive by" && return 1; }
+    fi
     if [ ! -f "$kept/.whole" ]; then
         command -v debootstrap >/dev/null || return 1
         rm -rf "$kept"
         mkdir -p "$kept"
-        debootstrap --variant=minbase --include=curl,ca-certificates "$1" "$kept" >>"$log" 2>&1 || return 1
+        debootstrap --variant=minbase --include=curl,ca-certificates "$1" "$kept" "${from[@]}" >>"$log" 2>&1 || return 1
         touch "$kept/.whole"
     fi
     root=$work/$1
@@ -182,10 +190,13 @@ check_install() {
     mkdir -p "$work/web"
     cp -r "$dist"/. "$work/web"/
     serve_dist "$work/web"
-    for suite in bullseye bookworm trixie; do
-        make_root $suite || { skip "install.sh on $suite" "debootstrap could not make its root ($log)"; continue; }
+    for suite in bullseye bookworm trixie noble; do
+        make_root $suite || { skip "install.sh on $suite" "$why"; continue; }
         list_files "$root" >"$work/before"
+        SECONDS=0
         check "install.sh on $suite" chroot "$root" sh -c "curl -fsSL $url/install.sh | FLETCH_URL=$url sh"
+        check "its first vector on $suite" chroot "$root" fletch embed -m /models/tiny --format raw hello -o /tmp/first
+        note "from nothing to the first vector on $suite: $SECONDS s, without downloading a model"
         check "its vectors on $suite" vectors "tiny minilm" /models chroot "$root" fletch
         check "--uninstall on $suite" chroot "$root" sh -c "curl -fsSL $url/install.sh | sh -s -- --uninstall"
         list_files "$root" >"$work/after"
@@ -238,8 +249,8 @@ check_wheels() {
 
 check_deb() {
     local suite
-    for suite in bookworm trixie; do
-        make_root $suite || { skip "packages on $suite" "debootstrap could not make its root ($log)"; continue; }
+    for suite in bookworm trixie noble; do
+        make_root $suite || { skip "packages on $suite" "$why"; continue; }
         cp -r "$dist/apt" "$root/apt"
         echo "deb [trusted=yes] file:/apt stable main" >"$root/etc/apt/sources.list.d/fletch.list"
         check "apt-get install on $suite" chroot "$root" sh -c "export DEBIAN_FRONTEND=noninteractive &&
@@ -311,6 +322,75 @@ check_windows() {
     (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
     export WINEPREFIX=$work/wine WINEDEBUG=-all
     check "the zip for Windows, by wine" vectors "tiny minilm" "$work/models" wine "$work/fletch-$version-windows-x86_64/fletch.exe"
+    program=$work/fletch-$version-windows-x86_64/fletch.exe
+    check "its server, by wine" serve_console "$program"
+    check "its service, by wine" serve_service "$program"
+    mkdir -p "$work/windows"
+    (cd "$work/windows" && unzip -q "$dist/fletch-$version-cp311-abi3-win_amd64.whl")
+    check "the program of the wheel for Windows" cmp "$program" "$work/windows/fletch-$version.data/scripts/fletch.exe"
+    check "the module of the wheel for Windows is loaded" load_module "$work/windows/fletch/_fletch.pyd"
+    skip "what the module of the wheel for Windows does" "there is no Python for Windows here"
+}
+
+answers() { # PORT: the server's health and the tiny model's first vector
+    local tries=240
+    until curl -fsS "127.0.0.1:$1/health"; do
+        [ $((tries -= 1)) -gt 0 ] || return 1
+        sleep 0.5
+    done
+    curl -fsS "127.0.0.1:$1/embed" -H 'content-type: application/json' -d '{"inputs": "hello"}' >"$work/served.json"
+    build/fletch embed -m "$work/models/tiny" --format raw hello >"$work/hello.raw"
+    python3 - "$work/served.json" "$work/hello.raw" <<-'END'
+	import json, struct, sys
+	told, raw = json.load(open(sys.argv[1]))[0], open(sys.argv[2], "rb").read()
+	assert struct.pack(f"<{len(told)}f", *told) == raw
+	END
+}
+
+serve_console() { # PROGRAM: SIGINT is Ctrl-C to a program of wine
+    wine "$1" serve -m "$work/models/tiny" --server-port 9933 &
+    local process=$! status=0
+    answers 9933 || status=1
+    kill -INT $process
+    wait $process && return $status
+}
+
+serve_service() { # PROGRAM
+    local status=0 tries=120
+    sleep 600 | wine cmd & # wine ends its services when nothing else of it runs
+    local other=$!
+    wine sc create fletch binPath= "\"$(wine winepath -w "$1" | tr -d '\r')\" serve -m \"$(wine winepath -w "$work/models/tiny" | tr -d '\r')\" --server-port 9934"
+    wine sc start fletch
+    answers 9934 || status=1
+    wine sc stop fletch || status=1
+    while curl -s 127.0.0.1:9934/live; do
+        [ $((tries -= 1)) -gt 0 ] || break
+        sleep 0.5
+    done
+    wine sc delete fletch
+    kill $other
+    [ $tries -gt 0 ] && return $status
+}
+
+# Every import of the module is found, in Windows and in a python3.dll that has what the module takes and does nothing.
+load_module() { # FILE
+    local folder=$work/load
+    mkdir -p "$folder"
+    cp "$1" "$folder/"
+    objdump -p "$1" | awk '/DLL Name: /{on = $3 == "python3.dll"} on && NF == 3 && $3 ~ /^_?Py/ {print $3}' |
+        sed 's/.*/void *&;/' >"$folder/python3.c"
+    x86_64-w64-mingw32-gcc -shared -Wl,--export-all-symbols -o "$folder/python3.dll" "$folder/python3.c"
+    cat >"$folder/load.c" <<-'END'
+	#include <stdio.h>
+	#include <windows.h>
+	int main(void) {
+	    HMODULE module = LoadLibraryA("_fletch.pyd");
+	    printf("error %lu, door %p\n", GetLastError(), module != NULL ? (void *)GetProcAddress(module, "PyInit__fletch") : NULL);
+	    return module == NULL || GetProcAddress(module, "PyInit__fletch") == NULL;
+	}
+	END
+    x86_64-w64-mingw32-gcc -o "$folder/load.exe" "$folder/load.c"
+    (cd "$folder" && wine load.exe)
 }
 
 check_macos() {
@@ -328,6 +408,16 @@ for _ in range(struct.unpack_from('<I', data, 16)[0]):
     commands.append(kind)
     at += size
 sys.exit(0x1d not in commands)"
+}
+
+check_manifests() {
+    check "the formula is Ruby" ruby -c "$dist/fletch.rb"
+    check "the derivation is Nix" nix-instantiate --parse "$dist/fletch.nix"
+    check "the manifest for scoop is JSON" python3 -m json.tool "$dist/fletch.scoop.json"
+    check "the manifest for winget is YAML" ruby -ryaml -e 'YAML.load_file(ARGV[0]).fetch("Installers")[0].fetch("InstallerSha256")' \
+        "$dist/fletch.winget.yaml"
+    check "the service of macOS is a property list" python3 -c "import plistlib
+plistlib.load(open('deploy/launchd/fletch.plist', 'rb'))"
 }
 
 for part in "${parts[@]}"; do

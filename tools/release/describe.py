@@ -97,6 +97,13 @@ def brew():
     doc.install Dir["share/doc/fletch/*"]
   end
 
+  service do
+    run [opt_bin/"fletch", "serve"]
+    keep_alive successful_exit: false
+    log_path var/"log/fletch.log"
+    error_log_path var/"log/fletch.log"
+  end
+
   test do
     assert_match version.to_s, shell_output("#{{bin}}/fletch version")
   end

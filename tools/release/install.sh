@@ -102,7 +102,7 @@ cp "$work/files" "$work/list"
 while read -r file; do
     make_folder "${file%/*}"
     case $file in
-    lib/systemd/*) sed "s|/usr/local/bin|$prefix/bin|" "$work/$archive/$file" >"$prefix/$file.new" ;;
+    lib/systemd/* | *.plist) sed "s|/usr/local/bin|$prefix/bin|" "$work/$archive/$file" >"$prefix/$file.new" ;;
     *) cp "$work/$archive/$file" "$prefix/$file.new" ;;
     esac
     mv -f "$prefix/$file.new" "$prefix/$file" # a program that runs keeps its file

@@ -77,6 +77,8 @@ def documents(target):
         for unit in ("fletch.service", "fletch.socket"):
             files[f"lib/systemd/system/{unit}"] = (ROOT / "deploy/systemd" / unit).read_bytes().replace(
                 b"/usr/bin/fletch", b"/usr/local/bin/fletch")
+    else:
+        files["share/fletch/fletch.plist"] = (ROOT / "deploy/launchd/fletch.plist").read_bytes()
     return files
 
 
@@ -134,11 +136,12 @@ def make_wheels(sdist):
     for target, _, tag, *_ in table("targets.tsv"):
         if tag == "-":
             continue
+        module, program = ("_fletch.pyd", "fletch.exe") if target == "windows" else ("_fletch.abi3.so", "fletch")
         info = f"fletch-{VERSION}.dist-info"
         tags = "".join(f"Tag: cp311-abi3-{one}\n" for one in tag.split("."))
         files = python | {
-            "fletch/_fletch.abi3.so": (BUILDS / target / "python/fletch/_fletch.abi3.so").read_bytes(),
-            f"fletch-{VERSION}.data/scripts/fletch": (BUILDS / target / "fletch").read_bytes(),
+            f"fletch/{module}": (BUILDS / target / "python/fletch" / module).read_bytes(),
+            f"fletch-{VERSION}.data/scripts/{program}": (BUILDS / target / program).read_bytes(),
             f"{info}/METADATA": metadata,
             f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: fletch tools/release\nRoot-Is-Purelib: false\n{tags}\n".encode(),
             f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),

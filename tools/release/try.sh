@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # try.sh ARCHIVE|WHEEL - one artefact on the machine that it was made for: unpacked or installed into build-release/try,
-# and its program held to tests/golden/numerics.json, byte for byte. Needs bash, Python 3.11 and pip; no compiler. This is
+# and its program held to tests/golden/numerics.json, byte for byte; a wheel's module to its program. Needs bash, Python 3.11 and pip; no compiler. This is
 # what .github/workflows/release.yml runs on a real machine of each system, and what to run on one that nobody has tried.
 . "$(dirname "$0")/../say.sh"
 
@@ -15,10 +15,25 @@ bin=$venv/bin
 [ -d "$bin" ] || bin=$venv/Scripts
 "$bin"/python -m pip -q install numpy pytest
 case $artefact in
-*.whl) "$bin"/python -m pip -q install "$artefact" && program=$bin/fletch ;;
+*.whl)
+    "$bin"/python -m pip -q install "$artefact"
+    program=$bin/fletch
+    [ ! -f "$program".exe ] || program+=.exe ;;
 *.zip) "$bin"/python -m zipfile -e "$artefact" "$folder" && program=$(echo "$folder"/fletch-*/fletch.exe) ;;
 *) tar xzf "$artefact" -C "$folder" && program=$(echo "$folder"/fletch-*/bin/fletch) ;;
 esac
 say "$("$program" version | head -n 1): $program"
 "$program" doctor --report || note "the doctor found no model, which is no fault here"
+[[ $artefact != *.whl ]] || "$bin"/python - "$program" <<'END'
+import asyncio, subprocess, sys
+import fletch
+
+folder, texts = "tests/golden/folders/family-modernbert", ["A cat sits on the mat.", "A feline rests on a rug."]
+told = subprocess.run([sys.argv[1], "embed", "-m", folder, "--format", "raw", *texts], capture_output=True, check=True).stdout
+with fletch.Model(folder) as model:
+    assert model.embed(texts).tobytes() == told, "the module's bytes are not its program's"
+    assert asyncio.run(model.aembed(texts)).tobytes() == told, "asyncio"
+    assert b"".join(row.tobytes() for row in model.embed_iter(texts * 50)) == told * 50, "embed_iter"
+print("the module gives the bytes of the program: embed, aembed, embed_iter")
+END
 FLETCH_BIN=$program "$bin"/python -m pytest -q -p no:cacheprovider tests/golden/test_numerics.py

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* download.c - no downloads, for a build with FLETCH_MINIMAL=ON on a machine without libcurl and without
  * a network (see bench/gpu/README.md). Every call refuses and says what would mend it. */
-#include "model/download.h"
+#include "hub/download.h"
 
 #include "base/error.h"
 

@@ -57,7 +57,7 @@ def _read(canary: Any) -> tuple[list[str], Any, dict[str, Any]]:
 def verify(model: Model, canary: Mapping[str, Any] | str | os.PathLike[str] | None, texts: Sequence[str] | None, vectors: Any,
            prompt_name: str | None) -> Verdict:
     if (canary is None) == (texts is None) or (texts is None) != (vectors is None):
-        raise InvalidArgument("verify takes a canary, or texts and the vectors that were stored of them")
+        raise InvalidArgument("verify takes a canary, or texts and their stored vectors")
     there: dict[str, Any] = {}
     if canary is not None:
         texts, vectors, there = _read(canary)
@@ -65,9 +65,9 @@ def verify(model: Model, canary: Mapping[str, Any] | str | os.PathLike[str] | No
     try:
         then = np.asarray(vectors, np.float32)
     except (TypeError, ValueError):
-        raise InvalidArgument("the vectors are not numbers, or differ in dimensions") from None
+        raise InvalidArgument("the vectors are not numeric, or their dimensions differ") from None
     if then.ndim != 2 or len(then) != len(texts) or len(then) == 0:
-        raise InvalidArgument(f"{len(texts)} texts, but vectors of shape {then.shape}: a text has one of each")
+        raise InvalidArgument(f"{len(texts)} texts, but vectors of shape {then.shape}: the numbers must match")
     here = model.vector_parts if there else {}
     here.pop("dtype", None)
     differs = {name: (there.get(name), here.get(name)) for name in there | here if there.get(name) != here.get(name)}

@@ -16,7 +16,7 @@ from ._model import Chunk, ChunkBy, Model, _flat_chunks
 from ._spans import apart
 
 _MOST = 4096  # chunks of a call, but for those of its last document
-_NO_TOKEN = ("a chunk has no token of its own in its document, where the words next to it have them; a larger chunk_size "
+_NO_TOKEN = ("a chunk contains no complete token of its document; a larger chunk_size "
              "helps")
 
 

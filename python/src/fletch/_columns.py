@@ -13,7 +13,7 @@ from .errors import Error
 
 #: What can be wrong with a text. Anything else is no text's fault, so that a second try may help.
 REFUSABLE = {_fletch.codes[name]: text for name, text in {
-    "EINVAL": "there is no text", "EUTF8": "text is not valid UTF-8", "ETOOLONG": "text longer than the model takes",
+    "EINVAL": "the text is missing", "EUTF8": "text is not valid UTF-8", "ETOOLONG": "text too long for the model",
     "EMODEL": "its vector is not finite"}.items()}
 
 

@@ -71,8 +71,9 @@ class Heads:
     def _tell(self, truncate: str | None, cut: bytearray) -> None:
         """As embed does."""
         if truncate in (None, "warn") and 1 in cut:
-            warnings.warn(f"{cut.count(1)} of {len(cut)} texts were cut to the model's length, the first at index "
-                          f"{cut.find(1)}; truncate='right' keeps quiet, 'error' refuses", TruncationWarning, 4)
+            warnings.warn(f"{cut.count(1)} of {len(cut)} texts were truncated to the model's length, the first at index "
+                          f"{cut.find(1)}; truncate='right' silences this warning, 'error' makes it an error",
+                          TruncationWarning, 4)
 
     def _scores(self, texts: Texts, query: str | None, second: Texts | None, columns: int, prompt: str | None,
                 prompt_name: str | None, max_length: int | None, truncate: str | None, activation: str | None,
@@ -110,7 +111,7 @@ class Heads:
         made = make_texts([texts] if single else texts, False)
         pairs = None if second is None else make_texts([second] if single else second, False)
         if pairs is not None and len(pairs) != len(made):
-            raise ValueError(f"there are {len(made)} texts, but {len(pairs)} second ones")
+            raise ValueError(f"there are {len(made)} texts, but {len(pairs)} second texts")
         rows = self._scores(made, None, pairs, max(1, len(self.labels)), prompt, prompt_name, max_length, truncate, activation,
                             progress)
         return rows[0] if single else rows
@@ -123,13 +124,13 @@ class Heads:
         for the label; multi_label: each label is judged by itself, else they share 1. progress hears of pairs."""
         names = list(labels)
         if isinstance(labels, str) or not names:
-            raise ValueError("labels are a list of at least one str")
+            raise ValueError("labels must be a non-empty list of str")
         if "{}" not in hypothesis:
             raise ValueError(f"hypothesis has no {{}} for the label: {hypothesis!r}")
         entailment = next((i for i, name in enumerate(self.labels) if name.lower().startswith("entail")), None)
         if entailment is None:
-            raise Unsupported("zero_shot needs a model that was trained on inference (NLI): none of this one's "
-                              f"{len(self.labels)} labels is called entailment")
+            raise Unsupported("zero_shot needs a model trained on NLI: none of this model's "
+                              f'{len(self.labels)} labels is "entailment"')
         single = isinstance(texts, str)
         made = [texts] if single else list(texts)
         pairs = [(text, hypothesis.replace("{}", name, 1)) for text in made for name in names]
@@ -190,7 +191,7 @@ class Heads:
         single = isinstance(texts, str)
         names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         if not all(isinstance(name, str) for name in names):
-            raise TypeError(f"outputs are names, each a str, not {names!r}")
+            raise TypeError(f"outputs must be str names, not {names!r}")
         if len(set(names)) < len(names):
             raise ValueError(f"an output is named twice: {', '.join(map(str, names))}")
         made = make_texts([texts] if single else texts, False)

@@ -13,7 +13,7 @@ import pathlib
 from . import _fletch
 from .errors import ConfigError, Denied, NetworkError, NotFound, Unsupported
 
-# What src/model/hub_snapshot.c takes (tests/tidy compares them); "*.json" is any folder's here.
+# What src/hub/hub_snapshot.c takes (tests/tidy compares them); "*.json" is any folder's here.
 _FILES = ["*.json", "vocab.txt", "adapter_model.safetensors", "chat_template.jinja", "artifact.metadata", "sparse_linear.pt",
           "colbert_linear.pt", "sparse_linear.safetensors", "colbert_linear.safetensors", "model*.safetensors", "[0-9]*_*/model.safetensors",
           "query_[0-9]*_*/model.safetensors", "document_[0-9]*_*/model.safetensors"]
@@ -59,7 +59,7 @@ def _resolve(name: str, options: Options, token: str | bool | None) -> str:
     try:
         return _fletch.hub_path(name, options, True, None)
     except Unsupported as error:  # no libcurl
-        raise NotFound(f"{name} is not in the cache, and there is nothing to download it with: "
+        raise NotFound(f"{name} is not in the cache, and no downloader is available: "
                        f"pip install huggingface_hub, or install libcurl ({error})") from None
 
 
@@ -91,13 +91,13 @@ def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bo
         if others:
             fetch(allow_patterns=others)
     except errors.GatedRepoError as error:
-        raise Denied(f"{repository} is not for this token: {error}") from error
+        raise Denied(f"{repository} is not accessible with this token: {error}") from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        raise NotFound(f"{name} is not on the hub, or not for this token: {error}") from error
+        raise NotFound(f"{name} is not on the hub, or not accessible with this token: {error}") from error
     except Exception as error:
         hubs = isinstance(error, (errors.LocalEntryNotFoundError, errors.HfHubHTTPError)) or \
             type(error).__module__.partition(".")[0] in _HTTP
         if isinstance(error, (OSError, ValueError)) and not hubs:
             raise  # a full disk, a name that is none
-        raise NetworkError(f"{name} is not in the cache, and the hub did not give it: {error}") from error
+        raise NetworkError(f"{name} is not in the cache, and downloading it failed: {error}") from error
     return True

@@ -132,8 +132,9 @@ class _Call:
         rows = self.rows
         if self.warn and self.truncated is not None and 1 in self.truncated:
             count, first = self.truncated.count(1), self.truncated.find(1)
-            warnings.warn(f"{count} of {len(self.truncated)} texts were cut to the model's length, the first at index "
-                          f"{first}; truncate='right' keeps quiet, 'error' refuses", TruncationWarning, depth)
+            warnings.warn(f"{count} of {len(self.truncated)} texts were truncated to the model's length, the first at index "
+                          f"{first}; truncate='right' silences this warning, 'error' makes it an error",
+                          TruncationWarning, depth)
         if out is not None:
             rows = out
         elif self.single:
@@ -217,6 +218,15 @@ def _after_fork() -> None:
     _shared.clear()
 
 
+def _waiter(channel: _fletch.Channel) -> Callable[[], object]:
+    """A call that waits until a request of the channel has ended, or for a moment."""
+    if sys.platform == "win32":  # no poll, and nothing that Ctrl-C ends
+        return lambda: select.select([channel.fileno()], [], [], 0.1)
+    poll = select.poll()
+    poll.register(channel.fileno(), select.POLLIN)
+    return poll.poll
+
+
 def _close_all() -> None:
     for model in list(_open_models):
         model.close()
@@ -251,7 +261,7 @@ class Model(Heads):
                 options.append((key, _option(value)))
         name = None if model is None else os.fspath(model)
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"a model is named by a str, not {type(name).__name__}")
+            raise TypeError(f"the model must be a str, not {type(name).__name__}")
         self._options = tuple(options)
         if name is not None:
             path = _hub.resolve(name, self._options, token)
@@ -283,7 +293,7 @@ class Model(Heads):
             if not self._handle.usable:
                 if self._facts["provider"] != "cpu":
                     raise ForkError(f"{self.id} runs on {self._facts['provider']}, which does not survive a fork: "
-                                    "start workers with multiprocessing's method 'spawn', or open the model in each")
+                                    "use multiprocessing's start method 'spawn', or open the model in each worker")
                 if self._closed:
                     raise Error("the model is closed")
                 self._open(self._path)
@@ -385,13 +395,12 @@ class Model(Heads):
         while the window before them is computed."""
         window = positive(window, "window")
         if isinstance(texts, (str, bytes)):
-            raise TypeError("embed_iter takes an iterable of str; embed takes one text")
+            raise TypeError("embed_iter takes an iterable of str; use embed for one text")
         return self._iterate(iter(texts), window, arguments)
 
     def _iterate(self, texts: Iterator[str], window: int, arguments: dict[str, Any]) -> Iterator[Rows]:
         channel = _fletch.make_channel()
-        poll = select.poll()
-        poll.register(channel.fileno(), select.POLLIN)
+        wait = _waiter(channel)
         flying: list[tuple[_fletch.Job, _Call]] = []
         done: dict[int, Exception | None] = {}
         first, given, process = 0, 0, os.getpid()
@@ -407,7 +416,7 @@ class Model(Heads):
                 if len(flying) == 2 or (flying and not chunk):
                     job, call = flying[0]
                     while given not in done:
-                        poll.poll()
+                        wait()
                         done.update(channel.take_done())
                     del flying[0]
                     error = done.pop(given)
@@ -426,7 +435,7 @@ class Model(Heads):
                  "max_length": None, "truncate": None}
         unknown = set(arguments) - set(given)
         if unknown:
-            raise TypeError(f"embed_iter has no argument {sorted(unknown)[0]!r}")
+            raise TypeError(f"embed_iter() got an unexpected argument {sorted(unknown)[0]!r}")
         try:
             return _Call(self, texts, **(given | arguments), out=None, info=False, on_error="raise")
         except (TextError, TypeError) as error:
@@ -456,6 +465,7 @@ class Model(Heads):
         future = loop.create_future()
         limit = 0 if deadline is None else min(max(1, math.ceil(deadline * 1000)), 2**32 - 1)
         job = self._usable().submit(_loop.channel_of(loop), future, _LANES[lane], limit, *call.arguments)
+        _loop.await_done(loop, future)
         try:
             await future
         except asyncio.CancelledError:
@@ -523,12 +533,11 @@ class Model(Heads):
     def _wait_spans(self, flat: FlatSpans, arguments: dict[str, Any], info: bool) -> Any:
         call, rest = self._span_call(flat, **arguments, info=info)
         channel = _fletch.make_channel()
-        poll = select.poll()
-        poll.register(channel.fileno(), select.POLLIN)
+        wait = _waiter(channel)
         job = self._usable().submit(channel, None, 0, 0, *rest)
         try:
             while not (done := channel.take_done()):
-                poll.poll()
+                wait()
         except BaseException:
             job.cancel()
             raise
@@ -547,6 +556,7 @@ class Model(Heads):
         sent = loop.run_in_executor(None, self._usable().submit, _loop.channel_of(loop), future, 0, 0, *rest)
         try:
             await asyncio.shield(sent)
+            _loop.await_done(loop, future)
             await future
         except asyncio.CancelledError:
             sent.add_done_callback(lambda sent: sent.cancelled() or sent.exception() or sent.result().cancel())
@@ -762,5 +772,6 @@ def shared(model: str | os.PathLike[str] | None = None, **config: Any) -> Model:
 
 
 _shared_lock = threading.Lock()
-os.register_at_fork(after_in_child=_after_fork)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_close_all)

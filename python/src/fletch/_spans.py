@@ -33,10 +33,11 @@ def _pairs(index: int, text: str, spans: Any) -> NDArray[np.int64]:
     if pairs.shape != (0,) and (pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu"):
         raise TypeError(f"the spans of document {index} must be pairs of int, (begin, end)")
     if pairs.size == 0:
-        raise _blame(index, f"document {index} has no spans: leave it out")
+        raise _blame(index, f"document {index} has no spans; omit it")
     begins, ends = pairs[:, 0], pairs[:, 1]
-    for wrong, words in ((begins < 0, "begins before the document"), (begins > ends, "runs backwards"),
-                         (ends > len(text), "goes beyond the document's end"), (begins == ends, "is empty; leave it out")):
+    for wrong, words in ((begins < 0, "begins before the start of the document"), (begins > ends, "runs backwards"),
+                         (ends > len(text), "ends after the end of the document"),
+                         (begins == ends, "is empty; omit it")):
         if wrong.any():
             at = int(wrong.argmax())
             raise _blame(index, f"span {at} of document {index}, [{begins[at]}, {ends[at]}) of {len(text)}, {words}")

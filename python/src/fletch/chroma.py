@@ -47,4 +47,4 @@ class FletchEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def validate_config_update(self, old_config: dict[str, Any], new_config: dict[str, Any]) -> None:
         if old_config["model"] != new_config["model"] or old_config["dimensions"] != new_config["dimensions"]:
-            raise ValueError("another model or other dimensions give vectors that the collection's cannot be compared with")
+            raise ValueError("vectors of another model or of other dimensions cannot be compared with the collection's")

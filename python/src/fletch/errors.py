@@ -9,13 +9,13 @@ from . import _fletch
 # What the library says to programs in C and on the command line, said to Python (python/tests reads them all).
 _WORDS = [(re.compile(said), here) for said, here in (
     (r"fletch_(\w+) \(fletch [^()]*\)", r"Model.\1"),
-    (r"give the text with --prompt", "give the text with prompt="),
+    (r"pass the text with --prompt", "pass the text with prompt="),
     (r"ask for --precision bf16 or int8", "ask for precision='bf16' or 'int8'"),
-    (r"with --pooling mean, cls or lasttoken", "with config={'model.pooling': …}: mean, cls or lasttoken"),
-    (r"`fletch (?:config|help options)` lists (?:the keys there are|those that do)", "docs/options.md lists the keys there are"),
+    (r"set --pooling mean, cls or lasttoken", "set config={'model.pooling': …}: mean, cls or lasttoken"),
+    (r"`fletch (?:config|help options)` lists (?:all keys|the known ones)", "docs/options.md lists all keys"),
     (r"[Rr]un `fletch model pull ([^`]+)` where a network is allowed", r"Call fletch.Model('\1') where a network is allowed"),
     (r"[Rr]un `fletch model pull ([^`]+)` to be sure", r"Delete it there and call fletch.Model('\1') to be sure"),
-    (r"[Rr]un `fletch model (?:verify|rm)` (?:or pull the model again|and `fletch model pull` to get them anew)",
+    (r"[Rr]un `fletch model (?:verify|rm)` (?:or pull the model again|and `fletch model pull` to download them again)",
      "Delete the model's folder and open the model by its name: it is downloaded again"),
     (r"; `fletch model ls` lists what (?:is|it has)", ""),
     (r",? ?\(make (?:cuda|onnxruntime)\)", ""), (r"; build one with: make cuda", ""),

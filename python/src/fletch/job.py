@@ -27,6 +27,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.fs as pafs  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+if sys.platform == "win32":
+    raise ImportError("fletch.job writes files that others may hold open, which Windows refuses: use `fletch run` there, "
+                      "or a job on Linux or macOS")
+
 from . import _fletch, errors
 from ._chunk_rows import Cut, Document, embed_column
 from ._columns import REFUSABLE
@@ -96,7 +100,7 @@ def _look(filesystem: Any, path: str, split_rows: int) -> _Input:
         try:
             footer = pq.ParquetFile(file).metadata
         except pa.ArrowInvalid as error:
-            raise errors.InputOutputError(f"{path} is not a whole Parquet file: {error}") from None
+            raise errors.InputOutputError(f"{path} is not a valid Parquet file: {error}") from None
     parts: list[tuple[int, int, list[int]]] = []
     begin = end = 0
     groups: list[int] = []
@@ -119,9 +123,9 @@ def _list(inputs: Sequence[str], filesystem: Any, split_rows: int) -> tuple[Any,
         kinds.append(kind)
         paths.update(os.path.normpath(path) if kind is None else path for path in found)
         if not found:
-            raise errors.NotFound(f"there is no file at {place}; names that begin with '.' or '_' are passed over")
+            raise errors.NotFound(f"no file found at {place}; names that begin with '.' or '_' are ignored")
     if any((kind is None) != (kinds[0] is None) for kind in kinds):
-        raise JobError("inputs of a job lie on one file system")
+        raise JobError("all inputs of a job must be on one file system")
     return kinds[0], [_look(kinds[0], path, split_rows) for path in sorted(paths, key=os.fsencode)]
 
 
@@ -173,9 +177,9 @@ def _join(folder: Folder, ours: bytes, mixed_isa: bool) -> str:
         for key in here | there:
             free = mixed_isa and key == "option cpu.numerics"
             if not free and here.get(key) != there.get(key):
-                raise JobError(f"job.json is of another job: {key} is {_dumps(there.get(key))} there and "
-                               f"{_dumps(here.get(key))} here; go on with the options and inputs it was begun with, or "
-                               f"write to another folder")
+                raise JobError(f"job.json belongs to another job: {key} is {_dumps(there.get(key))} there and "
+                               f"{_dumps(here.get(key))} here; continue with the options and inputs the job began with, "
+                               "or write to another folder")
     return hashlib.sha256(theirs).hexdigest()
 
 
@@ -194,13 +198,13 @@ def _manifest(folder: Folder, name: str, job: str) -> dict[str, Any] | str | Non
         return None
     text, _, rest = content.rpartition(b',"manifest":"')
     if rest != f'{hashlib.sha256(text).hexdigest()}"}}\n'.encode():
-        return f"{name}.json is cut short, or was changed"
+        return f"{name}.json is truncated or was modified"
     found: dict[str, Any] = json.loads(content)
     if found["job"] != job or found["part"] != name:
-        return f"{name}.json is of another job or part"
+        return f"{name}.json belongs to another job or part"
     for file in found["files"]:
         if folder.size(file["name"]) != file["bytes"]:
-            return f"{file['name']} has not the {file['bytes']} bytes that its manifest says"
+            return f"{file['name']} does not have the {file['bytes']} bytes that its manifest states"
     return found
 
 
@@ -326,7 +330,7 @@ def _schema(work: _Work, one: _Input) -> tuple[Any, Any]:
             pa.field("truncated", pa.bool_()), pa.field("refused", pa.string())]
     for field in made:
         if field.name in (one.name for one in passed):
-            raise JobError(f'the column "{field.name}" would stand beside one of the result under the same name')
+            raise JobError(f'the column "{field.name}" would collide with a result column of the same name')
     facts = {"fletch.version": _fletch.version, "fletch.model": work.model.fingerprint, "fletch.vector_id": work.model.vector_id, "fletch.job": work.job}
     facts |= {"fletch.chunk": work.cut.by} if work.cut else {}
     return passed, pa.schema(passed + made, facts)
@@ -427,8 +431,7 @@ def _shard(shard: tuple[int, int] | str) -> tuple[int, int]:
         shard = (int(found[1]), int(found[2])) if found else (0, 0)
     index, count = shard
     if not 0 <= index < count:
-        raise JobError(f"shard is I/N, the part of N equal ones that this process does, from 0/N to (N-1)/N, not "
-                       f"{shard}")
+        raise JobError(f"shard must be I/N, from 0/N to (N-1)/N, not {shard}")
     return index, count
 
 
@@ -439,8 +442,7 @@ def _refuse_inside(inputs: Sequence[str], output: str) -> None:
         here = os.path.realpath(place)
         common = os.path.commonpath([here, there])
         if "://" not in place and (common == there or (common == here and os.path.isdir(here))):
-            raise JobError(f"the output folder is inside of {place}, which the job reads, or the reverse; write "
-                           "elsewhere")
+            raise JobError(f"the output folder and the input {place} must not contain each other; write elsewhere")
 
 
 def run(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], output: str | os.PathLike[str], *,
@@ -464,13 +466,14 @@ def run(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], outpu
     index, count = _shard(shard)
     place = os.fspath(output)
     if dtype not in _NUMPY or format not in ("parquet", "npy") or on_error not in ("skip", "stop") or split_rows < 1:
-        raise JobError(f"dtype is one of {', '.join(_NUMPY)}; format parquet or npy; on_error skip or stop; "
-                       "split_rows a number from 1")
+        raise JobError(f"dtype must be one of {', '.join(_NUMPY)}, format parquet or npy, "
+                       "on_error skip or stop, split_rows at least 1")
     if filesystem is None and output_filesystem is None and "://" not in place:
         _refuse_inside(names, place)
     cut = Cut(chunk, chunk_size, chunk_overlap, late_chunking) if chunk is not None else None
     if cut is None and (chunk_size is not None or chunk_overlap or late_chunking):
-        raise JobError("chunk_size, chunk_overlap and late_chunking go with chunk: sentences, tokens, paragraphs or markdown")
+        raise JobError("chunk_size, chunk_overlap and late_chunking need chunk: sentences, tokens, paragraphs or "
+                       "markdown")
     start = time.monotonic()
     source, files = _list(names, filesystem, split_rows)
     arguments = {"truncate": "right"} | {key: value for key, value in arguments.items() if value is not None}
@@ -505,7 +508,7 @@ def _do(work: _Work, files: list[_Input], index: int, count: int, start: float,
             summary["done_before"] += 1
         else:
             if isinstance(found, str):
-                print(f"fletch: note: {name} is done again: {found}", file=sys.stderr)
+                print(f"fletch: note: redoing {name}: {found}", file=sys.stderr)
             work.folder.remove("_SUCCESS")
             try:
                 found = _make(work, name, one, part)
@@ -527,7 +530,7 @@ def _compare(one: dict[str, Any]) -> str | None:
     path = os.fsdecode(bytes.fromhex(one["path_hex"])) if "path_hex" in one else one["path"]
     if not os.path.isfile(path):
         return None
-    return "" if _sample(None, path) == (one["size"], one["sample"]) else f"{path} has changed since the job was begun"
+    return "" if _sample(None, path) == (one["size"], one["sample"]) else f"{path} has changed since the job began"
 
 
 def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool = False,
@@ -536,14 +539,14 @@ def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool =
     folder = open_folder(os.fspath(output), filesystem)
     text = folder.read("job.json")
     if text is None:
-        raise JobError(f"{os.fspath(output)} holds no job: there is no job.json")
+        raise JobError(f"{os.fspath(output)} is not a job folder: it has no job.json")
     job, totals = hashlib.sha256(text).hexdigest(), {"parts": 0, "done": 0, "missing": 0, "damaged": 0, "rows": 0,
                                                      "refused": 0, "tokens": 0, "truncated": 0, "bytes": 0}
     wrong, digests, expected = [], [], {"job.json", "_SUCCESS"}
     inputs = json.loads(text)["inputs"]
     changed = [_compare(one) for one in inputs]
     if gone := changed.count(None):
-        print(f"fletch: note: {gone} of {len(inputs)} inputs are gone, or in an object store, and were not compared",
+        print(f"fletch: note: {gone} of {len(inputs)} inputs are missing or in an object store and were not compared",
               file=sys.stderr)
     wrong += [fault for fault in changed if fault]
     totals["damaged"] += len(wrong)
@@ -553,7 +556,8 @@ def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool =
             found = _manifest(folder, name, job)
             totals["parts"] += 1
             if isinstance(found, dict) and not quick:
-                found = next((f"{file['name']} is not what was written: its SHA-256 differs" for file in found["files"]
+                found = next((f"{file['name']} was modified after it was written: its SHA-256 differs"
+                              for file in found["files"]
                               if hashlib.sha256(folder.read(file["name"]) or b"").hexdigest() != file["sha256"]), found)
             if isinstance(found, dict) and covered is not None and (found["begin"], found["end"]) != (0, 0):
                 if found["begin"] == covered:
@@ -597,15 +601,16 @@ def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool =
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fletch.job", allow_abbrev=False,
-        description="Embed a column of Parquet files, part by part; run again, it does what is missing.",
-        epilog="Exit codes: 0 done; 1 try again; 2 wrong usage or another job; 3 no model; 4 done, but for refused "
-               "texts.")
+        description="Embed a column of Parquet files part by part; rerun it to do what is missing.",
+        epilog="Exit codes: 0 done; 1 retry; 2 wrong usage or another job; 3 no model; 4 done, but "
+               "some texts were rejected.")
     parser.add_argument("places", nargs="+", metavar="INPUT ... OUTPUT", help="files, folders or URIs; the last is written")
     parser.add_argument("--column", default="text", help="the texts (default: text)")
     parser.add_argument("--id", help="the column that names them")
-    parser.add_argument("--keep", default="", help="columns to pass on, with commas between them")
-    parser.add_argument("--shard", default="0/1", help="I/N: every N-th part, beginning with part I")
-    parser.add_argument("--split-rows", type=int, default=100_000, help="rows of a part, at least (default: 100000)")
+    parser.add_argument("--keep", default="", help="columns to copy to the output, comma-separated")
+    parser.add_argument("--shard", default="0/1", help="I/N: do every N-th part, starting with part I")
+    parser.add_argument("--split-rows", type=int, default=100_000,
+                        help="minimum number of rows in a part (default: 100000)")
     parser.add_argument("-m", "--model")
     parser.add_argument("--dtype", default="float32", choices=list(_NUMPY))
     parser.add_argument("--format", default="parquet", choices=["parquet", "npy"])
@@ -616,14 +621,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--truncate", choices=["right", "left", "error"])
     parser.add_argument("--threads", type=int)
     parser.add_argument("--chunk", choices=["sentences", "tokens", "paragraphs", "markdown"],
-                        help="cut texts into chunks, which keep these whole where they fit: a row for each")
-    parser.add_argument("--chunk-size", type=int, help="tokens of a chunk (default: as many as the model takes)")
-    parser.add_argument("--chunk-overlap", type=int, default=0, help="tokens that a chunk may repeat of the one before it")
-    parser.add_argument("--late-chunking", action="store_true", help="pool the chunks from one pass over the text")
+                        help="split texts into chunks at these boundaries, one row per chunk")
+    parser.add_argument("--chunk-size", type=int, help="tokens per chunk (default: as many as the model accepts)")
+    parser.add_argument("--chunk-overlap", type=int, default=0,
+                        help="tokens that a chunk may repeat from the previous one")
+    parser.add_argument("--late-chunking", action="store_true",
+                        help="late chunking: pool the chunks from one pass over the text")
     parser.add_argument("--on-error", default="skip", choices=["skip", "accept", "stop"],
-                        help="leave a text that cannot be embedded out (exit code 4; accept: 0), or stop")
+                        help="skip texts that cannot be embedded (exit code 4; accept: 0), or stop")
     parser.add_argument("--mixed-isa", action="store_true")
-    parser.add_argument("--check", action="store_true", help="look whether OUTPUT is whole")
+    parser.add_argument("--check", action="store_true", help="check whether OUTPUT is complete")
     parser.add_argument("--quick", action="store_true", help="with --check: sizes only")
     parser.add_argument("--finish", action="store_true", help="check, then write _SUCCESS")
     return parser
@@ -635,15 +642,15 @@ def _look_at(given: argparse.Namespace) -> int:
     for text in wrong[:20]:
         print(f"fletch: {text}", file=sys.stderr)
     if totals["damaged"]:
-        print("hint: remove NAME.parquet or NAME.npy, and NAME.json, of each part that is damaged, and what is not part of "
-              "this job; then run again", file=sys.stderr)
+        print("hint: remove NAME.parquet or NAME.npy, and NAME.json, of each damaged part, and files that do not belong "
+              "to this job; then rerun", file=sys.stderr)
     print(_dumps(totals))
     return 1 if wrong else 4 if totals["refused"] and given.on_error != "accept" else 0
 
 
 def _work(given: argparse.Namespace) -> int:
     if len(given.places) < 2:
-        raise JobError("INPUT and OUTPUT are needed")
+        raise JobError("INPUT and OUTPUT are required")
     try:
         model = Model(given.model, threads=given.threads, env=True)
     except (errors.ConfigError, errors.InvalidArgument):

@@ -14,8 +14,8 @@ class FletchEmbedding(BaseEmbedding):
     """Embeddings by a fletch model; model_name and options are fletch.Model's arguments."""
 
     model_name: str = Field(default="medium", description="A folder, a hub id, or low, medium, high.")
-    embed_batch_size: int = Field(default=2048, gt=0, description="Texts of a call; fletch batches within it.")
-    options: dict[str, Any] = Field(default_factory=dict, description="More arguments of fletch.Model.")
+    embed_batch_size: int = Field(default=2048, gt=0, description="Texts per call; fletch batches within a call.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Further arguments of fletch.Model.")
     _client: Model | None = PrivateAttr(default=None)
 
     @classmethod

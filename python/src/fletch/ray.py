@@ -45,13 +45,13 @@ def embed(ds: Dataset, *, column: str = "text", output: str = "embedding", model
     arguments are those of Model.embed. resume_id: a column of ids that come once; with resume_path, a folder that all
     nodes see, a job whose driver was killed goes on where it was (Ray keeps all ids in memory: up to 1e9 or so)."""
     if concurrency < 1 or cpus < 1:
-        raise ValueError(f"concurrency and cpus are numbers from 1, not {concurrency} and {cpus}")
+        raise ValueError(f"concurrency and cpus must be at least 1, not {concurrency} and {cpus}")
     if not ray.is_initialized():
         ray.init()
     total = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
     if concurrency * cpus > total - 1:
         raise ValueError(f"concurrency={concurrency} actors with cpus={cpus} take {concurrency * cpus} of the cluster's "
-                         f"{total} CPUs; leave one to the tasks that read, or the job waits for ever")
+                         f"{total} CPUs; leave one for the tasks that read, or the job will hang")
     if (resume_id is None) != (resume_path is None):
         raise ValueError("resume_id and resume_path go together")
     if resume_id is not None:

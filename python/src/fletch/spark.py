@@ -58,10 +58,10 @@ def embed(frame: DataFrame, *, column: str = "text", output: str = "embedding", 
     if dtype not in _KINDS:
         raise ValueError(f"dtype must be one of {', '.join(_KINDS)}, not {dtype!r}")
     if column not in frame.columns:
-        raise ValueError(f'there is no column "{column}"; there are {", ".join(frame.columns)}')
+        raise ValueError(f'no column "{column}"; the columns are {", ".join(frame.columns)}')
     for name in (output, f"{output}_refused"):
         if name in frame.columns:
-            raise ValueError(f'the frame has a column "{name}" already; output= names another')
+            raise ValueError(f'the frame already has a column "{name}"; choose another with output=')
     if not isinstance(frame.schema[column].dataType, StringType):
         raise TypeError(f'the column "{column}" is {frame.schema[column].dataType.simpleString()}, not string')
     threads = int(frame.sparkSession.conf.get("spark.task.cpus", "1") or 1)

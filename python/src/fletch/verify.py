@@ -66,7 +66,7 @@ def _paths(place: str) -> list[str]:
     filesystem, found = _files(place, None)
     found = [path for path in sorted(found) if path.endswith(".parquet") or path == place]
     if filesystem is not None or not found:
-        raise Damaged(f"there is no Parquet file at {place}")
+        raise Damaged(f"no Parquet file found at {place}")
     return found
 
 
@@ -74,7 +74,7 @@ def _open(path: str) -> Any:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as error:
-        raise Damaged(f"{path} is not a whole Parquet file: {error}") from None
+        raise Damaged(f"{path} is not a valid Parquet file: {error}") from None
 
 
 def _texts(paths: Sequence[str], column: str) -> Iterator[Any]:
@@ -95,14 +95,14 @@ def _inputs(place: str, column: str) -> tuple[list[str], str]:
         paths = [os.fsdecode(bytes.fromhex(one["path_hex"])) if "path_hex" in one else one["path"] for one in job["inputs"]]
         return paths, job["options"].get("column", column)
     except (OSError, ValueError, KeyError):
-        raise Damaged(f'{place} has no column "{column}" and is no job whose inputs have the texts; --column or --texts '
-                      "names them") from None
+        raise Damaged(f'{place} has no column "{column}" and is not a job whose inputs have the texts; '
+                      "name them with --column or --texts") from None
 
 
 def _name(schema: Any, path: str, wanted: str | None) -> str:
     found = next((name for name in ([wanted] if wanted else _VECTORS) if name in schema.names), None)
     if found is None:
-        raise Damaged(f"{path} has no column of vectors, {wanted or ' or '.join(_VECTORS)}; --vectors names it")
+        raise Damaged(f"{path} has no vector column ({wanted or ' or '.join(_VECTORS)}); name it with --vectors")
     kind = schema.field(found).type
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not lists or kind.value_type not in (pa.float32(), pa.float64()):
@@ -118,10 +118,11 @@ def _look(stored: Stored, path: str, batch: Any, texts: Any) -> None:
     lengths = pc.list_value_length(vectors).to_numpy(zero_copy_only=False)
     stored.width = stored.width or (int(lengths[0]) if len(lengths) else 0)
     if (off := np.flatnonzero(lengths != stored.width)).size:
-        raise Damaged(f"{path}: row {numbers[off[0]]} has another width than before: {lengths[off[0]]} numbers, not {stored.width}")
+        raise Damaged(f"{path}: row {numbers[off[0]]} has {lengths[off[0]]} numbers where earlier rows "
+                      f"have {stored.width}")
     rows = vectors.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, max(stored.width, 1))
     if (off := np.flatnonzero(~np.isfinite(rows).all(1))).size:
-        raise Damaged(f"{path}: row {numbers[off[0]]} has no float32 number in the vector")
+        raise Damaged(f"{path}: row {numbers[off[0]]} holds a value that is not a float32 number")
     stored.take(kept, rows)
     stored.seen += len(batch)
     stored.left_out += len(batch) - len(kept)
@@ -129,11 +130,11 @@ def _look(stored: Stored, path: str, batch: Any, texts: Any) -> None:
 
 def _take_id(stored: Stored, path: str, metadata: dict[bytes, bytes] | None) -> None:
     if b"fletch.chunk" in (metadata or {}):
-        raise Damaged(f"{path} holds vectors of chunks, whose texts are not in it: they cannot be compared")
+        raise Damaged(f"{path} holds vectors of chunks without their texts: they cannot be compared")
     told = (metadata or {}).get(b"fletch.vector_id", b"").decode(errors="replace") or None
     if told and stored.vector_id and told != stored.vector_id:
-        raise Damaged(f"{path} is of vector id {told:.12}, and a file before it of {stored.vector_id:.12}: vectors of two kinds "
-                      "cannot be compared at once")
+        raise Damaged(f"{path} has vector id {told:.12}, but an earlier file has {stored.vector_id:.12}: "
+                      "vectors of two kinds cannot be compared together")
     stored.vector_id = stored.vector_id or told
 
 
@@ -153,12 +154,12 @@ def read(place: str | os.PathLike[str], *, column: str = "text", vectors: str | 
                 if others is not None:
                     beside = [one.as_py() for _, one in zip(range(len(batch)), others)]
                     if len(beside) < len(batch):
-                        raise Damaged(f"{path} has more vectors than there are texts, {stored.seen + len(beside)}")
+                        raise Damaged(f"{path} has more vectors than there are texts ({stored.seen + len(beside)})")
                 _look(stored, path, batch.column(name), batch.column(column) if inside else pa.array(beside, pa.string()))
         except (pa.ArrowInvalid, OSError) as error:
             raise Damaged(f"{path} is damaged: {error}") from None
     if others is not None and next(others, None) is not None:
-        raise Damaged(f"{where} has {stored.seen} vectors, and there are more texts than that")
+        raise Damaged(f"{where} has {stored.seen} vectors, but there are more texts")
     if not stored.rows:
         raise Damaged(f"{where} has no rows with both a text and a vector")
     return stored
@@ -170,9 +171,9 @@ def read(place: str | os.PathLike[str], *, column: str = "text", vectors: str | 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fletch.verify", allow_abbrev=False,
-        description="Say whether the vectors of Parquet files are still those of a model.",
-        epilog="Exit codes: 0 same bytes or space; 1 another space, or with --exact other bytes; 2 wrong usage; 3 the files or "
-               "the model cannot be read.")
+        description="Check whether the vectors of Parquet files are still those of a model.",
+        epilog="Exit codes: 0 same bytes or same space; 1 another space, or with --exact other bytes; "
+               "2 wrong usage; 3 the files or the model cannot be read.")
     parser.add_argument("place", metavar="FILE|FOLDER")
     parser.add_argument("--column", default="text", help="the texts (default: text)")
     parser.add_argument("--vectors", help="the vectors (default: embedding, vector, embeddings or vectors)")
@@ -181,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-m", "--model")
     parser.add_argument("--prompt-name")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--exact", action="store_true", help="only the same bytes will do")
+    parser.add_argument("--exact", action="store_true", help="require identical bytes")
     parser.add_argument("--format", default="text", choices=["text", "json"])
     return parser
 
@@ -195,16 +196,16 @@ def _tell(stored: Stored, verdict: _canary.Verdict, differs: dict[str, tuple[str
         finite = {key: None if isinstance(value, float) and not np.isfinite(value) else value for key, value in whole.items()}
         print(json.dumps(finite, ensure_ascii=False))
         return
-    print(f"{verdict.verdict}: {verdict.vectors} vectors, a sample of {stored.seen - stored.left_out}; {verdict.same_bytes} are the "
-          f"same bytes, the largest difference is {verdict.largest_difference:.2g}, the least cosine {verdict.least_cosine:.6f}; "
-          f"{stored.left_out} without a text or a vector left out")
+    print(f"{verdict.verdict}: {verdict.vectors} vectors, a sample of {stored.seen - stored.left_out}; {verdict.same_bytes} "
+          f"have the same bytes, the largest difference is {verdict.largest_difference:.2g}, the lowest cosine "
+          f"{verdict.least_cosine:.6f}; {stored.left_out} without a text or a vector were skipped")
     for name, (there, here) in differs.items():
         print(f"  {name}: {there} there, {here} here")
 
 
 def _work(given: argparse.Namespace) -> int:
     if given.sample < 0:
-        raise errors.InvalidArgument("--sample is a number of rows, 0 for all of them")
+        raise errors.InvalidArgument("--sample takes a number of rows, 0 for all")
     stored = read(given.place, column=given.column, vectors=given.vectors, texts=given.texts, sample=given.sample)
     with Model(given.model, threads=given.threads, env=True) as model:
         verdict = model.verify(texts=stored.texts, vectors=np.stack(stored.rows), prompt_name=given.prompt_name)

@@ -136,7 +136,8 @@ enum { FTW_F, FTW_D, FTW_DP };
 int nftw(const char *path, int (*visit)(const char *, const struct posix_stat *, int, struct FTW *),
          int open_max, int flags);
 
-int fnmatch(const char *pattern, const char *text, int flags); /* *, ? and [a-z]; no flags */
+#define FNM_PATHNAME 1                                         /* the only flag there is */
+int fnmatch(const char *pattern, const char *text, int flags); /* *, ? and [a-z] */
 
 typedef struct glob_t {
     size_t gl_pathc;

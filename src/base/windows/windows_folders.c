@@ -95,19 +95,23 @@ static bool in_set(const char *at, char c, const char **end) {
 }
 
 int fnmatch(const char *pattern, const char *text, int flags) {
-    (void)flags;
+    const bool whole = (flags & FNM_PATHNAME) == 0; /* a pattern takes slashes */
     for (;; pattern++, text++) {
         const char *end;
         if (*pattern == '*') {
-            while (fnmatch(pattern + 1, text, 0) != 0) {
-                if (*text++ == '\0') {
+            while (fnmatch(pattern + 1, text, flags) != 0) {
+                if (*text == '\0' || (*text == '/' && !whole)) {
                     return 1;
                 }
+                text++;
             }
             return 0;
         }
         if (*pattern == '\0' || *text == '\0') {
             return *pattern != *text;
+        }
+        if (*text == '/' && *pattern != '/' && !whole) {
+            return 1;
         }
         if (*pattern == '[' && strchr(pattern, ']') != NULL) {
             if (!in_set(pattern + 1, *text, &end)) {

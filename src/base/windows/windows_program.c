@@ -6,6 +6,7 @@
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
+#include "base/windows/service.h"
 #include "base/windows/utf16.h"
 
 int wmain(int argc, wchar_t **argv);
@@ -57,5 +58,5 @@ int wmain(int argc, wchar_t **argv) {
     for (int i = 0; words != NULL && i < argc; i++) {
         words[i] = to_utf8(argv[i]);
     }
-    return words == NULL ? 1 : posix_main(argc, words);
+    return words == NULL ? 1 : fl_windows_run(argc, words);
 }

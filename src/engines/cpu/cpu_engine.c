@@ -7,8 +7,9 @@
  *          and lets the team run it (cpu_plan.c, cpu_forward.c).
  * Memory   Two big blocks: packed weights, unless they are mapped from a file, and scratch of all threads
  *          with the plan; a third one for prompts of causal models; nothing afterwards.
- * Threads  The caller of forward is member 0 of the team; one forward at a time.
+ * Threads  The caller of forward is thread 0 of the team; one forward at a time.
  * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -128,6 +129,7 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
 }
 
 void *fl_cpu_place(char *base, size_t *used, size_t count, size_t size) {
+    assert(size > 0);
     void *place = base ? base + *used : NULL;
     *used += (count * size + 63) / 64 * 64;
     return place;
@@ -206,7 +208,8 @@ static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
     const unsigned threads = e->threads;
     e->layers              = fl_alloc_zero(e->desc.layers + 1, sizeof *e->layers);
     e->scratch             = fl_alloc_zero(threads, sizeof *e->scratch);
-    if (e->layers == NULL || e->scratch == NULL) {
+    e->barriers            = fl_alloc_aligned(threads * sizeof *e->barriers, _Alignof(fl_barrier));
+    if (e->layers == NULL || e->scratch == NULL || e->barriers == NULL) {
         return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cpu engine");
     }
     do { /* twice as much must be there: weights and stacks are still to come */
@@ -218,7 +221,7 @@ static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
     }
     if (e->threads < threads) {
         fl_log_write(log, FL_LOG_WARNING,
-                     "memory is short: the cpu engine has scratch for %u threads, not for %u; free "
+                     "low on memory: the cpu engine has scratch for %u threads instead of %u; free "
                      "memory, or set cpu.intra_op_threads to %u",
                      e->threads, threads, e->threads);
     }
@@ -237,9 +240,9 @@ static void close_engine(fl_engine *e) {
     fl_team_close(e->team);
     fl_cpu_prompt_close(e);
     fl_cpu_long_close(e);
-    fl_big_free(e->weights, e->weights_bytes);
-    fl_map_close(&e->pack_cache);
+    fl_cpu_weights_close(e);
     fl_big_free(e->arena, e->arena_bytes);
+    fl_free(e->barriers);
     fl_free(e->scratch);
     fl_free(e->layers);
     fl_free(e);
@@ -265,17 +268,16 @@ static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *
                        precision, NARROW_LONGEST);
     }
     if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && e->desc.layers == 0) {
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider.precision %s: %s has no layers whose products could be computed "
-                       "in it; use fp32",
-                       precision, e->desc.architecture);
-    }
-    if (format != FL_CPU_FP32 && e->experts16 > 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "provider.precision %s: where numbers are rounded, tokens go to other experts "
-            "and some vectors of %s are far off; use fp32",
+            "provider.precision %s: %s has no layers that could be computed in it; use fp32",
             precision, e->desc.architecture);
+    }
+    if (format != FL_CPU_FP32 && e->experts16 > 0) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: rounding sends tokens to other experts, and some "
+                       "vectors of %s are far off; use fp32",
+                       precision, e->desc.architecture);
     }
     return FLETCH_OK;
 }
@@ -286,11 +288,11 @@ static void choose_fast(fl_engine *e) {
     const char  *found = "gain by it";
     fletch_error ignored;
     if (!e->kernels->narrow[FL_CPU_INT16].pays) {
-        found = "gain by nothing narrower";
+        found = "gain nothing from lower precision";
     } else if (e->desc.layers == 0) {
-        found = "have no products to gain by in this model";
+        found = "have nothing to gain in this model";
     } else if (check_format(e, FL_CPU_INT16, &ignored) != FLETCH_OK) {
-        found = "come near enough to this model's vectors in fp32 alone";
+        found = "are close enough to this model's vectors only in fp32";
     } else {
         e->format = FL_CPU_INT16;
     }
@@ -342,20 +344,19 @@ static int choose_weights(fl_engine *e, const char *precision, const char *weigh
     if (e->desc.layers == 0) {
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s: %s has no layers whose weights could be kept so; use auto", weights,
-            e->desc.architecture);
+            "model.weights %s: %s has no layers whose weights could be stored that way; use auto",
+            weights, e->desc.architecture);
     }
     if (e->experts16 > 0) {
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "model.weights %s: where weights are rounded, tokens go to other experts and "
-            "some vectors of %s are far off; use auto",
-            weights, e->desc.architecture);
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "model.weights %s: rounding the weights sends tokens to other experts, and "
+                       "some vectors of %s are far off; use auto",
+                       weights, e->desc.architecture);
     }
     if (e->format != FL_CPU_FP32 && !fl_engine_chooses(precision)) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "model.weights %s is for fp32 products, and provider.precision is %s, which "
-                       "has weights of its own; leave one of the two at auto",
+                       "has its own weights; leave one of the two at auto",
                        weights, precision);
     }
     if (e->format != FL_CPU_FP32) {
@@ -364,6 +365,13 @@ static int choose_weights(fl_engine *e, const char *precision, const char *weigh
                  weights);
     }
     return FLETCH_OK;
+}
+
+/* Ranks of the group that the longest text is worth. */
+static unsigned longest_group(const fl_engine *e) {
+    double       cost = fl_cpu_text_cost(e, (double)e->max_length);
+    fl_cpu_block text = {0, 1, (uint32_t)e->max_length, cost};
+    return fl_cpu_group_size(e, &text);
 }
 
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
@@ -382,8 +390,10 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     e->trace  = options->trace;
     FL_TRY(fl_team_open(&e->team, e->threads, options->cores, error));
     FL_TRY(fl_cpu_prompt_open(e, error));
-    fl_barrier_init(&e->barrier, e->team);
-    return fl_cpu_weights_open(e, encoder, options, error);
+    fl_cpu_cost_open(e);
+    FL_TRY(fl_cpu_weights_open(e, encoder, options, error));
+    e->long_ranks = longest_group(e);
+    return FLETCH_OK;
 }
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
@@ -406,33 +416,37 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     return FLETCH_OK;
 }
 
-/* Every member: walk through the shared blocks with the others, then take blocks until none is left. */
-static void run(void *arg, unsigned member, unsigned size) {
-    fl_engine *e = arg;
-    for (uint32_t b = 0; b < e->plan.shared; b++) {
-        fl_cpu_run_block(e, &e->plan.blocks[b], member, size);
+/* Every thread: walk through its group's blocks with the others, then take blocks until none is left. */
+static void run(void *arg, unsigned thread, unsigned size) {
+    fl_engine         *e     = arg;
+    const fl_cpu_plan *plan  = &e->plan;
+    unsigned           group = thread / plan->ranks;
+    (void)size;
+    for (uint32_t b = group; group < plan->groups && b < plan->shared; b += plan->groups) {
+        fl_cpu_run_block(e, &plan->blocks[b], thread, plan->ranks);
     }
     for (unsigned b = atomic_fetch_add(&e->next_block, 1); b < e->plan.block_count;
          b          = atomic_fetch_add(&e->next_block, 1)) {
-        fl_cpu_run_block(e, &e->plan.blocks[b], member, 1);
+        fl_cpu_run_block(e, &e->plan.blocks[b], thread, 1);
     }
 }
 
 void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
+    assert(batch->texts > 0);
     e->batch = batch;
     fl_cpu_plan_make(e, batch);
     atomic_store(&e->next_block, e->plan.shared);
     atomic_store(&e->bad_text, UINT32_MAX);
     atomic_store(&e->no_memory, false);
-    if (e->plan.block_count == 1 && e->plan.shared == 0) {
-        run(e, 0, 1);
-    } else {
-        fl_team_run(e->team, run, e);
+    for (unsigned group = 0; group < e->plan.groups; group++) {
+        fl_barrier_init(&e->barriers[group], e->team, e->plan.ranks);
     }
+    fl_team_run_some(e->team, e->plan.threads, run, e);
 }
 
 /* Texts [first, last) of a batch. */
 static fl_batch part_of(const fl_batch *batch, uint32_t first, uint32_t last) {
+    assert(first < last && last <= batch->texts);
     fl_batch part  = *batch;
     part.cu        = batch->cu + first; /* into the same ids */
     part.texts     = last - first;
@@ -472,6 +486,8 @@ static int run_parts(fl_engine *e, const fl_batch *batch, fletch_error *error) {
 }
 
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
+    assert(batch->texts > 0 && batch->cu[0] == 0 && batch->cu[batch->texts] == batch->tokens);
+    assert(batch->rows || batch->terms);
     (void)slot; /* there is one */
     if (batch->texts == 0) {
         return FLETCH_OK;
@@ -500,6 +516,7 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
 }
 
 static uint32_t devices(const fl_engine_options *options) {
+    assert(options);
     (void)options;
     return 1;
 }
@@ -513,8 +530,8 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                             .deterministic  = true,
                             .token_rows     = e->desc.layers > 0 && !e->desc.mlm,
                             .blind_tokens   = true,
-                            .resident_bytes = e->weights_bytes + e->prompt.bytes +
-                                              (e->word.map ? e->word.bytes : 0)};
+                            .resident_bytes = (e->borrows ? 0 : e->weights_bytes) +
+                                              e->prompt.bytes + (e->word.map ? e->word.bytes : 0)};
 }
 
 static bool has_groups(const fl_engine *e) {
@@ -528,7 +545,8 @@ static bool has_groups(const fl_engine *e) {
 }
 
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
-    char threads[16], weights[32], scratch[32], blocks[64], panels[64], reserved[80], precision[32];
+    char threads[16], weights[32], scratch[32], blocks[64], panels[120], reserved[80],
+        precision[32];
     snprintf(threads, sizeof threads, "%u", e->threads);
     snprintf(weights, sizeof weights, "%zu", e->weights_bytes);
     snprintf(scratch, sizeof scratch, "%zu", e->arena_bytes);
@@ -537,7 +555,8 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     snprintf(reserved, sizeof reserved, "reserved when opening, for texts of up to %zu tokens",
              e->block_max < e->max_length ? e->block_max : e->max_length);
     const bool rounded = e->weights_kept > FL_CPU_WEIGHTS_STORED;
-    snprintf(panels, sizeof panels, "packed %s panels%s", fl_cpu_format_name[e->format],
+    snprintf(panels, sizeof panels, "packed %s panels%s%s", fl_cpu_format_name[e->format],
+             e->borrows ? ", those of another replica of the node" : "",
              rounded         ? ", weights rounded to groups"
              : has_groups(e) ? ", weights as stored"
                              : "");
@@ -552,7 +571,7 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
         {"cpu.weights_bytes", weights, panels},
         {"cpu.scratch_bytes", scratch, reserved},
         {"cpu.blocking", blocks, "from the L2 cache"},
-        {"cpu.pack_cache", e->pack_cache.data ? "mapped" : "none", e->pack_note}};
+        {"cpu.pack_cache", e->panels->file.data ? "mapped" : "none", e->pack_note}};
     size_t count = sizeof lines / sizeof *lines - (e->pack_note[0] == '\0');
     int    stop  = 0;
     for (size_t i = 0; i < count && stop == 0; i++) {

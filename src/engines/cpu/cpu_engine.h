@@ -8,6 +8,7 @@
  *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; cpu_calibrate.c what the
  *               channels are scaled by
  *   disentangled.c  DeBERTa's attention
+ *   cpu_cost.c      what a block costs one thread, and a split group
  *   cpu_plan.c      a batch -> blocks of whole texts, and who runs them
  *   cpu_forward.c   one block of texts, by one thread or by a split group (split.h): embedding, layers, pooling
  *   cpu_layers.c    the layers of a block, with cpu_attention.c, cpu_mlp.c, cpu_experts.c and what their products read,
@@ -169,8 +170,25 @@ typedef struct fl_cpu_plan {
     uint32_t     *count;  /* [max_length + 2] counting sort */
     double       *load;   /* [threads] */
     uint32_t      block_count;
-    uint32_t      shared; /* so many blocks first by all threads together, the others by one each */
+    uint32_t      shared;        /* so many blocks first by groups, the others by one thread each */
+    unsigned      ranks, groups; /* of a split group, which has as many threads; and of them */
+    unsigned      threads;       /* that have something to do: the first ones */
 } fl_cpu_plan;
+
+/* What blocks cost: cpu_cost.c. In what a token takes of the linear layers. */
+typedef struct fl_cpu_cost {
+    double attention; /* a token's of a key that it sees */
+    double heads;     /* of a token, what lies in products that are shared by heads */
+    double barrier, arrival;
+} fl_cpu_cost;
+
+/* Packed weights, for all engines that were opened alike on a NUMA node. */
+typedef struct fl_cpu_panels {
+    atomic_uint users;
+    void       *block; /* owned: fl_big_alloc; NULL: they lie in `file` */
+    size_t      bytes;
+    fl_map      file; /* mapped; empty: none */
+} fl_cpu_panels;
 
 struct fl_engine {
     fl_encoder_desc       desc;
@@ -216,24 +234,26 @@ struct fl_engine {
     size_t        bias_stride;
     const int32_t
         *column; /* DeBERTa: [2 max_length - 1] of a distance, 0 at max_length - 1; rising */
-    fl_cpu_layer *layers;  /* owned [layers] */
-    void         *weights; /* owned: fl_big_alloc; NULL: they lie in pack_cache */
-    size_t        weights_bytes;
-    fl_map        pack_cache;      /* the file that they are mapped from; empty: none */
-    char          pack_note[1024]; /* its path, or why there is none; "": nobody asked for it */
+    fl_cpu_layer  *layers;  /* owned [layers] */
+    fl_cpu_panels *panels;  /* a share of it */
+    bool           borrows; /* another engine counts them */
+    size_t         weights_bytes;
+    char           pack_note[1024]; /* its path, or why there is none; "": nobody asked for it */
     /* running */
     char            device[64]; /* the processor's name */
     unsigned        threads;
-    fl_trace       *trace;   /* borrowed; NULL: off */
-    bool            pinned;  /* to cores; then forward keeps to the replica's own thread */
-    fl_team        *team;    /* owned */
-    fl_barrier      barrier; /* of the whole team, for split work */
-    fl_cpu_scratch *scratch; /* owned [threads] */
-    void           *arena;   /* owned: what scratch and plan point into */
+    fl_trace       *trace;    /* borrowed; NULL: off */
+    bool            pinned;   /* to cores; then forward keeps to the replica's own thread */
+    fl_team        *team;     /* owned */
+    fl_barrier     *barriers; /* owned [threads], one a split group */
+    fl_cpu_scratch *scratch;  /* owned [threads] */
+    void           *arena;    /* owned: what scratch and plan point into */
     size_t          arena_bytes;
     size_t          page_bytes; /* of the kernel, the small ones */
     bool            huge_pages; /* big blocks are backed by them */
     fl_cpu_plan     plan;
+    fl_cpu_cost     cost;
+    unsigned        long_ranks; /* of the split group that runs texts longer than block_max */
     fl_cpu_prompt   prompt;
     fl_cpu_long     longer;
     /* the forward under way */
@@ -252,9 +272,10 @@ void fl_cpu_pack_size(fl_engine *engine, const fl_encoder *encoder);
 void fl_cpu_pack_place(fl_engine *engine, const fl_encoder *encoder, const void *weights);
 int  fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
-/* pack_cache.c: the packed weights, mapped from the cache or made. */
-int fl_cpu_weights_open(fl_engine *engine, const fl_encoder *encoder,
-                        const fl_engine_options *options, fletch_error *error);
+/* pack_cache.c: the packed weights, those of an engine like this one, mapped from the cache or made. */
+int  fl_cpu_weights_open(fl_engine *engine, const fl_encoder *encoder,
+                         const fl_engine_options *options, fletch_error *error);
+void fl_cpu_weights_close(fl_engine *engine);
 
 /* tables.c; where an id's row is in the word table, and EMODEL when the file's map leaves the table */
 uint64_t fl_cpu_word_row(const fl_tensor *map, int32_t id);
@@ -366,6 +387,14 @@ void   fl_cpu_attend_disentangled(const fl_engine *engine, const fl_cpu_layer *l
                                   float              *scratch);
 size_t fl_cpu_disentangled_scratch(const fl_engine *engine, size_t n);
 
+/* cpu_cost.c: what does not depend on a batch; a text of n tokens on one thread, a block on a split group, and
+ * how often that meets in a layer; and the largest split group of which each rank is worth having. */
+void     fl_cpu_cost_open(fl_engine *engine);
+double   fl_cpu_text_cost(const fl_engine *engine, double n);
+double   fl_cpu_group_time(const fl_engine *engine, const fl_cpu_block *block, unsigned ranks);
+unsigned fl_cpu_group_waits(const fl_engine *engine, size_t tokens, unsigned ranks);
+unsigned fl_cpu_group_size(const fl_engine *engine, const fl_cpu_block *block);
+
 /* cpu_plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
 
@@ -379,7 +408,7 @@ typedef struct fl_cpu_guess {
     uint32_t longest; /* text */
     uint32_t blocks;
     unsigned threads; /* that work */
-    bool     split;
+    unsigned ranks;   /* of a split group that they are; 1: each has blocks of its own */
 } fl_cpu_guess;
 unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
                            uint32_t longest, fl_cpu_guess out[FL_CPU_GUESSES]);
@@ -387,8 +416,8 @@ unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tok
 /* cpu_memory.c: the bytes of scratch that a batch writes; see engine.h. */
 uint64_t fl_cpu_memory(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest);
 
-/* cpu_forward.c: `thread` runs a block alone (ranks 1), or its part of it as one of a split group: then all
- * threads of the team call it with the same block. */
+/* cpu_forward.c: `thread` runs a block alone (ranks 1), or its part of it as one of a split group: then
+ * all of its threads, those from a multiple of `ranks` on, call it with the same block. */
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
                       unsigned ranks);
 

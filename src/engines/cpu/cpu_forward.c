@@ -2,9 +2,8 @@
 /* cpu_forward.c - a block of texts: embedding, layers, pooling.
  *
  * Role     cpu_engine.c calls fl_cpu_run_block for every block of the plan: with a split group of one thread
- *          (throughput: no barriers, activations stay in that core's L2), or with all threads
- *          together (latency: one small request; and what would leave threads idle at the end of a
- *          batch).
+ *          (throughput: no barriers, activations stay in that core's L2), or with several
+ *          (latency: one small request; and what would leave threads idle at the end of a batch).
  * Method   Tokens become rows of x, cpu_layers.c takes them through the layers, the rows of every text are
  *          pooled into its result, or copied there one by one. All of this is float32 in every precision.
  * Memory   Only what cpu_engine.c reserved; word rows are read where the file is mapped, and while memory
@@ -12,6 +11,7 @@
  *          scratch.
  * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and
  *          threads. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,6 +121,7 @@ static void embed(const fl_cpu_split *c, float *y) {
 }
 
 size_t fl_cpu_rows_step(const fl_engine *e, size_t tokens) {
+    assert(tokens > 0);
     size_t steps = (tokens + e->rows_max - 1) / e->rows_max;
     size_t rows  = (tokens + steps - 1) / steps;
     return (rows + FL_CPU_TILE - 1) / FL_CPU_TILE * FL_CPU_TILE;
@@ -134,6 +135,7 @@ void fl_cpu_report_bad(fl_engine *e, uint32_t text) {
 }
 
 size_t fl_cpu_pooled_row(const fl_engine *engine, size_t n, size_t skip) {
+    assert(n > 0);
     fl_pooling mode = engine->pooling[0];
     if (engine->pooling_count > 1 || (mode != FL_POOL_CLS && mode != FL_POOL_LAST_TOKEN)) {
         return SIZE_MAX;
@@ -253,8 +255,9 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
                                     .ranks       = ranks,
                                     .pooled_only = pools_one_row(engine, block)};
     if (ranks > 1) {
-        const fl_cpu_scratch *shared = &own[0];
-        c.rank                       = thread;
+        const fl_cpu_scratch *shared = &own[thread / ranks * ranks];
+        c.rank                       = thread % ranks;
+        c.first                      = thread - c.rank;
         c.scratch.x                  = shared->x;
         c.scratch.z                  = shared->z;
         c.scratch.context            = shared->context;

@@ -162,7 +162,7 @@ static void keep_pooled(const fl_cpu_split *c) {
 
 /* A rank as a thread alone, which keeps what it writes for rows of its own. */
 static fl_cpu_split alone(const fl_cpu_split *c) {
-    const fl_cpu_scratch *mine = &c->engine->scratch[c->rank];
+    const fl_cpu_scratch *mine = &c->engine->scratch[c->first + c->rank];
     fl_cpu_split          own  = *c;
     own.scratch.y              = mine->y;
     own.scratch.context_narrow = mine->context_narrow;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_long.c - texts that are longer than what every thread has room for: all threads together run them, one
- * at a time, in scratch that is taken when the first one comes.
+/* cpu_long.c - texts that are longer than what every thread has room for: a split group runs them, one at a
+ * time, in scratch that is taken when the first one comes.
  *
  * Role    cpu_engine.c reserves for each thread what texts of the usual length need (model.max_length);
  *         a call may allow longer ones, up to the model's positions, which can be 60 times as many.
@@ -9,14 +9,17 @@
  * Memory  One block, which grows with the longest text so far and stays: later ones take nothing. When it
  *         cannot be had the text fails with ENOMEM, and the others go on. Threads: who calls forward.
  * Proof   tests/unit/test_engine_long.c, tests/unit/test_prediction.c. */
+#include <assert.h>
+
 #include "base/error.h"
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
 
 /* Heads that a rank has at a time: none, where there are more ranks than heads. */
 static size_t heads_of(const fl_engine *e, unsigned rank) {
-    size_t first = (size_t)e->desc.heads * rank / e->threads;
-    size_t own   = (size_t)e->desc.heads * (rank + 1) / e->threads - first;
+    assert(rank < e->long_ranks);
+    size_t first = (size_t)e->desc.heads * rank / e->long_ranks;
+    size_t own   = (size_t)e->desc.heads * (rank + 1) / e->long_ranks - first;
     return own < e->q_run ? own : e->q_run;
 }
 
@@ -31,7 +34,7 @@ static size_t lay_out(const fl_engine *e, size_t length, char *base, fl_cpu_scra
     if (e->format != FL_CPU_FP32) {
         s.x_narrow = fl_cpu_place_rows(e, base, &used, length, e->hidden16);
     }
-    for (unsigned i = 0; i < e->threads; i++) {
+    for (unsigned i = 0; i < e->long_ranks; i++) {
         size_t heads = heads_of(e, i);
         size_t rows  = heads > 0 ? (2 + heads) * length : 0;
         size_t plain = fl_cpu_attention_scratch(heads, length, length, e->head16);
@@ -59,6 +62,7 @@ size_t fl_cpu_long_bytes(const fl_engine *e, size_t length) {
 }
 
 int fl_cpu_long_reserve(fl_engine *e, size_t length, fletch_error *error) {
+    assert(length > 0);
     fl_cpu_long *l = &e->longer;
     if (length <= e->block_max || length <= l->length) {
         return FLETCH_OK;

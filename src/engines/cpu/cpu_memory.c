@@ -18,6 +18,8 @@
  * Memory  stack only. Threads: any, also while a batch runs; nothing of it is read.
  * Proof   tests/unit/test_prediction.c measures forked engines over many shapes: at most 10 % off.
  *         An array that is added to fl_cpu_scratch and not here fails there. */
+#include <assert.h>
+
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
 
@@ -85,37 +87,45 @@ static size_t logit_rows(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
     return rows < e->rows_max ? rows : e->rows_max;
 }
 
+/* Heads that a rank of a group has at a time, the most that one has; none where there are more ranks. */
+static size_t heads_at_a_time(const fl_engine *e, unsigned ranks, unsigned rank) {
+    size_t first = (size_t)e->desc.heads * rank / ranks;
+    bool   none  = (size_t)e->desc.heads * (rank + 1) / ranks == first;
+    size_t most  = none ? 0 : (e->desc.heads + ranks - 1) / ranks;
+    return most < e->q_run ? most : e->q_run;
+}
+
 static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
                          uint32_t tokens) {
     tally t       = {.engine = e};
-    bool  by_rows = guess->split &&
-                   fl_cpu_by_rows(e, guess->tokens ? guess->tokens : guess->longest, e->threads);
+    bool  split   = guess->ranks > 1;
+    bool  by_rows = fl_cpu_by_rows(e, guess->tokens ? guess->tokens : guess->longest, guess->ranks);
     size_t n = guess->tokens, rows = guess->rows;
     size_t longest = guess->longest < e->block_max ? guess->longest : e->block_max;
     for (unsigned i = 0; i < guess->threads; i++) { /* in the order of lay_out_scratch */
         const fl_cpu_scratch *s = &e->scratch[i];
-        bool   own = i == 0 || !guess->split; /* the others of a split group use the first one's */
-        bool   alone  = own || by_rows;
-        size_t tiles  = tile_rows(e, guess->split && !by_rows, i, rows);
-        size_t heads  = guess->split ? (e->desc.heads + e->threads - 1) / e->threads : e->q_run;
-        size_t expert = guess->split && !by_rows ? (rows + e->threads - 1) / e->threads : rows;
-        tiles         = e->experts16 > 0 && tiles < expert ? expert : tiles;
+        unsigned rank   = i % guess->ranks; /* the others of a split group use the first one's */
+        bool     own    = rank == 0;
+        bool     alone  = own || by_rows;
+        size_t   tiles  = tile_rows(e, split && !by_rows, rank, rows);
+        size_t   heads  = heads_at_a_time(e, guess->ranks, rank);
+        size_t   expert = split && !by_rows ? (rows + guess->ranks - 1) / guess->ranks : rows;
+        tiles           = e->experts16 > 0 && tiles < expert ? expert : tiles;
         if (own) {
             count_floats(&t, s->x, n * e->hidden16);
             count_floats(&t, s->z, e->pre_norm ? n * e->hidden16 : 0);
             count_floats(&t, s->context, n * e->inner);
             count_floats(&t, s->joint_qk, n * (e->q_joint + e->k_joint));
         }
-        heads = heads < e->q_run ? heads : e->q_run;
-        count_floats(&t, s->head, (2 + heads) * n * e->head16);
+        count_floats(&t, s->head, heads > 0 ? (2 + heads) * n * e->head16 : 0);
         if (alone || e->project || e->decoder) {
             count_floats(&t, s->y, rows * e->wide16);
         }
         count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
         count_floats(&t, s->mlp, tiles * FL_CPU_MLP_TILE);
         count_floats(&t, s->attention,
-                     n ? fl_cpu_attention_scratch(heads, longest, longest, e->head16) : 0);
-        count_floats(&t, s->relative, n ? fl_cpu_disentangled_scratch(e, longest) : 0);
+                     n && heads ? fl_cpu_attention_scratch(heads, longest, longest, e->head16) : 0);
+        count_floats(&t, s->relative, n && heads ? fl_cpu_disentangled_scratch(e, longest) : 0);
         count_floats(&t, s->expert.gates, expert * e->experts16);
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);
@@ -140,6 +150,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
 }
 
 uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    assert(longest <= tokens);
     fl_cpu_guess guess[FL_CPU_GUESSES];
     uint64_t     most = 0;
     if (texts == 0 || tokens == 0) {

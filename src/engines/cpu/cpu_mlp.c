@@ -29,7 +29,7 @@ static const fl_cpu_scratch *tile_owner(const fl_cpu_split *c, const tiles *t, s
                                         size_t *row) {
     size_t fit = c->engine->rows_max / t->work->rows, place = tile - t->first;
     *row = place % fit * t->work->rows;
-    return c->ranks == 1 ? &c->scratch : &c->engine->scratch[place / fit];
+    return c->ranks == 1 ? &c->scratch : &c->engine->scratch[c->first + place / fit];
 }
 
 static fl_cpu_operand rows_of_tile(const fl_cpu_split *c, const tiles *t, size_t tile) {

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_plan.c - deal the texts of a batch to threads: whole texts in blocks, longest first, and what does
- * not come out even to all together.
+ * not come out even to several together.
  *
  * Method   Texts are sorted by length, longest first, and cut into blocks that threads take from
  *          one counter. A block is at most block_size tokens (or one longer text) and at most half
  *          of a fair share of what is left, so blocks shrink towards the end and all threads stop
  *          at about the same time. Where the blocks would still leave threads idle (a lone text,
- *          three long ones on two threads) some of them, or all, are run by all threads together; that
- *          comes first, when all begin at the same time anyway.
+ *          three long ones on two threads) some of them, or all, are run by groups: threads that share a
+ *          block, as many as gain by it (cpu_cost.c), side by side where there are more. That comes first,
+ *          when all begin at the same time anyway.
  * Bytes    None of this can change a result, only when it is ready.
  * Memory   Arrays of the engine's arena. Threads: called by the thread that calls forward. */
+#include <assert.h>
+#include <float.h>
 #include <string.h>
 
 #include "engines/cpu/cpu_engine.h"
 
 enum {
     BLOCK_MIN = 36, /* smaller blocks read the weights too often for what they compute */
-    EVEN      = 64  /* so many blocks or more come out even by themselves */
+    EVEN      = 64, /* so many blocks or more come out even by themselves */
+    TRIES     = 512 /* blocks times threads that a search for a run may look at, some 30 us */
 };
 
-/* How much longer all threads together take than each for itself with as much: barriers and shared
- * rows. */
-static const double split_cost = 1.08;
+/* Blocks come out even enough when the slowest thread takes so much longer than the mean. */
+static const double even = 1.08;
 
 /* A run is only shared where it ends so much sooner: these times are estimates. */
 static const double worth = 0.98;
@@ -29,15 +32,9 @@ static const double worth = 0.98;
 /* Lengths that are only guessed leave open which of two plans is made, when their times differ less. */
 static const double like = 1.5;
 
-/* What a text of n tokens takes of attention, in multiply-adds of the products that take as long: 4 n
- * inner flops a token at two thirds of the speed of float32's products; narrow ones are faster. Attention
- * of a narrow format takes less of it. */
-static const double attention_cost[] = {
-    [FL_CPU_FP32] = 6.0, [FL_CPU_INT8] = 13.0, [FL_CPU_INT16] = 9.0, [FL_CPU_BF16] = 6.0};
-static const double narrow_attention = 0.6;
-
 /* Tokens that are to be computed. */
 static uint32_t length_of(const fl_engine *engine, const fl_batch *batch, uint32_t text) {
+    assert(text < batch->texts && batch->cu[text] < batch->cu[text + 1]);
     uint32_t shared = engine->prompt.shared ? engine->prompt.shared[text] : 0;
     return batch->cu[text + 1] - batch->cu[text] - shared;
 }
@@ -58,16 +55,18 @@ static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
     }
 }
 
-/* One block for each thread, when that is less than a usual block: then a small batch reads the weights
- * once a thread. 0: the batch is larger, or too small to be dealt out. */
-static size_t fair_share(const fl_engine *engine, size_t tokens) {
-    size_t share = (tokens + engine->threads - 1) / engine->threads;
-    return engine->threads > 1 && share >= BLOCK_MIN && share <= engine->block_size ? share : 0;
+/* One block for each group, when that is less than a usual block: then a small batch reads the weights
+ * once a group. 0: the batch is larger, or too small to be dealt out. */
+static size_t fair_share(const fl_engine *engine, size_t tokens, unsigned groups) {
+    assert(groups > 0);
+    size_t share = (tokens + groups - 1) / groups;
+    return groups > 1 && share >= BLOCK_MIN && share <= engine->block_size ? share : 0;
 }
 
 /* How long the next block should be when `left` tokens are left and `groups` work at a time; `share` is
  * what fair_share said, or 0 for blocks that shrink. */
 static size_t goal_for(const fl_engine *engine, size_t left, unsigned groups, size_t share) {
+    assert(left > 0 && groups > 0);
     size_t goal = engine->block_size;
     if (share > 0) {
         return share;
@@ -81,57 +80,16 @@ static size_t goal_for(const fl_engine *engine, size_t left, unsigned groups, si
     return (left + count - 1) / count;
 }
 
-/* Keys that a token of a text of n sees, over all layers. */
-static double seen_keys(const fl_engine *engine, double n) {
-    const fl_encoder_desc *d   = &engine->desc;
-    double                 sum = 0.0;
-    for (uint32_t i = 0; i < d->layers; i++) {
-        if (d->layer[i].convolves) {
-            continue; /* a few of them, whatever the length */
-        }
-        const fl_cpu_window *window = engine->layers[i].window;
-        double               before = (double)window->before, after = (double)window->after;
-        double               reach = n / 2.0; /* at most so many to one side, on average */
-        sum += (before < reach ? before : reach) + (after < reach ? after : reach);
-    }
-    return sum / d->layers;
-}
-
-/* MLPs that a token goes through, over all layers. */
-static double mlps(const fl_encoder_desc *d) {
-    double sum = 0.0;
-    for (uint32_t i = 0; i < d->layers; i++) {
-        sum += d->layer[i].experts > 0 ? d->layer[i].experts_used : 1;
-    }
-    return sum / d->layers;
-}
-
-/* Time of a text of n tokens in tokens' worth of the linear layers; attention grows with the length. */
-static double cost_of_text(const fl_engine *engine, double n) {
-    const fl_encoder_desc *d      = &engine->desc;
-    double                 hidden = d->hidden, inner = (double)engine->inner;
-    double                 kv_inner = (double)(d->kv_heads * engine->head16);
-    if (d->layers == 0) {
-        return n;
-    }
-    double linear = 4.0 * hidden * (inner + kv_inner) +
-                    (engine->gated ? 6.0 : 4.0) * hidden * d->intermediate * mlps(d);
-    double cost = attention_cost[engine->format];
-    if (engine->kernels->narrow[engine->format].attention) {
-        cost *= narrow_attention;
-    }
-    return n + n * seen_keys(engine, n) * cost * inner / linear;
-}
-
 /* Cut plan->order into blocks; `groups` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
                        unsigned groups, size_t share) {
+    assert(batch->tokens > engine->prompt.saved);
     size_t left       = batch->tokens - engine->prompt.saved;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
         size_t       goal   = goal_for(engine, left, groups, share);
         uint32_t     length = length_of(engine, batch, plan->order[first]);
-        fl_cpu_block block  = {first, first + 1, length, cost_of_text(engine, length)};
+        fl_cpu_block block  = {first, first + 1, length, fl_cpu_text_cost(engine, length)};
         while (block.last < batch->texts) {
             length = length_of(engine, batch, plan->order[block.last]);
             if (block.tokens + length > goal) {
@@ -139,7 +97,7 @@ static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_pl
             }
             block.last++;
             block.tokens += length;
-            block.cost += cost_of_text(engine, length);
+            block.cost += fl_cpu_text_cost(engine, length);
         }
         plan->blocks[plan->block_count++] = block;
         left -= block.tokens;
@@ -149,49 +107,84 @@ static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_pl
 
 /* ---- Who runs a block ------------------------------------------------------------------------ */
 
-/* A run of blocks that all threads run together. */
+/* A run of blocks that groups of `ranks` run, block i of it by group i modulo `groups`. */
 typedef struct together {
     uint32_t first, count;
+    unsigned ranks, groups;
 } together;
 
-/* When all are done: first the run together, then the others, dealt to whoever is free. */
-static double end_of(const fl_cpu_block *blocks, uint32_t count, together run, double *load,
-                     unsigned threads) {
-    double shared = 0.0, last = 0.0;
+static const together alone = {0, 0, 1, 1};
+
+/* load[] is a heap, the least in front, which grows by `cost`; what it is then. */
+static double take_least(double *load, unsigned count, double cost) {
+    double   sum = load[0] + cost;
+    unsigned at  = 0;
+    for (unsigned next; (next = 2 * at + 1) < count; at = next) {
+        next += next + 1 < count && load[next + 1] < load[next];
+        if (load[next] >= sum) {
+            break;
+        }
+        load[at] = load[next];
+    }
+    load[at] = sum;
+    return sum;
+}
+
+/* When the group with most of the run is through. */
+static double end_of_run(const fl_engine *engine, const fl_cpu_block *blocks, together run) {
+    double last = 0.0;
+    for (uint32_t group = 0; group < run.groups && group < run.count; group++) {
+        double sum = 0.0;
+        for (uint32_t i = group; i < run.count; i += run.groups) {
+            sum += fl_cpu_group_time(engine, &blocks[run.first + i], run.ranks);
+        }
+        last = sum > last ? sum : last;
+    }
+    return last;
+}
+
+/* When all are done: first the run, then the others, dealt to whoever is free. */
+static double end_of(const fl_engine *engine, const fl_cpu_block *blocks, uint32_t count,
+                     together run, double *load, unsigned threads) {
+    assert(threads > 0 && run.first + run.count <= count);
+    double last = 0.0;
     memset(load, 0, threads * sizeof *load);
     for (uint32_t b = 0; b < count; b++) {
         if (b - run.first < run.count) { /* also false in front of it */
-            shared += blocks[b].cost * split_cost / threads;
             continue;
         }
-        unsigned idle = 0;
-        for (unsigned i = 1; i < threads; i++) {
-            idle = load[i] < load[idle] ? i : idle;
-        }
-        load[idle] += blocks[b].cost;
-        last = load[idle] > last ? load[idle] : last;
+        double end = take_least(load, threads, blocks[b].cost);
+        last       = end > last ? end : last;
     }
-    return shared + last;
+    return end_of_run(engine, blocks, run) + last;
 }
 
-/* The run that ends soonest: none, all, one block, or as many as are over when every thread has as many
- * as the next. */
-static together choose_run(const fl_cpu_block *blocks, uint32_t count, double *load,
-                           unsigned threads) {
-    together best = {0, 0}, all = {0, count};
-    double   soonest = end_of(blocks, count, best, load, threads) * worth;
-    if (threads == 1) {
+/* The groups that `longest`, the first block, is best run by. */
+static together groups_for(const fl_engine *engine, const fl_cpu_block *longest, unsigned threads) {
+    unsigned ranks = fl_cpu_group_size(engine, longest);
+    return (together){0, 0, ranks, threads / ranks};
+}
+
+/* The run by such groups that ends soonest: none, all, one block, or as many as are over when every thread
+ * has as many as the next. Where there are many of both only some places are tried. */
+static together choose_run(const fl_engine *engine, const fl_cpu_block *blocks, uint32_t count,
+                           together run, double *load, unsigned threads) {
+    together best    = alone;
+    double   soonest = end_of(engine, blocks, count, best, load, threads) * worth;
+    run.first        = 0;
+    run.count        = count;
+    if (run.ranks == 1) {
         return best;
     }
-    if (end_of(blocks, count, all, load, threads) < soonest) {
-        best    = all;
-        soonest = end_of(blocks, count, all, load, threads);
+    if (end_of(engine, blocks, count, run, load, threads) < soonest) {
+        best    = run;
+        soonest = end_of(engine, blocks, count, run, load, threads);
     }
-    const uint32_t sizes[] = {1, count % threads};
+    const uint32_t sizes[] = {1, count % threads}, step = 1 + count * threads / TRIES;
     for (size_t i = 0; i < 2 && count < EVEN; i++) {
-        for (uint32_t first = 0; sizes[i] > 0 && first + sizes[i] <= count; first++) {
-            together run = {first, sizes[i]};
-            double   end = end_of(blocks, count, run, load, threads);
+        run.count = sizes[i];
+        for (run.first = 0; sizes[i] > 0 && run.first + sizes[i] <= count; run.first += step) {
+            double end = end_of(engine, blocks, count, run, load, threads);
             if (end < soonest) {
                 best    = run;
                 soonest = end;
@@ -201,13 +194,23 @@ static together choose_run(const fl_cpu_block *blocks, uint32_t count, double *l
     return best;
 }
 
+/* The next smaller group to try below `ranks`: two, three, four, six, eight, twelve … */
+static unsigned smaller_group(unsigned ranks) {
+    unsigned power = 1;
+    while (2 * power < ranks) {
+        power *= 2;
+    }
+    return power > 1 && power + power / 2 < ranks ? power + power / 2 : power;
+}
+
 /* The slowest thread's time over the mean when all blocks are dealt. */
-static double lag(const fl_cpu_block *blocks, uint32_t count, double *load, unsigned threads) {
+static double lag(const fl_engine *engine, const fl_cpu_block *blocks, uint32_t count,
+                  double *load) {
     double total = 0.0;
     for (uint32_t b = 0; b < count; b++) {
         total += blocks[b].cost;
     }
-    return end_of(blocks, count, (together){0, 0}, load, threads) * threads / total;
+    return end_of(engine, blocks, count, alone, load, engine->threads) * engine->threads / total;
 }
 
 /* The run comes to the front; the others keep their order. */
@@ -219,7 +222,7 @@ static void bring_forward(fl_cpu_block *blocks, together run) {
     }
 }
 
-/* Blocks in front that no thread alone has room for, each of one text: all threads run them together. */
+/* Blocks in front that no thread alone has room for, each of one text: a group runs them. */
 static uint32_t longer_ones(const fl_engine *engine, const fl_cpu_plan *plan) {
     uint32_t count = 0;
     while (count < plan->block_count && plan->blocks[count].tokens > engine->block_max) {
@@ -228,23 +231,74 @@ static uint32_t longer_ones(const fl_engine *engine, const fl_cpu_plan *plan) {
     return count;
 }
 
-void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
-    fl_cpu_plan *plan    = &engine->plan;
-    unsigned     threads = engine->threads;
-    size_t       share   = fair_share(engine, batch->tokens - engine->prompt.saved);
-    sort_by_length(engine, batch, plan);
-    cut_blocks(engine, batch, plan, threads, share);
-    if (share > 0 && lag(plan->blocks, plan->block_count, plan->load, threads) > split_cost) {
-        cut_blocks(engine, batch, plan, threads, 0);
+/* Cut for threads that work alone, into equal blocks where these come out even. */
+static void cut_for_threads(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan) {
+    size_t tokens = batch->tokens - engine->prompt.saved;
+    size_t share  = fair_share(engine, tokens, engine->threads);
+    cut_blocks(engine, batch, plan, engine->threads, share);
+    if (share > 0 && lag(engine, plan->blocks, plan->block_count, plan->load) > even) {
+        cut_blocks(engine, batch, plan, engine->threads, 0);
     }
+}
+
+static void cut_for_groups(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
+                           unsigned groups) {
+    size_t tokens = batch->tokens - engine->prompt.saved;
+    cut_blocks(engine, batch, plan, groups, fair_share(engine, tokens, groups));
+}
+
+/* All blocks by groups of at most `most.ranks`, if that ends before `soonest`; the blocks are cut for it. */
+static together choose_groups(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
+                              together most, double soonest) {
+    together best = alone;
+    for (unsigned m = most.ranks; m > 1; m = smaller_group(m)) {
+        together run = {0, 0, m, engine->threads / m};
+        cut_for_groups(engine, batch, plan, run.groups);
+        run.count  = plan->block_count;
+        double end = end_of_run(engine, plan->blocks, run);
+        if (end < soonest) {
+            best    = run;
+            soonest = end;
+        }
+    }
+    if (best.count > 0) {
+        cut_for_groups(engine, batch, plan, best.groups);
+    } else {
+        cut_for_threads(engine, batch, plan);
+    }
+    return best;
+}
+
+/* So many threads have something to do. */
+static unsigned threads_of(const fl_engine *engine, const fl_cpu_plan *plan) {
+    uint32_t dealt  = plan->block_count - plan->shared;
+    uint32_t groups = plan->shared < plan->groups ? plan->shared : plan->groups;
+    uint32_t busy   = groups * plan->ranks + dealt;
+    return busy < engine->threads ? busy : engine->threads;
+}
+
+void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
+    fl_cpu_plan *plan = &engine->plan;
+    sort_by_length(engine, batch, plan);
+    cut_for_threads(engine, batch, plan);
     uint32_t longer = longer_ones(engine, plan), others = plan->block_count - longer;
-    together run = choose_run(plan->blocks + longer, others, plan->load, threads);
-    if (others > 0 && run.count == others) {
-        cut_blocks(engine, batch, plan, 1, 0);
-        run = (together){0, plan->block_count - longer};
+    together groups = groups_for(engine, plan->blocks, engine->threads);
+    if (longer > 0) { /* the room for them is one group's */
+        groups = (together){0, 0, engine->long_ranks, 1};
+    }
+    together run =
+        choose_run(engine, plan->blocks + longer, others, groups, plan->load, engine->threads);
+    bool all = run.count == others; /* then in blocks of another size */
+    if (longer == 0 && groups.ranks > 1 && lag(engine, plan->blocks, others, plan->load) > even) {
+        double   end   = end_of(engine, plan->blocks, others, run, plan->load, engine->threads);
+        together whole = choose_groups(engine, batch, plan, groups, all ? DBL_MAX : end * worth);
+        run            = whole.count > 0 ? whole : run;
     }
     bring_forward(plan->blocks + longer, run);
-    plan->shared = longer + run.count;
+    plan->shared  = longer + run.count;
+    plan->ranks   = longer > 0 ? groups.ranks : run.ranks;
+    plan->groups  = longer > 0 ? 1 : run.groups;
+    plan->threads = threads_of(engine, plan);
 }
 
 /* ---- A plan without a batch ------------------------------------------------------------------ */
@@ -280,34 +334,40 @@ static uint32_t length_at(const slope *lengths, uint32_t text) {
     return length > 1.0 ? (uint32_t)(length + 0.5) : 1;
 }
 
-/* Rows of a block that a thread takes through a product at a time, alone or as one of a split group. One that is a
+/* Rows of a block that a thread takes through a product at a time, alone or as one of a group. One that is a
  * little too long for one step takes two short ones, and less room than a shorter one. */
 static uint32_t rows_of(const fl_engine *engine, uint32_t tokens, unsigned ranks) {
-    bool   by_rows = fl_cpu_by_rows(engine, tokens, ranks);
-    size_t own     = by_rows ? (tokens + ranks - 1) / ranks : tokens;
-    size_t step    = fl_cpu_rows_step(engine, own);
+    bool   apart = fl_cpu_by_rows(engine, tokens, ranks);
+    size_t own   = apart ? (tokens + ranks - 1) / ranks : tokens;
+    size_t step  = fl_cpu_rows_step(engine, own);
     return (uint32_t)(step < own ? step : own);
 }
 
-/* cut_blocks and lag for texts of such lengths; `blocks` [EVEN] are the first ones' costs. */
-static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t tokens,
-                          uint32_t longest, unsigned groups, size_t share, fl_cpu_block *blocks) {
+/* What is guessed: texts whose lengths fall evenly, by groups of so many ranks. */
+typedef struct question {
+    uint32_t texts, tokens, longest;
+    unsigned ranks, groups;
+    size_t   share;
+} question;
+
+/* cut_blocks and lag for texts of such lengths; `blocks` [EVEN] are the first ones. */
+static guess guess_blocks(const fl_engine *engine, const question *q, fl_cpu_block *blocks) {
     guess    out                 = {0};
-    slope    lengths             = slope_of(texts, tokens, longest);
+    slope    lengths             = slope_of(q->texts, q->tokens, q->longest);
     double   load[GUESS_THREADS] = {0.0}, total = 0.0, most = 0.0;
-    uint32_t left = tokens;
-    for (uint32_t text = 0; text < texts && left > 0;) {
-        size_t   goal  = goal_for(engine, left, groups, share);
-        uint32_t block = 0, next = length_at(&lengths, text);
+    uint32_t left = q->tokens;
+    for (uint32_t text = 0; text < q->texts && left > 0;) {
+        size_t   goal  = goal_for(engine, left, q->groups, q->share);
+        uint32_t block = 0, first = text, next = length_at(&lengths, text);
         double   time = 0.0;
         do {
             next = next < left - block ? next : left - block;
             block += next;
-            time += cost_of_text(engine, next);
+            time += fl_cpu_text_cost(engine, next);
             next = length_at(&lengths, ++text);
-        } while (text < texts && block + next <= goal && block < left);
+        } while (text < q->texts && block + next <= goal && block < left);
         bool     longer = block > engine->block_max;
-        uint32_t rows   = rows_of(engine, block, groups > 1 && !longer ? 1 : engine->threads);
+        uint32_t rows   = rows_of(engine, block, longer ? engine->long_ranks : q->ranks);
         out.rows        = rows > out.rows ? rows : out.rows;
         left -= block;
         if (longer) {
@@ -315,24 +375,22 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
             continue;
         }
         if (out.blocks < EVEN) {
-            blocks[out.blocks].cost = time;
+            blocks[out.blocks] = (fl_cpu_block){first, text, block, time};
         }
         out.blocks++;
-        unsigned idle = 0;
-        for (unsigned i = 1; i < groups; i++) {
-            idle = load[i] < load[idle] ? i : idle;
-        }
-        load[idle] += time;
+        double end = take_least(load, q->groups, time);
         total += time;
-        most        = load[idle] > most ? load[idle] : most;
+        most        = end > most ? end : most;
         out.largest = block > out.largest ? block : out.largest;
     }
-    out.lag = total > 0.0 ? most * groups / total : 1.0;
-    if (lengths.step > 0.0 && groups == 1) { /* a gap that few texts leave goes to a later block */
-        uint32_t gap = longest * out.blocks / texts, most_tokens = (uint32_t)engine->block_size;
-        most_tokens = most_tokens > out.largest ? most_tokens : out.largest;
-        most_tokens = most_tokens < tokens ? most_tokens : tokens;
-        out.largest = out.largest + gap < most_tokens ? out.largest + gap : most_tokens;
+    out.lag = total > 0.0 ? most * q->groups / total : 1.0;
+    if (lengths.step > 0.0 &&
+        q->groups == 1) { /* a gap that few texts leave goes to a later block */
+        uint32_t gap         = q->longest * out.blocks / q->texts;
+        uint32_t most_tokens = (uint32_t)engine->block_size;
+        most_tokens          = most_tokens > out.largest ? most_tokens : out.largest;
+        most_tokens          = most_tokens < q->tokens ? most_tokens : q->tokens;
+        out.largest          = out.largest + gap < most_tokens ? out.largest + gap : most_tokens;
     }
     return out;
 }
@@ -344,47 +402,79 @@ static fl_cpu_guess dealt(const fl_engine *engine, guess found, uint32_t shared,
                           .rows    = found.rows,
                           .longest = longest,
                           .blocks  = found.blocks,
+                          .ranks   = 1,
                           .threads = all ? engine->threads : found.blocks};
+}
+
+/* The plan of all blocks by groups of at most `most` ranks that ends soonest, and when it does. */
+static fl_cpu_guess by_groups(const fl_engine *engine, question q, unsigned most, unsigned threads,
+                              double *soonest) {
+    fl_cpu_guess out = {0};
+    fl_cpu_block blocks[EVEN];
+    for (unsigned m = most; m > 1; m = smaller_group(m)) {
+        q.ranks     = m;
+        q.groups    = threads / m;
+        q.share     = fair_share(engine, q.tokens, q.groups);
+        guess found = guess_blocks(engine, &q, blocks);
+        if (found.blocks > EVEN) {
+            continue;
+        }
+        double end = end_of_run(engine, blocks, (together){0, found.blocks, m, q.groups});
+        if (out.ranks == 0 || end < *soonest) {
+            unsigned busy = found.blocks < q.groups ? found.blocks : q.groups;
+            *soonest      = end;
+            out           = (fl_cpu_guess){.tokens  = found.largest,
+                                           .rows    = found.rows,
+                                           .longest = q.longest,
+                                           .blocks  = found.blocks,
+                                           .ranks   = m,
+                                           .threads = (busy > 0 ? busy : 1) * m};
+        }
+    }
+    return out;
 }
 
 unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
                            uint32_t longest, fl_cpu_guess out[FL_CPU_GUESSES]) {
-    unsigned groups    = engine->threads < GUESS_THREADS ? engine->threads : GUESS_THREADS;
+    unsigned threads   = engine->threads < GUESS_THREADS ? engine->threads : GUESS_THREADS;
     uint32_t most      = engine->max_length < tokens ? (uint32_t)engine->max_length : tokens;
     longest            = longest < most ? longest : most;
     longest            = longest > tokens / texts ? longest : tokens / texts;
-    size_t       share = fair_share(engine, tokens);
+    size_t       share = fair_share(engine, tokens, threads);
+    question     q     = {texts, tokens, longest, 1, threads, share};
     fl_cpu_block blocks[EVEN];
-    double       load[GUESS_THREADS];
-    guess        found = guess_blocks(engine, texts, tokens, longest, groups, share, blocks);
-    if (share > 0 && found.lag > split_cost) {
-        found = guess_blocks(engine, texts, tokens, longest, groups, 0, blocks);
+    double       load[GUESS_THREADS], end = DBL_MAX, whole_end = DBL_MAX;
+    guess        found = guess_blocks(engine, &q, blocks);
+    if (share > 0 && found.lag > even) {
+        q.share = 0;
+        found   = guess_blocks(engine, &q, blocks);
     }
-    together run   = {0, found.lag * worth > split_cost ? found.blocks : 0};
+    unsigned ranks = found.blocks > 0 && !found.longer ? fl_cpu_group_size(engine, &blocks[0])
+                                                       : engine->long_ranks;
+    together run   = alone;
     bool     close = false;
     if (found.blocks < EVEN) {
-        run   = choose_run(blocks, found.blocks, load, groups);
-        close = groups > 1 && texts > 1 && longest * texts > tokens &&
-                end_of(blocks, found.blocks, (together){0, 0}, load, groups) <
-                    end_of(blocks, found.blocks, (together){0, found.blocks}, load, groups) * like;
+        together groups = {0, 0, ranks, threads / ranks};
+        run             = choose_run(engine, blocks, found.blocks, groups, load, threads);
+        end             = end_of(engine, blocks, found.blocks, run, load, threads);
+        groups.count    = found.blocks;
+        close           = ranks > 1 && texts > 1 && longest * texts > tokens &&
+                end_of(engine, blocks, found.blocks, alone, load, threads) <
+                    end_of(engine, blocks, found.blocks, groups, load, threads) * like;
     }
     if (close && share > found.largest) { /* blocks of a fair share each may come out even */
         found.largest = (uint32_t)share;
         found.rows    = (uint32_t)(share < engine->rows_max ? share : engine->rows_max);
     }
-    bool     split = run.count == found.blocks;
+    fl_cpu_guess whole = by_groups(engine, q, ranks, threads, &whole_end);
+    bool         split = whole.ranks > 1 &&
+                 (run.count == found.blocks || (found.lag > even && whole_end < end * worth));
     unsigned count = 0;
     if (!split || close) {
         out[count++] = dealt(engine, found, split ? 0 : run.count, longest);
     }
-    if (split || close) {
-        found        = guess_blocks(engine, texts, tokens, longest, 1, 0, blocks);
-        out[count++] = (fl_cpu_guess){.tokens  = found.largest,
-                                      .rows    = found.rows,
-                                      .longest = longest,
-                                      .blocks  = found.blocks,
-                                      .threads = engine->threads,
-                                      .split   = true};
+    if (split || (close && whole.ranks > 1)) {
+        out[count++] = whole;
     }
     for (unsigned i = 0; i < count; i++) {
         uint32_t largest = (uint32_t)engine->block_max;

@@ -16,6 +16,7 @@
  * Bytes    The same as without it: kernels.h promises that a row's bits do not depend on what rows go with it.
  * Memory   Taken when opening, counted in info.resident_bytes. Threads: who calls forward.
  * Proof    tests/unit/test_engine_prompt.c. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -89,6 +90,7 @@ typedef struct span {
 } span;
 
 static span text_of(const fl_batch *batch, uint32_t text) {
+    assert(text < batch->texts);
     return (span){batch->ids + batch->cu[text], batch->cu[text + 1] - batch->cu[text]};
 }
 
@@ -108,6 +110,7 @@ static uint32_t alike(span a, span b) {
 /* How many ids a prompt may have of which a text makes use: its last token is always computed, and so
  * are those that pooling reads. */
 static uint32_t usable(const fl_engine *e, const fl_batch *batch, uint32_t text) {
+    assert(text < batch->texts);
     uint32_t length = text_of(batch, text).length;
     bool     last;
     pools_the_rest(e, &last);
@@ -151,6 +154,7 @@ static uint32_t common(const fl_engine *e, const fl_batch *batch, uint32_t first
 /* The texts from `first` on that begin alike, up to one that has less of it than it is worth, or begins as the next
  * one does. Too few tokens for all threads are no run. */
 static run run_from(const fl_engine *e, const fl_batch *batch, uint32_t first) {
+    assert(first < batch->texts);
     uint32_t found = usable(e, batch, first), last = first + 1;
     for (; last < batch->texts; last++) {
         const uint64_t count = last - first;
@@ -167,6 +171,7 @@ static run run_from(const fl_engine *e, const fl_batch *batch, uint32_t first) {
 }
 
 bool fl_cpu_prompt_divides(const fl_engine *e, const fl_batch *batch) {
+    assert(batch->texts > 0);
     if (e->prompt.rows == NULL || batch->keys || batch->texts < 3) {
         return false;
     }
@@ -182,6 +187,7 @@ bool fl_cpu_prompt_divides(const fl_engine *e, const fl_batch *batch) {
 }
 
 uint32_t fl_cpu_prompt_run(const fl_engine *e, const fl_batch *batch, uint32_t first) {
+    assert(first < batch->texts);
     run r = run_from(e, batch, first);
     while (r.spared == 0 && r.last < batch->texts) { /* what has nothing in common goes together */
         const run next = run_from(e, batch, r.last);

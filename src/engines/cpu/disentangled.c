@@ -13,6 +13,8 @@
  *          one order.
  * Narrow   float32 in every precision: q and k are float32 there too.
  * Proof    tests/golden/test_families.py; tests/unit/test_engine.c, test_engine_bytes.c. */
+#include <assert.h>
+
 #include "engines/cpu/split.h"
 
 enum { QUERIES = 24, KEYS = 96 };
@@ -24,6 +26,7 @@ typedef struct range {
 
 /* Those of distances `low` … `high` */
 static range columns_of(const fl_engine *e, ptrdiff_t low, ptrdiff_t high) {
+    assert(low <= high);
     const int32_t *column = e->column + e->max_length - 1;
     const size_t   first  = (size_t)column[low] / FL_CPU_LANES * FL_CPU_LANES;
     return (range){first, fl_cpu_pad((size_t)column[high] + 1) - first};

@@ -44,6 +44,9 @@ static int has_amx(const fl_cpu *cpu) {
 static int has_neondot(const fl_cpu *cpu) {
     return cpu->neon && cpu->neon_dotprod;
 }
+static int has_neonmm(const fl_cpu *cpu) {
+    return cpu->neon && cpu->neon_i8mm && cpu->neon_bf16;
+}
 static int has_neon(const fl_cpu *cpu) {
     return cpu->neon;
 }
@@ -54,7 +57,7 @@ static int has_nothing(const fl_cpu *cpu) {
 /* Best first. A set that this target does not build stays in the list with kernels NULL, so that
  * asking for it by name says so. */
 static const fl_cpu_isa table[] = {
-    {"amx", "avx512 with vnni, amx_tile, amx_int8 and amx_bf16, and Linux' leave", has_amx,
+    {"amx", "avx512 with vnni, amx_tile, amx_int8 and amx_bf16, permitted by the kernel", has_amx,
      FL_ON_X86(&fl_cpu_kernels_amx)},
     {"avx512bf16", "avx512f, bw, dq, vl, vnni and bf16", has_avx512bf16,
      FL_ON_X86(&fl_cpu_kernels_avx512bf16)},
@@ -63,6 +66,8 @@ static const fl_cpu_isa table[] = {
     {"avx512", "avx512f, bw, dq and vl", has_avx512, FL_ON_X86(&fl_cpu_kernels_avx512)},
     {"avxvnni", "avx2, fma, bmi2, avx_vnni", has_avxvnni, FL_ON_X86(&fl_cpu_kernels_avxvnni)},
     {"avx2", "avx2, fma, bmi2", has_avx2, FL_ON_X86(&fl_cpu_kernels_avx2)},
+    {"neonmm", "neon with matrix products (i8mm and bf16)", has_neonmm,
+     FL_ON_ARM(&fl_cpu_kernels_neonmm)},
     {"neondot", "neon with dot products", has_neondot, FL_ON_ARM(&fl_cpu_kernels_neondot)},
     {"neon", "neon", has_neon, FL_ON_ARM(&fl_cpu_kernels_neon)},
     {"ref", "nothing", has_nothing, &fl_cpu_kernels_ref},
@@ -103,7 +108,7 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (any && table[i].kernels != NULL && table[i].usable(cpu)) {
             *out = table[i].kernels;
-            say(why, why_size, "the best that this machine has", &table[i], cpu);
+            say(why, why_size, "the best on this machine", &table[i], cpu);
             return FLETCH_OK;
         }
         if (any || strcmp(isa, table[i].name) != 0) {
@@ -119,11 +124,11 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
                            table[i].needs);
         }
         *out = table[i].kernels;
-        say(why, why_size, "asked for by cpu.isa", &table[i], cpu);
+        say(why, why_size, "set by cpu.isa", &table[i], cpu);
         return FLETCH_OK;
     }
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "cpu.isa: there is no \"%s\"; there are auto, amx, avx512bf16, "
-                   "avx512vnni, avx512, avxvnni, avx2, neondot, neon and ref",
+                   "cpu.isa: unknown \"%s\"; use auto, amx, avx512bf16, avx512vnni, avx512, "
+                   "avxvnni, avx2, neonmm, neondot, neon or ref",
                    any ? "auto" : isa);
 }

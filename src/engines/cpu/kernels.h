@@ -352,5 +352,6 @@ extern const fl_cpu_kernels fl_cpu_kernels_avx512bf16;
 extern const fl_cpu_kernels fl_cpu_kernels_amx;
 extern const fl_cpu_kernels fl_cpu_kernels_neon; /* only where it is AArch64 */
 extern const fl_cpu_kernels fl_cpu_kernels_neondot;
+extern const fl_cpu_kernels fl_cpu_kernels_neonmm;
 
 #endif

@@ -17,6 +17,7 @@
  * Threads  The team packs pieces (a layer's attention matrices, a tile of its MLP) from one
  *          counter.
  * Proof    tests/unit/test_engine*.c: odd sizes, F16 and BF16 sources. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -38,12 +39,14 @@ typedef struct cursor {
 } cursor;
 
 static float *take(cursor *at, size_t floats) {
+    assert(at->used % FL_CPU_LANES == 0);
     float *place = at->base ? at->base + at->used : NULL;
     at->used += fl_cpu_pad(floats);
     return place;
 }
 
 static const uint8_t *take_bytes(cursor *at, size_t bytes) {
+    assert(bytes % sizeof(float) == 0);
     return (const uint8_t *)take(at, bytes / sizeof(float));
 }
 
@@ -55,10 +58,12 @@ static fl_cpu_norm take_norm(cursor *at, size_t width) {
 }
 
 static bool has_own_bias(const fl_engine *e, uint32_t index) {
+    assert(index < e->desc.layers);
     return fl_t5_by_layer(&e->desc, &e->desc.distance[e->desc.layer[index].distance]);
 }
 
 static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *layer, cursor *at) {
+    assert(index < e->desc.layers);
     const fl_encoder_desc *d      = &e->desc;
     const fl_layer_desc   *rules  = &d->layer[index];
     const size_t           groups = rules->convolves ? d->heads : d->kv_heads;
@@ -193,6 +198,7 @@ static void read_turned(const source *s, size_t row, size_t first, size_t steps,
 
 /* Panels [panels][k][16] of float32 from s. */
 static void pack_floats(const source *s, size_t panels, size_t k, float *out) {
+    assert(k > 0 && panels > 0);
     float piece[FL_CPU_LANES][PIECE];
     for (size_t p = 0; p < panels; p++) {
         for (size_t first = 0; first < k; first += PIECE) {
@@ -639,7 +645,7 @@ typedef struct packing {
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
     if (slot[which].map) {
-        fl_map_release(slot[which].map, slot[which].data, slot[which].bytes);
+        fl_map_release(slot[which].map, slot[which].data, fl_tensor_span(&slot[which]));
     }
 }
 
@@ -776,15 +782,16 @@ void fl_cpu_pack_size(fl_engine *engine, const fl_encoder *encoder) {
 }
 
 void fl_cpu_pack_place(fl_engine *engine, const fl_encoder *encoder, const void *weights) {
+    assert(weights);
     lay_out(engine, encoder, mutable(weights));
 }
 
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
-    engine->weights = fl_big_alloc(engine->weights_bytes);
-    if (engine->weights == NULL) {
+    void *block = engine->panels->block = fl_big_alloc(engine->weights_bytes);
+    if (block == NULL) {
         return fl_fail_nomem(error, engine->weights_bytes, "packed weights");
     }
-    fl_cpu_pack_place(engine, encoder, engine->weights);
+    fl_cpu_pack_place(engine, encoder, block);
     for (size_t i = 0; engine->format == FL_CPU_INT8 && i < engine->desc.layers; i++) {
         for (size_t k = 0; k < engine->hidden16; k++) {
             mutable(engine->layers[i].qkv_gain)[k] = 1.0f;

@@ -13,7 +13,8 @@
  *          So nothing waits for the disk to have the file: what a power cut tore is found to be damaged.
  *          What cannot be used is packed anew and replaced; whoever still maps the old file keeps it.
  * Memory   The pages are the kernel's file cache, once for all processes and replicas, also for who wrote them.
- * Threads  open's own. Processes that write at once have a temporary each; the last one stays.
+ * Share    Engines that open one after another on a node of memory, alike, have one block; the last to close
+ *          frees it. Threads  open's own. Processes that write at once have a temporary each; the last one stays.
  * Proof    tests/golden/test_pack_cache.py, tests/unit/test_engine_pack.c. */
 #include <limits.h>
 #include <stdio.h>
@@ -32,13 +33,13 @@
 #include "engines/cpu/cpu_engine.h"
 
 enum {
-    PAYS    = 256 << 20, /* bytes from which `auto` keeps them: less is packed in a blink */
-    HEAD    = 4096,      /* the weights begin at a page */
-    SLICE   = 1 << 20,   /* that a thread sums up at a time */
-    DIGEST  = 32
+    PAYS   = 256 << 20, /* bytes from which `auto` keeps them: less is packed in a blink */
+    HEAD   = 4096,      /* the weights begin at a page */
+    SLICE  = 1 << 20,   /* that a thread sums up at a time */
+    DIGEST = 32
 };
-#define MAGIC "flpack\r\n"                     /* of 8 bytes: without its NUL */
-static const char    no_memory[] = "memory is short", damaged[] = "it is damaged";
+#define MAGIC "flpack\r\n" /* of 8 bytes: without its NUL */
+static const char no_memory[] = "memory is short", damaged[] = "it is damaged";
 
 typedef struct pack_head {
     char          magic[8];
@@ -91,6 +92,8 @@ static void put_tensor(pack_cache *c, fl_buf *key, const fl_tensor *w) {
     c->adapted = c->adapted || w->adapter != NULL;
     put_u64(key, w->dtype);
     put_u64(key, w->turned);
+    put_u64(key, w->run);
+    put_u64(key, w->step);
     put_u64(key, w->bytes);
     if (w->packed != NULL) {
         put_u64(key, w->packed_row);
@@ -159,7 +162,7 @@ static const char *make_key(pack_cache *c, unsigned char out[DIGEST]) {
     c->readers = ~0U;
     put_options(c, &key);
     const char *why =
-        c->adapted ? "weights that an adapter changes are not kept" : put_files(c, &key);
+        c->adapted ? "weights changed by an adapter are not stored" : put_files(c, &key);
     if (key.failed) {
         why = no_memory;
     } else if (why == NULL) {
@@ -213,7 +216,7 @@ static const char *find(pack_cache *c, const fl_engine_options *options) {
         return "nothing of this model is packed";
     }
     if (strcmp(asked, "auto") == 0 && e->weights_bytes < PAYS) {
-        return "auto: these weights are packed faster than a file is read";
+        return "auto: packing these weights is faster than reading a file";
     }
     if (options->folder == NULL || !find_folder(c, asked) || !find_file(c, options->folder)) {
         return "no folder: set HOME, or model.pack_cache to a shorter name";
@@ -277,7 +280,7 @@ static const char *check(const pack_cache *c, const fl_map *map, int *level) {
     uint64_t         sum;
     *level = FL_LOG_WARNING;
     if (!fl_os_look(map->fd, &file) || !file.guarded) {
-        return "others than its reader may write it";
+        return "users other than its reader may write to it";
     }
     if (map->size < HEAD) {
         return damaged;
@@ -289,7 +292,7 @@ static const char *check(const pack_cache *c, const fl_map *map, int *level) {
     if (head.version != want->version || head.byte_order != want->byte_order ||
         memcmp(head.key, want->key, sizeof head.key) != 0) {
         *level = FL_LOG_INFO;
-        return "it is of other weights or of another fletch";
+        return "it belongs to other weights or another version of fletch";
     }
     if (head.bytes != want->bytes || map->size - HEAD != want->bytes) {
         return damaged;
@@ -322,7 +325,7 @@ static bool load(const pack_cache *c) {
         return false;
     }
     fl_cpu_pack_place(e, c->encoder, map.data + HEAD);
-    e->pack_cache = map;
+    e->panels->file = map;
     (void)snprintf(e->pack_note, sizeof e->pack_note, "%s", c->path);
     return true;
 }
@@ -333,14 +336,14 @@ static int write_file(const pack_cache *c, fl_atomic_file *file, fletch_error *e
     unsigned char page[HEAD] = {0};
     memcpy(page, &c->head, sizeof c->head);
     FL_TRY(fl_atomic_write(file, page, sizeof page, error));
-    return fl_atomic_write(file, c->engine->weights, c->engine->weights_bytes, error);
+    return fl_atomic_write(file, c->engine->panels->block, c->engine->weights_bytes, error);
 }
 
 static int store(pack_cache *c, fletch_error *error) {
     fl_atomic_file file;
     unsigned char  key[DIGEST];
     char           folder[FL_OS_PATH];
-    if (!sum_up(c->engine, c->engine->weights, &c->head.checksum)) {
+    if (!sum_up(c->engine, c->engine->panels->block, &c->head.checksum)) {
         return fl_fail_nomem(error, c->engine->weights_bytes / SLICE, "a checksum");
     }
     c->head.own = sum_head(&c->head);
@@ -368,20 +371,55 @@ static void keep(pack_cache *c) {
     if (store(c, &error) < 0) {
         (void)snprintf(e->pack_note, sizeof e->pack_note, "%s", error.message);
         fl_log_write(c->log, FL_LOG_WARNING,
-                     "packed weights are not kept for the next opening: %s. Mend it, or leave "
+                     "packed weights are not stored for the next opening: %s. Fix it, or leave "
                      "model.pack_cache empty",
                      error.message);
     } else if (load(c)) {
-        fl_log_write(c->log, FL_LOG_INFO, "packed weights are kept in %s", c->path);
-        fl_big_free(e->weights, e->weights_bytes);
-        e->weights = NULL;
+        fl_log_write(c->log, FL_LOG_INFO, "packed weights are stored in %s", c->path);
+        fl_big_free(e->panels->block, e->weights_bytes);
+        e->panels->block = NULL;
     }
+}
+
+/* The weights of an engine like this one; false: there is none. */
+static bool borrow(fl_engine *e, const fl_encoder *encoder, const fl_engine *like) {
+    if (like == NULL || like->weights_bytes != e->weights_bytes || like->kernels != e->kernels ||
+        like->format != e->format || like->max_length != e->max_length) {
+        return false;
+    }
+    e->panels  = like->panels;
+    e->borrows = true;
+    atomic_fetch_add(&e->panels->users, 1);
+    fl_cpu_pack_place(e, encoder,
+                      e->panels->block ? e->panels->block : e->panels->file.data + HEAD);
+    (void)snprintf(e->pack_note, sizeof e->pack_note, "%s", like->pack_note);
+    return true;
+}
+
+void fl_cpu_weights_close(fl_engine *e) {
+    fl_cpu_panels *p = e->panels;
+    e->panels        = NULL;
+    if (p == NULL || atomic_fetch_sub(&p->users, 1) > 1) {
+        return;
+    }
+    fl_big_free(p->block, p->bytes);
+    fl_map_close(&p->file);
+    fl_free(p);
 }
 
 int fl_cpu_weights_open(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                         fletch_error *error) {
     pack_cache c = {.engine = e, .encoder = encoder, .log = options->log};
     fl_cpu_pack_size(e, encoder);
+    if (borrow(e, encoder, options->like)) {
+        return FLETCH_OK;
+    }
+    e->panels = fl_alloc_zero(1, sizeof *e->panels);
+    if (e->panels == NULL) {
+        return fl_fail_nomem(error, sizeof *e->panels, "packed weights");
+    }
+    atomic_init(&e->panels->users, 1);
+    e->panels->bytes   = e->weights_bytes;
     const char *why    = find(&c, options);
     int         status = FLETCH_OK;
     if (why != NULL || !load(&c)) {

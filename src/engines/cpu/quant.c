@@ -10,6 +10,7 @@
  *          All loops run over the sixteen columns side by side, which compilers make vectors of.
  * Damage   A column that holds NaN or infinity gets scale NaN: its products show it.
  * Memory   Nothing of its own. Threads: any. Proof: tests/unit/test_quant.c. */
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -139,6 +140,7 @@ static void store_step(const float *q, uint8_t *panel, int32_t *sum) {
 }
 
 void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *panel) {
+    assert(k > 0 && panel);
     float   scale[LANES], inverse[LANES];
     int32_t sum[LANES] = {0};
     find_scales(columns, k, group, scale);

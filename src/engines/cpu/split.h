@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* split.h - one rank's view of the block under way, for the files that run it.
  *
- * A block is run by one thread, or by all of the team together: then each is a rank of the split group. */
+ * A block is run by one thread, or by several of the team together, from thread `first` on: then each is a rank of
+ * the split group. */
 #ifndef FL_ENGINES_CPU_SPLIT_H
 #define FL_ENGINES_CPU_SPLIT_H
 
@@ -12,13 +13,13 @@ typedef struct fl_cpu_split {
     fl_engine          *engine;
     const fl_cpu_block *block;
     fl_cpu_scratch      scratch;
-    unsigned            rank, ranks;
+    unsigned            rank, ranks, first;
     bool                pooled_only; /* the last layer takes the pooled rows alone, one a text */
 } fl_cpu_split;
 
 static inline void fl_cpu_wait(const fl_cpu_split *c) {
     if (c->ranks > 1) {
-        fl_barrier_wait(&c->engine->barrier);
+        fl_barrier_wait(&c->engine->barriers[c->first / c->ranks]);
     }
 }
 

@@ -7,6 +7,7 @@
  *          added to a score is spread out per head and distance; DeBERTa has the column of a distance.
  *          Tables are as long as the longest text that the engine was opened for.
  * Proof    tests/unit/test_engine*.c. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -30,7 +31,7 @@ int fl_cpu_check_word_map(const fl_encoder *encoder, fletch_error *error) {
         uint64_t row = fl_cpu_word_row(map, (int32_t)id);
         if (row >= encoder->desc.word_rows) {
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "the word map sends id %u to row %lld, and the word table has %u", id,
+                           "the word map sends id %u to row %lld, but the word table has %u", id,
                            (long long)row, encoder->desc.word_rows);
         }
     }
@@ -40,6 +41,7 @@ int fl_cpu_check_word_map(const fl_encoder *encoder, fletch_error *error) {
 /* ---- Layout ---------------------------------------------------------------------------------- */
 
 static float *take(float *base, size_t *used, size_t floats) {
+    assert(*used % FL_CPU_LANES == 0);
     float *place = base ? base + *used : NULL;
     *used += fl_cpu_pad(floats);
     return place;

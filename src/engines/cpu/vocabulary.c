@@ -142,7 +142,8 @@ static void scan(const fl_cpu_split *c, const span *s) {
         for (uint32_t t = s->first + c->rank; t < s->last; t += c->ranks) {
             for (unsigned m = 0; m < c->ranks; m++) {
                 size_t       from = panel + strip * m;
-                const float *most = c->ranks > 1 ? e->scratch[m].max_logits : c->scratch.max_logits;
+                const float *most =
+                    c->ranks > 1 ? e->scratch[c->first + m].max_logits : c->scratch.max_logits;
                 if (from < all) {
                     hand_over(e, e->plan.order[t], most + (t - s->first) * e->wide16,
                               from * FL_CPU_LANES, fl_cpu_min(strip, all - from) * FL_CPU_LANES);

@@ -33,7 +33,7 @@ static int check_attention(const fl_encoder_desc *d, fletch_error *error) {
     for (int i = 0; i < FL_RULES_MAX; i++)
         if (d->rope[i].dims % ROPE_STEP != 0)
             return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                           "%s does not handle rotary positions of %u values of a head (only "
+                           "%s does not handle rotary positions of %u values per head (only "
                            "multiples of %d); %s",
                            caps.engine, d->rope[i].dims, ROPE_STEP, caps.instead);
     if (d->layers > 0 && !(d->attention_scale > 0.0f))

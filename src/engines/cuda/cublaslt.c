@@ -144,7 +144,7 @@ int fl_cuda_lt_open(fl_cuda *cuda, const char *named, const fl_log *log, fletch_
                        "no usable libcublasLt: %s; name another with cuda.cublaslt", s.refused);
     if (is_key)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "cuda.cublaslt: there is no libcublasLt.so.13 or .12 at %.200s", named);
+                       "cuda.cublaslt: no libcublasLt.so.13 or .12 at %.200s", named);
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                    "no libcublasLt.so.13 or .12 on the library path, below /usr/local/cuda or in a "
                    "Python's nvidia packages; install CUDA's cuBLAS (pip install nvidia-cublas), "

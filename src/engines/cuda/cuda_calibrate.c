@@ -82,7 +82,7 @@ static int look_on(fl_engine *e, look *l, fletch_error *error) {
         e->cuda->cu.context_pop(&popped);
     }
     int status = fl_cuda_check(e->cuda, result, FLETCH_EPROVIDER, error,
-                               "no pinned memory to look at the channels");
+                               "no pinned memory to calibrate the channels");
     if (status == FLETCH_OK)
         status = run_texts(l, error);
     for (size_t i = 0; i < l->places && status == FLETCH_OK; i++)

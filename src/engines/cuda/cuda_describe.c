@@ -48,7 +48,7 @@ static void tell_memory(const fl_engine *e, teller *t) {
     tell(t, "cuda.memory_predicted", "before anything was taken", "%.1f MB",
          (double)fl_cuda_resident(e) / 1e6);
     tell(t, e->pool == &e->own ? "cuda.memory_blocks" : "cuda.memory_pool",
-         e->pool == &e->own ? "taken one by one" : "of all engines on the device",
+         e->pool == &e->own ? "allocated one by one" : "of all engines on the device",
          "%.1f MB in use, %.1f MB at most, %.1f MB held, %llu of %llu blocks without growing",
          (double)load.pool_used / 1e6, (double)load.pool_peak / 1e6, (double)load.pool_held / 1e6,
          (unsigned long long)load.pool_hits, (unsigned long long)load.pool_takes);
@@ -64,6 +64,7 @@ int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     teller        t   = {.fn = fn, .user = user};
     unsigned long all = (unsigned long)atomic_load(&e->batches);
     unsigned long by  = (unsigned long)atomic_load(&e->graph_launches);
+    tell(&t, "cuda.engine", "no GPU has run it yet; docs/cuda.md", "experimental");
     tell(&t, "cuda.device", "", "%s, compute capability %d.%d, at %s", e->name, e->major, e->minor,
          e->bus);
     tell(&t, "cuda.driver", "", "CUDA %d.%d", e->cuda->driver_version / 1000,
@@ -75,8 +76,6 @@ int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
          e->tiers[e->tier_count - 1].texts);
     tell(&t, "cuda.graphs", e->use_graphs ? "captured now" : "off", "%u",
          atomic_load(&e->captured));
-    tell(&t, "cuda.small_batches", e->few ? "their products by kernels of their own" : "", "%s",
-         e->maps ? "without copies" : "as large ones");
     tell(&t, "cuda.batches", "since opening", "%lu, %lu of them by graph", all, by);
     if (e->options.fp32_retries != NULL)
         tell(&t, "cuda.fp32_retries", "texts that overflowed", "%llu",

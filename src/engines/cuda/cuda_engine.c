@@ -25,12 +25,12 @@
 enum {
     WORKSPACE_HOPPER = 32 << 20, /* what cublasLt's documents recommend for compute capability 9 */
     WORKSPACE        = 4 << 20,  /* and before; enough for partial sums of narrow products */
-    PINNED           = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP,
+    PINNED           = CU_MEMHOSTALLOC_PORTABLE,
     LEAST_MAJOR      = 7,
     LEAST_MINOR      = 5
 };
 
-static const char no_answer[] = "does not answer; it is taken again when it does";
+static const char no_answer[] = "does not answer; it is used again when it does";
 
 /* ---- Probe ----------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ static int acquire(const fl_cuda **out, const fl_engine_options *options, fletch
 
 static int count_devices(const fl_cuda *cuda, int *count, fletch_error *error) {
     int status = fl_cuda_check(cuda, cuda->cu.device_count(count), FLETCH_EPROVIDER, error,
-                               "devices cannot be counted");
+                               "cannot count the devices");
     if (status < 0 || *count > 0)
         return status;
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
@@ -97,7 +97,7 @@ static void probe(const fl_engine_options *options, fl_probe *out) {
         snprintf(out->reason, sizeof out->reason, "CUDA device %u %s", options->device, no_answer);
     else
         snprintf(out->reason, sizeof out->reason,
-                 "%d %s: %s, %.1f GB, compute capability %d.%d; %s", seen.count,
+                 "%d %s: %s, %.1f GB, compute capability %d.%d; %s; experimental", seen.count,
                  seen.count == 1 ? "device" : "devices", seen.name, (double)seen.memory / 1e9,
                  seen.major, seen.minor, seen.versions);
 }
@@ -194,7 +194,7 @@ static int open_device(fl_engine *e, const fl_engine_options *options, fletch_er
         return status;
     if (options->device >= (uint32_t)count)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "there is no CUDA device %u; the driver shows %d", options->device, count);
+                       "no CUDA device %u; the driver shows %d", options->device, count);
     CUresult r = cu->device_get(&e->device, (int)options->device);
     if (r == CUDA_SUCCESS && fl_cuda_device_hangs(e->device))
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "CUDA device %u %s",
@@ -266,10 +266,8 @@ static int check_fp8(const fl_engine *e, fletch_error *error) {
     if (e->narrow != FL_CUDA_E4M3)
         return FLETCH_OK;
     if (d->norm_place == FL_NORM_PRE)
-        return fl_fail(
-            error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-            "provider.precision fp8: models with norms before their blocks lose too much "
-            "by it; use auto");
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "provider.precision fp8: pre-norm models lose too much accuracy; use auto");
     if (d->hidden % STEP == 0 && d->intermediate % STEP == 0)
         return FLETCH_OK;
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
@@ -282,20 +280,17 @@ static int check_fp8(const fl_engine *e, fletch_error *error) {
 
 typedef struct kernel_name {
     const char *format; /* type, then head size */
-    enum { ANY, Q8, FEW } only;
+    enum { ANY, Q8 } only;
 } kernel_name;
 
 static const kernel_name kernel_names[FL_CUDA_KERNELS] = {
     [FL_CUDA_EMBED]                 = {"fl_embed_%s", ANY},
-    [FL_CUDA_EMBED_MAPPED]          = {"fl_embed_mapped_%s", ANY},
     [FL_CUDA_ROTATE]                = {"fl_rotate_%s_%u", ANY},
     [FL_CUDA_ATTENTION_SHORT]       = {"fl_attention_short_%s_%u", ANY},
     [FL_CUDA_ATTENTION_LONG]        = {"fl_attention_long_%s_%u", ANY},
     [FL_CUDA_ATTENTION_SHORT_RULED] = {"fl_attention_short_ruled_%s_%u", ANY},
     [FL_CUDA_ATTENTION_LONG_RULED]  = {"fl_attention_long_ruled_%s_%u", ANY},
     [FL_CUDA_GLU]                   = {"fl_glu_%s", ANY},
-    [FL_CUDA_FEW]                   = {"fl_few_%s", FEW},
-    [FL_CUDA_FEW_WIDE]              = {"fl_few_wide_%s", FEW},
     [FL_CUDA_RESIDUAL_NORM]         = {"fl_residual_norm_%s", ANY},
     [FL_CUDA_BIAS_ACT]              = {"fl_bias_act_%s", ANY},
     [FL_CUDA_POOL]                  = {"fl_pool_%s", ANY},
@@ -323,23 +318,13 @@ static int open_kernels(fl_engine *e, fletch_error *error) {
                          "driver as new as their toolkit)"));
     for (int i = 0; i < FL_CUDA_KERNELS; i++) {
         char name[64];
-        if ((kernel_names[i].only == Q8 && e->narrow != FL_CUDA_Q8) ||
-            (kernel_names[i].only == FEW && !e->few))
+        if (kernel_names[i].only == Q8 && e->narrow != FL_CUDA_Q8)
             continue;
         name_kernel(e, kernel_names[i].format, name, sizeof name);
         FL_TRY(fl_cuda_check(e->cuda, cu->module_function(&e->kernels[i], e->module, name),
                              FLETCH_EPROVIDER, error, name));
     }
     return FLETCH_OK;
-}
-
-/* Whether kernels/few.cu multiplies small batches: in 16 bits, and where no row must be the same to the
- * bit in a large one. An engine aside is watched as it multiplies. */
-static bool suits_few(const fl_engine *e) {
-    const fl_encoder_desc *d = &e->desc;
-    enum { STEP = 32 };
-    return e->type != FL_CUDA_F32 && e->narrow == e->type && !e->deterministic && !e->aside &&
-           d->hidden % STEP == 0 && d->intermediate % STEP == 0;
 }
 
 /* ---- Opening: sizes and slots ---------------------------------------------------------------- */
@@ -362,11 +347,8 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     e->slot_count    = streams > FL_CUDA_SLOTS ? FL_CUDA_SLOTS : (uint32_t)streams;
     e->deterministic = options->deterministic;
     e->use_graphs    = !e->aside && (config == NULL || fl_config_bool(config, FL_KEY_CUDA_GRAPHS));
-    e->tunes = !e->deterministic && (config == NULL || fl_config_bool(config, FL_KEY_CUDA_TUNE));
-    e->maps  = config == NULL || fl_config_bool(config, FL_KEY_CUDA_SMALL_BATCHES);
-    e->few   = e->maps && suits_few(e);
-    e->trace = options->trace;
-    e->log   = options->log;
+    e->trace         = options->trace;
+    e->log           = options->log;
     fl_cuda_hang_open(e, config);
     e->chooses = config != NULL && fl_config_bool(config, FL_KEY_IO_BATCH_OPTIMIZATION) &&
                  !fl_config_is_set(config, FL_KEY_BATCH_MAX_TOKENS);
@@ -387,9 +369,6 @@ static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
         r = cu->host_alloc((void **)&slot->input, place.input_bytes, PINNED);
     if (r == CUDA_SUCCESS)
         r = cu->host_alloc((void **)&slot->output, place.output_bytes, PINNED);
-    if (r == CUDA_SUCCESS && e->maps) /* where the device cannot see it, batches are copied */
-        e->maps = cu->host_device(&slot->seen_input, slot->input, 0) == CUDA_SUCCESS &&
-                  cu->host_device(&slot->seen_output, slot->output, 0) == CUDA_SUCCESS;
     return fl_cuda_check(e->cuda, r, FLETCH_EPROVIDER, error, "a stream cannot be set up");
 }
 
@@ -419,8 +398,7 @@ static int open_in_context(fl_engine *e, const fl_encoder *encoder,
     FL_TRY(open_slots(e, options->config, error));
     fl_cuda_share_out(e);
     FL_TRY(fl_cuda_upload(e, encoder, options->threads, error));
-    FL_TRY(fl_cuda_products_open(e, error));
-    return e->tunes ? fl_cuda_tune(e, error) : FLETCH_OK;
+    return fl_cuda_products_open(e, error);
 }
 
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,

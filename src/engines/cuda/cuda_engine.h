@@ -10,9 +10,9 @@
  *         sizes, at most 1/8 more. The tier fixes every grid, product and address; the true counts
  *         are on the device. That is what a captured graph needs, and the same launches are made
  *         without one.
- * Small   A batch of up to FL_CUDA_SMALL tokens is all latency. It goes up and down without a copy: the
- *         first kernel reads the host's pinned memory and the last one writes there. Where elements
- *         have 16 bits its layers are five kernels each, of which cublasLt has none (kernels/few.cu).
+ * State   Experimental: proven on a simulated device alone (docs/cuda.md). No figure of a real one stands behind a
+ *         choice that is made here, so that none is made for speed alone: what the first device shows to be
+ *         slow is worth its code then.
  * Memory  On the device: one block, taken in open, from the driver's pool: the weights, and per slot
  *         an arena and a cublasLt workspace. On the host: pinned blocks per slot. Nothing is
  *         allocated by forward but captured graphs, a bounded number, and what rescue.c opens once.
@@ -49,7 +49,6 @@ typedef enum fl_cuda_type {
 
 typedef enum fl_cuda_kernel {
     FL_CUDA_EMBED,
-    FL_CUDA_EMBED_MAPPED,
     FL_CUDA_ROTATE,
     FL_CUDA_ATTENTION_SHORT,
     FL_CUDA_ATTENTION_LONG,
@@ -58,8 +57,6 @@ typedef enum fl_cuda_kernel {
     FL_CUDA_RESIDUAL_NORM,
     FL_CUDA_BIAS_ACT,
     FL_CUDA_GLU,
-    FL_CUDA_FEW,
-    FL_CUDA_FEW_WIDE,
     FL_CUDA_POOL,
     FL_CUDA_QUANTIZE,
     FL_CUDA_DEQUANTIZE,
@@ -116,13 +113,6 @@ typedef struct fl_cuda_plan {
     cublasLtMatmulAlgo_t   algo;
 } fl_cuda_plan;
 
-/* The best of several algorithms by time, at one of the tiers that tune.c looks at. */
-typedef struct fl_cuda_tuned {
-    uint32_t             tokens; /* of the tier; 0: nothing was found */
-    cublasLtMatmulAlgo_t algo;
-} fl_cuda_tuned;
-enum { FL_CUDA_TUNED = 8 };
-
 typedef struct fl_cuda_tier {
     atomic_bool  ready;
     uint32_t     tokens, texts; /* most texts it takes */
@@ -175,10 +165,9 @@ typedef struct fl_cuda_marks fl_cuda_marks; /* cuda_profile.c */
 typedef struct fl_cuda_slot {
     CUstream       stream;
     CUevent        uploaded, done;
-    CUdeviceptr    arena, workspace;        /* in the engine's block */
-    unsigned char *input, *output;          /* owned, pinned */
-    CUdeviceptr    seen_input, seen_output; /* the same as the device sees them, or 0 */
-    fl_cuda_marks *marks;                   /* owned; NULL: kernels are not timed */
+    CUdeviceptr    arena, workspace; /* in the engine's block */
+    unsigned char *input, *output;   /* owned, pinned */
+    fl_cuda_marks *marks;            /* owned; NULL: kernels are not timed */
     fl_cuda_graph  graphs[FL_CUDA_GRAPHS];
     uint64_t       launches;
     bool           seen[FL_CUDA_TIERS][FL_CUDA_MIXES]; /* launched singly: may be captured */
@@ -215,9 +204,8 @@ struct fl_engine {
     uint32_t        up_width;         /* intermediate, twice where there is a gate */
     fl_cuda_type    type, narrow;     /* of elements; of products where it can be: fl_cuda_takes */
     uint32_t        element;          /* bytes of the type */
-    bool            deterministic, use_graphs, tunes;
-    bool            chooses;   /* nobody asked for a size of batches */
-    bool            maps, few; /* small batches: without copies; by kernels/few.cu */
+    bool            deterministic, use_graphs;
+    bool            chooses; /* nobody asked for a size of batches */
     char            precision[8];
     CUdeviceptr     block;   /* owned: all that the engine has of the device */
     CUdeviceptr     weights; /* at its head */
@@ -244,8 +232,7 @@ struct fl_engine {
     const fl_cuda_matrix  *first[FL_CUDA_KINDS];         /* of each kind; NULL: there is none */
     cublasLtMatrixLayout_t weight_layout[FL_CUDA_KINDS]; /* owned */
     cublasLtMatmulAlgo_t   fixed[FL_CUDA_KINDS];         /* deterministic: one for all tiers */
-    fl_cuda_tuned          tuned[FL_CUDA_KINDS][FL_CUDA_TUNED]; /* otherwise, by tokens */
-    pthread_mutex_t        lock;                                /* of making plans */
+    pthread_mutex_t        lock;                         /* of making plans */
     fl_cuda_tier           tiers[FL_CUDA_TIERS];
     CUstream               transfer; /* NULL: copies go by the slot's own stream */
     atomic_uint            running;  /* forwards in flight */
@@ -262,9 +249,6 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
 
 uint64_t fl_cuda_resident(const fl_engine *e); /* bytes of its block, once it is fitted */
 void     fl_cuda_share_out(fl_engine *e);      /* the block among weights and slots */
-bool     fl_cuda_maps(const fl_engine *e,
-                      uint32_t         tier); /* the device reads and writes pinned memory */
-bool     fl_cuda_is_few(const fl_engine *e, uint32_t tier); /* cublasLt has no part in it */
 /* Tokens of a batch beyond which larger ones gain nothing. */
 uint32_t fl_cuda_best_tokens(const fl_engine *e);
 bool     fl_cuda_is_narrow(const fl_engine *e); /* memory sets the pace of its products */
@@ -329,31 +313,9 @@ int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error);
 
-/* For tune.c: layouts of a product at so many tokens, cublasLt's proposals (at most
- * FL_CUDA_PROPOSALS; NOT_SUPPORTED for none), a product by a plan, and up's activation in its
- * epilogue or apart. `kind` is of FL_CUDA_KINDS. */
-enum { FL_CUDA_PROPOSALS = 16 };
-cublasStatus_t fl_cuda_plan_open(const fl_engine *e, int kind, uint32_t tokens, fl_cuda_plan *plan);
-void           fl_cuda_plan_close(const fl_engine *e, fl_cuda_plan *plan); /* zero is a no-op */
-cublasStatus_t fl_cuda_propose(const fl_engine *e, int kind, const fl_cuda_plan *plan, int most,
-                               cublasLtMatmulAlgo_t *out, int *count);
-cublasStatus_t fl_cuda_run_product(const fl_engine *e, const fl_cuda_slot *slot,
-                                   const fl_cuda_matrix *m, int kind, const fl_cuda_plan *plan,
-                                   CUdeviceptr in, CUdeviceptr out);
-bool           fl_cuda_activates(const fl_engine *e, int kind); /* in its epilogue, if one has it */
-cublasStatus_t fl_cuda_set_apart(fl_engine *e, int kind, bool apart);
-
-/* tune.c: e->tuned. The weights are there, the slots run nothing. What cannot be timed is left to
- * cublasLt's own guess; EPROVIDER when the device itself failed meanwhile. */
-int fl_cuda_tune(fl_engine *e, fletch_error *error);
-
 /* cuda_layers.c: the whole forward pass of a shape into the slot's stream. */
 int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape shape,
                     fletch_error *error);
-
-/* up's activation alone, over the tier's rows. */
-int fl_cuda_enqueue_activation(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
-                               const fl_cuda_matrix *up, fletch_error *error);
 
 /* cuda_profile.c: kernels' times into the trace, where there is one and no graphs. `name` is static. */
 void fl_cuda_marks_begin(const fl_engine *e, fl_cuda_slot *slot);

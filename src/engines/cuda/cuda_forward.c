@@ -3,8 +3,7 @@
  *
  * Role    The engine's forward; a slot is one stream with its own arena and pinned blocks.
  * Method  Up goes one block: counts, cumulative lengths, skipped tokens, tiles, ids. Down comes one block:
- *         a flag per text and the rows. A small batch needs neither copy: the device reads and writes
- *         the slot's pinned blocks itself. Of larger ones, where the rows of a batch lie one behind the other in a
+ *         a flag per text and the rows. Where the rows of a batch lie one behind the other in a
  *         buffer that the driver knows (pinned.c), they go there and only the flags come by the
  *         slot's block first. A slot that runs alone copies by its own stream, which is
  *         quickest; while others compute, the block goes up by the transfer stream and the slot's
@@ -70,9 +69,9 @@ static int upload(fl_engine *e, fl_cuda_slot *slot, size_t bytes, bool alone, fl
 /* ---- Down ------------------------------------------------------------------------------------ */
 
 /* Whether the device can write all rows where they are wanted in one copy that is worth its call. */
-static bool is_direct(const fl_engine *e, uint32_t tier, const fl_batch *batch) {
+static bool is_direct(const fl_engine *e, const fl_batch *batch) {
     size_t bytes = (size_t)batch->texts * e->width * sizeof(float);
-    if (bytes < DIRECT_LEAST || fl_cuda_maps(e, tier))
+    if (bytes < DIRECT_LEAST)
         return false;
     for (uint32_t i = 1; i < batch->texts; i++)
         if (batch->rows[i] != batch->rows[0] + (size_t)i * e->width)
@@ -80,13 +79,11 @@ static bool is_direct(const fl_engine *e, uint32_t tier, const fl_batch *batch) 
     return fl_cuda_is_pinned(batch->rows[0], bytes);
 }
 
-/* So many bytes down, none where the device has written them itself, and the event behind them. */
+/* So many bytes down, and the event behind them. */
 static int download(const fl_engine *e, const fl_cuda_slot *slot, void *to, CUdeviceptr from,
                     size_t bytes, fletch_error *error) {
     const fl_cuda_calls *cu     = &e->cuda->cu;
-    CUresult             result = CUDA_SUCCESS;
-    if (bytes > 0)
-        result = cu->copy_down(to, from, bytes, slot->stream);
+    CUresult             result = cu->copy_down(to, from, bytes, slot->stream);
     if (result == CUDA_SUCCESS)
         result = cu->event_record(slot->done, slot->stream);
     return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, error,
@@ -101,12 +98,11 @@ static int wait_done(fl_engine *e, const fl_cuda_slot *slot, bool alone, fletch_
 /* The rows and flags, into the slot's block and whole; or, once the flags tell that the device has computed, into
  * the rows themselves. Nothing that the device has not come to yet points there: it may hang for ever,
  * or come back when they are somebody else's. */
-static int bring_down(fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
-                      const fl_cuda_place *at, const fl_batch *batch, bool direct, bool alone,
-                      fletch_error *error) {
+static int bring_down(fl_engine *e, const fl_cuda_slot *slot, const fl_cuda_place *at,
+                      const fl_batch *batch, bool direct, bool alone, fletch_error *error) {
     size_t rows  = (size_t)batch->texts * e->width * sizeof(float);
     size_t flags = batch->texts * sizeof(uint32_t);
-    size_t first = fl_cuda_maps(e, tier) ? 0 : direct ? flags : at->rows_at + rows;
+    size_t first = direct ? flags : at->rows_at + rows;
     FL_TRY(download(e, slot, slot->output, at->bad, first, error));
     FL_TRY(wait_done(e, slot, alone, error));
     if (!direct)
@@ -174,17 +170,16 @@ static void note_copies(const fl_batch *batch, bool direct) {
 static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alone,
                fletch_error *error) {
     fl_cuda_shape shape  = {fl_cuda_tier_of(batch->tokens), mix_of(batch)};
-    bool          direct = is_direct(e, shape.tier, batch), maps = fl_cuda_maps(e, shape.tier);
+    bool          direct = is_direct(e, batch);
     fl_cuda_place at;
     fl_cuda_lay_out(e, shape.tier, slot->arena, &at);
     note_copies(batch, direct);
-    int status =
-        fl_cuda_is_few(e, shape.tier) ? FLETCH_OK : fl_cuda_plan_tier(e, shape.tier, error);
+    int          status = fl_cuda_plan_tier(e, shape.tier, error);
     uint64_t     begin  = fl_trace_begin(e->trace);
     size_t       packed = pack(slot->input, &at, batch);
     fl_cuda_work work;
     fl_cuda_work_begin(&work);
-    if (status == FLETCH_OK && !maps)
+    if (status == FLETCH_OK)
         status = upload(e, slot, packed, alone, error);
     fl_trace_end(e->trace, "cuda copy up", begin, "tokens", batch->tokens);
     begin = fl_trace_begin(e->trace);
@@ -194,7 +189,7 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
     fl_trace_end(e->trace, "cuda launch", begin, "tokens", e->tiers[shape.tier].tokens);
     begin = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
-        status = bring_down(e, slot, shape.tier, &at, batch, direct, alone, error);
+        status = bring_down(e, slot, &at, batch, direct, alone, error);
     if (status < 0)
         drain(e, slot);
     fl_cuda_work_end(&work);

@@ -14,13 +14,6 @@
  *         and its sums put back in the element type behind, bias and activation on the way; out's go to
  *         y, which the next norm adds to x. In fp8 a norm gives its row in 8 bits as well, which the
  *         product behind it takes.
- * Small   batches in 16 bits: norms and residuals belong to the products (kernels/few.cu):
- *
- *           post-norm:  qkv = norm(y) Wqkv' + b   context   y = x + context Wo' + b
- *                       m = act(norm(y) Wup' + b)           y = x + m Wdown' + b
- *                       where qkv and up leave norm(y) in x; the last y is normed behind the layers
- *           pre-norm:   likewise with x for y, and nothing left
- *
  * Bytes   Grids and addresses follow from the tier; the true counts are read on the device.
  * Memory  none. Threads: one per slot.
  * Proof   tests/cuda/test_cuda_engine.c. */
@@ -41,21 +34,10 @@ static void *on_device(CUdeviceptr at) {
     return (void *)(uintptr_t)at;
 }
 
-static int launch_named(const pass *p, const char *name, fl_cuda_kernel kernel, uint32_t blocks,
-                        uint32_t heads, uint32_t threads, void *param) {
-    const fl_engine *e        = p->e;
-    void            *params[] = {param};
-    CUresult result = e->cuda->cu.launch(e->kernels[kernel], blocks, heads, 1, threads, 1, 1, 0,
-                                         p->slot->stream, params, NULL);
-    fl_cuda_mark(e, p->slot, name);
-    return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, p->error, name);
-}
-
 static int launch(const pass *p, fl_cuda_kernel kernel, uint32_t blocks, uint32_t heads,
                   uint32_t threads, void *param) {
     static const char *const names[FL_CUDA_KERNELS] = {
         [FL_CUDA_EMBED]                 = "embed",
-        [FL_CUDA_EMBED_MAPPED]          = "embed",
         [FL_CUDA_ROTATE]                = "rotary positions",
         [FL_CUDA_ATTENTION_SHORT]       = "short attention",
         [FL_CUDA_ATTENTION_LONG]        = "long attention",
@@ -67,7 +49,12 @@ static int launch(const pass *p, fl_cuda_kernel kernel, uint32_t blocks, uint32_
         [FL_CUDA_POOL]                  = "pooling",
         [FL_CUDA_QUANTIZE]              = "quantize",
         [FL_CUDA_DEQUANTIZE]            = "dequantize"};
-    return launch_named(p, names[kernel], kernel, blocks, heads, threads, param);
+    const fl_engine *e        = p->e;
+    void            *params[] = {param};
+    CUresult result = e->cuda->cu.launch(e->kernels[kernel], blocks, heads, 1, threads, 1, 1, 0,
+                                         p->slot->stream, params, NULL);
+    fl_cuda_mark(e, p->slot, names[kernel]);
+    return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, p->error, names[kernel]);
 }
 
 static int launch_rows(const pass *p, fl_cuda_kernel kernel, void *param) {
@@ -103,12 +90,7 @@ static int embed(const pass *p) {
                               .pad_token =
                                e->desc.position_skips_pad ? (int32_t)e->desc.pad_token : -1,
                               .eps = e->desc.norm_eps};
-    if (!fl_cuda_maps(e, p->tier))
-        return launch_rows(p, FL_CUDA_EMBED, &param);
-    fl_cuda_embed_mapped mapped = {.embed = param,
-                                   .host  = on_device(p->slot->seen_input),
-                                   .bytes = (uint32_t)p->at.input_bytes};
-    return launch_rows(p, FL_CUDA_EMBED_MAPPED, &mapped);
+    return launch_rows(p, FL_CUDA_EMBED, &param);
 }
 
 /* Norms and rotary positions of q and k, where the layer has them. */
@@ -212,10 +194,6 @@ static int pool(const pass *p) {
                               .kinds  = e->pooling_count};
     for (uint32_t i = 0; i < e->pooling_count; i++)
         param.kind[i] = (int32_t)e->pooling[i];
-    if (fl_cuda_maps(e, p->tier)) {
-        param.bad  = on_device(p->slot->seen_output);
-        param.rows = on_device(p->slot->seen_output + p->at.rows_at);
-    }
     return launch(p, FL_CUDA_POOL, p->sizes->texts, 1, FL_CUDA_POOL_THREADS, &param);
 }
 
@@ -304,96 +282,21 @@ static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
     return pre ? FLETCH_OK : norm(p, &layer->mlp_norm, p->at.x, 0, false, p->at.x);
 }
 
-/* ---- Few rows -------------------------------------------------------------------------------- */
-
-/* Norm, product, activation, residual. `norm` NULL: none; `normed` and `residual` 0: likewise. */
-static int multiply_few(const pass *p, const fl_cuda_layer *layer, fl_cuda_product which,
-                        const fl_cuda_norm *norm, CUdeviceptr in, CUdeviceptr normed,
-                        CUdeviceptr residual, CUdeviceptr out) {
-    enum { MANY = 2048 }; /* columns that fill a device by 16 */
-    const fl_engine      *e     = p->e;
-    const fl_cuda_matrix *m     = &layer->product[which];
-    bool                  gated = which == FL_CUDA_UP && e->desc.mlp == FL_MLP_GLU;
-    uint32_t              n, k;
-    fl_cuda_product_size(e, which, &n, &k);
-    fl_cuda_few param = {.meta       = on_device(p->at.meta),
-                         .x          = on_device(in),
-                         .norm_w     = norm != NULL ? on_device(norm->weight) : NULL,
-                         .norm_b     = norm != NULL ? on_device(norm->bias) : NULL,
-                         .normed     = on_device(normed),
-                         .weights    = on_device(m->weights),
-                         .bias       = m->fused ? on_device(m->bias) : NULL,
-                         .bias_f32   = m->fused ? NULL : on_device(m->bias),
-                         .residual   = on_device(residual),
-                         .out        = on_device(out),
-                         .k          = k,
-                         .width      = gated ? n / 2 : n,
-                         .gated      = gated,
-                         .activation = which == FL_CUDA_UP ? (int32_t)e->desc.activation : -1,
-                         .rms        = e->desc.norm != FL_NORM_LAYER,
-                         .eps        = e->desc.norm_eps};
-    bool        wide  = gated || n >= MANY;
-    param.blocks      = fl_cuda_few_blocks(param.width, wide, gated);
-    return launch_named(p, fl_cuda_product_names[which], wide ? FL_CUDA_FEW_WIDE : FL_CUDA_FEW,
-                        param.blocks, 1, FL_CUDA_FEW_THREADS, &param);
-}
-
-/* Texts of a small batch are all short. `before`: the norm that the layer's input lacks, or NULL. */
-static int few_layer(const pass *p, const fl_cuda_layer *layer, const fl_cuda_norm *before) {
-    bool        pre    = p->e->desc.norm_place == FL_NORM_PRE;
-    CUdeviceptr x      = p->at.x;
-    CUdeviceptr sum    = pre ? x : p->at.y;
-    CUdeviceptr in     = before != NULL ? sum : x;
-    CUdeviceptr normed = pre || before == NULL ? 0 : x;
-    FL_TRY(multiply_few(p, layer, FL_CUDA_QKV, before, in, normed, 0, p->at.qkv));
-    FL_TRY(rotate(p, layer));
-    FL_TRY(attend(p, layer, false));
-    FL_TRY(multiply_few(p, layer, FL_CUDA_OUT, NULL, p->at.context, 0, x, sum));
-    FL_TRY(multiply_few(p, layer, FL_CUDA_UP, pre ? &layer->mlp_norm : &layer->attention_norm, sum,
-                        pre ? 0 : x, 0, p->at.middle));
-    return multiply_few(p, layer, FL_CUDA_DOWN, NULL, p->at.middle, 0, x, sum);
-}
-
-static int few_layers(const pass *p) {
-    const fl_engine *e   = p->e;
-    bool             pre = e->desc.norm_place == FL_NORM_PRE;
-    for (uint32_t i = 0; i < e->desc.layers; i++) {
-        const fl_cuda_layer *layer = &e->layers[i];
-        const fl_cuda_norm *own = layer->attention_norm.weight != 0 ? &layer->attention_norm : NULL;
-        const fl_cuda_norm *before = pre ? own : i > 0 ? &layer[-1].mlp_norm : NULL;
-        FL_TRY(few_layer(p, layer, before));
-    }
-    if (pre || e->desc.layers == 0)
-        return FLETCH_OK;
-    return norm(p, &e->layers[e->desc.layers - 1].mlp_norm, p->at.y, 0, false, p->at.x);
-}
-
-static pass pass_of(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier, uint32_t mix,
-                    fletch_error *error) {
-    pass p = {
-        .e = e, .slot = slot, .tier = tier, .mix = mix, .sizes = &e->tiers[tier], .error = error};
-    fl_cuda_lay_out(e, tier, slot->arena, &p.at);
-    return p;
-}
-
 int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape shape,
                     fletch_error *error) {
-    pass p   = pass_of(e, slot, shape.tier, shape.mix, error);
-    bool few = fl_cuda_is_few(e, shape.tier);
+    pass p = {.e     = e,
+              .slot  = slot,
+              .tier  = shape.tier,
+              .mix   = shape.mix,
+              .sizes = &e->tiers[shape.tier],
+              .error = error};
+    fl_cuda_lay_out(e, shape.tier, slot->arena, &p.at);
     FL_TRY(embed(&p));
-    if (few)
-        FL_TRY(few_layers(&p));
-    for (uint32_t i = 0; !few && i < e->desc.layers; i++) {
+    for (uint32_t i = 0; i < e->desc.layers; i++) {
         FL_TRY(attention_block(&p, &e->layers[i]));
         FL_TRY(mlp_block(&p, &e->layers[i]));
     }
     if (e->final_norm.weight != 0)
         FL_TRY(norm(&p, &e->final_norm, p.at.x, 0, false, p.at.x));
     return pool(&p);
-}
-
-int fl_cuda_enqueue_activation(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
-                               const fl_cuda_matrix *up, fletch_error *error) {
-    pass p = pass_of(e, slot, tier, 0, error);
-    return activate(&p, up);
 }

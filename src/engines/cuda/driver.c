@@ -36,7 +36,7 @@ int fl_cuda_check(const fl_cuda *cuda, CUresult result, int code, fletch_error *
     cuda->cu.error_text(result, &text);
     return fl_fail(error, result == CUDA_ERROR_OUT_OF_MEMORY ? FLETCH_ENOMEM : code, FLETCH_NOWHERE,
                    "cuda: %.120s: %s (%s)", what, name ? name : "unknown failure",
-                   text ? text : "the driver has no words for it");
+                   text ? text : "unknown error");
 }
 
 int fl_cuda_lt_check(const fl_cuda *cuda, cublasStatus_t result, int code, fletch_error *error,
@@ -105,7 +105,7 @@ static int open_driver(fl_cuda *cuda, fletch_error *error) {
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "libcuda.so.1 has no function %s; update the NVIDIA driver", missing);
     return fl_cuda_check(cuda, cuda->cu.init(0), FLETCH_EPROVIDER, error,
-                         "the driver does not start; see whether nvidia-smi works");
+                         "the driver does not start; check whether nvidia-smi works");
 }
 
 static int open_all(const char *cublaslt, const fl_log *log, fletch_error *error) {

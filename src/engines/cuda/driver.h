@@ -48,7 +48,6 @@ CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent start, CUevent 
     X(memory_free, cuMemFree_v2)                                                                   \
     X(host_alloc, cuMemHostAlloc)                                                                  \
     X(host_free, cuMemFreeHost)                                                                    \
-    X(host_device, cuMemHostGetDevicePointer_v2)                                                   \
     X(host_register, cuMemHostRegister_v2)                                                         \
     X(host_unregister, cuMemHostUnregister)                                                        \
     X(pool_create, cuMemPoolCreate)                                                                \

@@ -45,7 +45,7 @@ static int check(const fl_cuda_door *door, const char *path, fletch_error *error
                        FL_ENGINE_ABI, mend);
     if (strcmp(door->version, FLETCH_VERSION) != 0)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%.200s is of fletch %.30s, this is fletch %s: %s", path, door->version,
+                       "%.200s belongs to fletch %.30s, this is fletch %s: %s", path, door->version,
                        FLETCH_VERSION, mend);
     if (door->layout != FL_CUDA_LAYOUT || door->ops->abi != FL_ENGINE_ABI)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
@@ -121,8 +121,8 @@ static int open_named(const char *named, fletch_error *error) {
         return open_file(path, error);
     }
     if (!fl_file_exists(named))
-        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "cuda.module: there is no file %.300s", named);
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "cuda.module: no such file: %.300s",
+                       named);
     snprintf(path, sizeof path, "%s%s", strchr(named, '/') ? "" : "./", named);
     return open_file(path, error);
 }

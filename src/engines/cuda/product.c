@@ -9,21 +9,18 @@
  *         e4m3: a matrix and its input have one scale each, which alpha puts back. out and down add
  *         to x in place (beta 1), so that no kernel reads a branch again.
  *         A plan is made once per product and tier and kept.
- * Choice  cublasLt proposes algorithms, the best by its own guess first. Where tune.c has timed them,
- *         a tier takes what was best at the tier nearest to it. An algorithm that does not run at a
- *         tier gives way to the library's first, and that to any other that was timed: a batch never
- *         fails for want of one algorithm.
+ * Choice  cublasLt proposes algorithms, the best by its own guess first, which is taken. A tier for which it
+ *         proposes nothing takes what runs there of those for other tiers: a batch never fails for want of one
+ *         algorithm.
  * Bias    qkv, out and down: in the epilogue. up: in the epilogue with the activation where cublasLt
  *         has it: its GELU is the tanh form, which differs from the exact one by less than half of a
  *         16-bit type's last place near 1, so float32 takes fl_bias_act instead. Where a library has
- *         no algorithm with that epilogue (e4m3 on some devices), or one that is slower than both
- *         apart, the bias stays in it and fl_bias_act activates. Gated MLPs: in fl_glu. int8: in
- *         fl_dequantize.
+ *         no algorithm with that epilogue (e4m3 on some devices), the bias stays in it and
+ *         fl_bias_act activates. Gated MLPs: in fl_glu. int8: in fl_dequantize.
  * Bytes   Deterministic: one algorithm per product for all tiers, none that splits a sum, so that
  *         a row does not depend on the number of rows around it. It is looked for among those for
- *         4096 tokens, then 512, then 64: small tiles run at any size, large ones may not. Nothing is
- *         timed, so that the next start takes the same. Otherwise sums that are split are added up
- *         in float32, never in the type of the output.
+ *         4096 tokens, then 512, then 64: small tiles run at any size, large ones may not. Otherwise
+ *         sums that are split are added up in float32, never in the type of the output.
  * Memory  cublasLt's own host objects. Threads: plans under the engine's lock, read without.
  * Proof   tests/cuda/test_cuda_engine.c. */
 #include <string.h>
@@ -31,7 +28,7 @@
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 
-enum { ALIGNMENT = 256 };
+enum { ALIGNMENT = 256, PROPOSALS = 16 };
 
 /* Which tier's best algorithm stands for all in deterministic mode: products at the first fill a
  * device, and smaller ones are short anyway. */
@@ -143,7 +140,8 @@ static cublasStatus_t make_descs(fl_engine *e) {
     return s;
 }
 
-void fl_cuda_plan_close(const fl_engine *e, fl_cuda_plan *plan) {
+/* Zero is a no-op. */
+static void close_plan(const fl_engine *e, fl_cuda_plan *plan) {
     if (plan->in != NULL)
         e->cuda->lt.layout_destroy(plan->in);
     if (plan->out != NULL)
@@ -159,7 +157,7 @@ void fl_cuda_products_close(fl_engine *e) {
                 lt->desc_destroy(e->layers[i].product[p].desc);
     for (int kind = 0; kind < FL_CUDA_KINDS; kind++) {
         for (uint32_t i = 0; i < FL_CUDA_TIERS; i++)
-            fl_cuda_plan_close(e, &e->tiers[i].plan[kind]);
+            close_plan(e, &e->tiers[i].plan[kind]);
         if (e->weight_layout[kind] != NULL)
             lt->layout_destroy(e->weight_layout[kind]);
     }
@@ -169,8 +167,8 @@ void fl_cuda_products_close(fl_engine *e) {
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-cublasStatus_t fl_cuda_plan_open(const fl_engine *e, int kind, uint32_t tokens,
-                                 fl_cuda_plan *plan) {
+/* The layouts of a product at so many tokens. */
+static cublasStatus_t open_plan(const fl_engine *e, int kind, uint32_t tokens, fl_cuda_plan *plan) {
     uint32_t n, k;
     fl_cuda_product_size(e, product_of(kind), &n, &k);
     /* The gate's half of a row is down's input. */
@@ -213,9 +211,9 @@ static bool runs_by(const fl_engine *e, int kind, const fl_cuda_plan *plan,
 
 static bool runs_at(const fl_engine *e, int kind, uint32_t tier, const cublasLtMatmulAlgo_t *algo) {
     fl_cuda_plan plan = {0};
-    bool runs = fl_cuda_plan_open(e, kind, e->tiers[tier].tokens, &plan) == CUBLAS_STATUS_SUCCESS &&
+    bool         runs = open_plan(e, kind, e->tiers[tier].tokens, &plan) == CUBLAS_STATUS_SUCCESS &&
                 runs_by(e, kind, &plan, algo);
-    fl_cuda_plan_close(e, &plan);
+    close_plan(e, &plan);
     return runs;
 }
 
@@ -231,10 +229,11 @@ static bool is_steady(const fl_engine *e, int kind, const cublasLtMatmulAlgo_t *
     return steady;
 }
 
-cublasStatus_t fl_cuda_propose(const fl_engine *e, int kind, const fl_cuda_plan *plan, int most,
-                               cublasLtMatmulAlgo_t *out, int *count) {
+/* At most PROPOSALS; NOT_SUPPORTED for none. */
+static cublasStatus_t propose(const fl_engine *e, int kind, const fl_cuda_plan *plan, int most,
+                              cublasLtMatmulAlgo_t *out, int *count) {
     const fl_cuda_lt_calls         *lt = &e->cuda->lt;
-    cublasLtMatmulHeuristicResult_t found[FL_CUDA_PROPOSALS];
+    cublasLtMatmulHeuristicResult_t found[PROPOSALS];
     cublasLtMatmulPreference_t      preference = NULL;
     int                             all        = 0;
     cublasStatus_t                  s          = make_preference(e, &preference);
@@ -252,13 +251,13 @@ cublasStatus_t fl_cuda_propose(const fl_engine *e, int kind, const fl_cuda_plan 
 
 /* Deterministic: the algorithm of a product for all tiers, from the proposals at so many tokens. */
 static cublasStatus_t fix_at(fl_engine *e, int kind, uint32_t tokens) {
-    cublasLtMatmulAlgo_t proposals[FL_CUDA_PROPOSALS];
+    cublasLtMatmulAlgo_t proposals[PROPOSALS];
     fl_cuda_plan         plan  = {0};
     int                  count = 0;
-    cublasStatus_t       s     = fl_cuda_plan_open(e, kind, tokens, &plan);
+    cublasStatus_t       s     = open_plan(e, kind, tokens, &plan);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = fl_cuda_propose(e, kind, &plan, FL_CUDA_PROPOSALS, proposals, &count);
-    fl_cuda_plan_close(e, &plan);
+        s = propose(e, kind, &plan, PROPOSALS, proposals, &count);
+    close_plan(e, &plan);
     for (int i = 0; s == CUBLAS_STATUS_SUCCESS && i < count; i++) {
         if (!is_steady(e, kind, &proposals[i]))
             continue;
@@ -275,44 +274,35 @@ static cublasStatus_t fix_algorithm(fl_engine *e, int kind) {
     return s;
 }
 
-/* What tune.c found best at the tier nearest to this one; NULL: nothing that runs there. Of those
- * that run elsewhere the nearest, when cublasLt itself proposes nothing. */
-static const cublasLtMatmulAlgo_t *tuned_for(const fl_engine *e, int kind, const fl_cuda_plan *plan,
-                                             uint32_t tokens, bool any) {
-    const fl_cuda_tuned *nearest = NULL;
-    for (int i = 0; i < FL_CUDA_TUNED; i++) {
-        const fl_cuda_tuned *t = &e->tuned[kind][i];
-        /* nearer by ratio; each is tried only once it is the nearest so far */
-        bool nearer = t->tokens > 0 && (nearest == NULL || (uint64_t)t->tokens * nearest->tokens <=
-                                                               (uint64_t)tokens * tokens);
-        if (nearer && (!any || runs_by(e, kind, plan, &t->algo)))
-            nearest = t;
+/* Of other tiers the first whose own algorithm runs by this plan. */
+static cublasStatus_t borrow(const fl_engine *e, int kind, fl_cuda_plan *plan) {
+    cublasStatus_t s = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (uint32_t tier = 0; tier < e->tier_count && s == CUBLAS_STATUS_NOT_SUPPORTED; tier++) {
+        fl_cuda_plan other = {0};
+        int          count = 0;
+        s                  = open_plan(e, kind, e->tiers[tier].tokens, &other);
+        if (s == CUBLAS_STATUS_SUCCESS)
+            s = propose(e, kind, &other, 1, &plan->algo, &count);
+        if (s == CUBLAS_STATUS_SUCCESS && !runs_by(e, kind, plan, &plan->algo))
+            s = CUBLAS_STATUS_NOT_SUPPORTED;
+        close_plan(e, &other);
     }
-    return nearest != NULL && runs_by(e, kind, plan, &nearest->algo) ? &nearest->algo : NULL;
+    return s;
 }
 
-static cublasStatus_t choose(const fl_engine *e, int kind, uint32_t tokens, fl_cuda_plan *plan) {
-    const cublasLtMatmulAlgo_t *tuned = tuned_for(e, kind, plan, tokens, false);
-    cublasLtMatmulAlgo_t        first;
-    int                         count = 0;
-    cublasStatus_t              s     = CUBLAS_STATUS_SUCCESS;
-    if (tuned == NULL)
-        s = fl_cuda_propose(e, kind, plan, 1, &first, &count);
-    if (s == CUBLAS_STATUS_NOT_SUPPORTED)
-        tuned = tuned_for(e, kind, plan, tokens, true);
-    if (tuned == NULL && s != CUBLAS_STATUS_SUCCESS)
-        return s;
-    plan->algo = tuned != NULL ? *tuned : first;
-    return CUBLAS_STATUS_SUCCESS;
+static cublasStatus_t choose(const fl_engine *e, int kind, fl_cuda_plan *plan) {
+    int            count = 0;
+    cublasStatus_t s     = propose(e, kind, plan, 1, &plan->algo, &count);
+    return s == CUBLAS_STATUS_NOT_SUPPORTED ? borrow(e, kind, plan) : s;
 }
 
 static cublasStatus_t plan_product(const fl_engine *e, int kind, uint32_t tokens,
                                    fl_cuda_plan *plan) {
-    cublasStatus_t s = fl_cuda_plan_open(e, kind, tokens, plan);
+    cublasStatus_t s = open_plan(e, kind, tokens, plan);
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
     if (!e->deterministic)
-        return choose(e, kind, tokens, plan);
+        return choose(e, kind, plan);
     plan->algo = e->fixed[kind];
     return runs_by(e, kind, plan, &plan->algo) ? CUBLAS_STATUS_SUCCESS
                                                : CUBLAS_STATUS_NOT_SUPPORTED;
@@ -326,7 +316,7 @@ int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
     pthread_mutex_lock(&e->lock);
     bool made = atomic_load(&t->ready);
     for (int kind = 0; !made && kind < FL_CUDA_KINDS && s == CUBLAS_STATUS_SUCCESS; kind++) {
-        fl_cuda_plan_close(e, &t->plan[kind]); /* of an attempt that failed */
+        close_plan(e, &t->plan[kind]); /* of an attempt that failed */
         if (e->first[kind] != NULL)
             s = plan_product(e, kind, t->tokens, &t->plan[kind]);
     }
@@ -342,41 +332,37 @@ static cublasStatus_t ask_at(const fl_engine *e, int kind, uint32_t tokens) {
     cublasLtMatmulAlgo_t first;
     fl_cuda_plan         plan  = {0};
     int                  count = 0;
-    cublasStatus_t       s     = fl_cuda_plan_open(e, kind, tokens, &plan);
+    cublasStatus_t       s     = open_plan(e, kind, tokens, &plan);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = fl_cuda_propose(e, kind, &plan, 1, &first, &count);
-    fl_cuda_plan_close(e, &plan);
+        s = propose(e, kind, &plan, 1, &first, &count);
+    close_plan(e, &plan);
     return s;
 }
 
-cublasStatus_t fl_cuda_set_apart(fl_engine *e, int kind, bool apart) {
-    cublasLtEpilogue_t with = epilogue_of(e, FL_CUDA_UP), bias = CUBLASLT_EPILOGUE_BIAS;
-    cublasStatus_t     s = CUBLAS_STATUS_SUCCESS;
+/* fl_bias_act activates, and the bias alone stays in the epilogue. */
+static cublasStatus_t set_apart(fl_engine *e, int kind) {
+    cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
+    cublasStatus_t     s    = CUBLAS_STATUS_SUCCESS;
     for (uint32_t i = 0; i < e->desc.layers && s == CUBLAS_STATUS_SUCCESS; i++) {
         fl_cuda_matrix *m = &e->layers[i].product[FL_CUDA_UP];
         if (kind_of(FL_CUDA_UP, m) != kind)
             continue;
-        m->act_apart = apart;
-        s = e->cuda->lt.desc_set(m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, apart ? &bias : &with,
-                                 sizeof bias);
+        m->act_apart = true;
+        s = e->cuda->lt.desc_set(m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof bias);
     }
     return s;
-}
-
-bool fl_cuda_activates(const fl_engine *e, int kind) {
-    return e->first[kind] != NULL && product_of(kind) == FL_CUDA_UP && e->first[kind]->fused;
 }
 
 /* Where there is no algorithm with up's activation in its epilogue, at the smallest size or the
  * largest, the bias alone stays there. */
 static cublasStatus_t settle_activation(fl_engine *e, int kind) {
-    if (!fl_cuda_activates(e, kind))
+    if (e->first[kind] == NULL || !e->first[kind]->fused)
         return CUBLAS_STATUS_SUCCESS;
     cublasStatus_t s =
         e->deterministic ? fix_algorithm(e, kind) : ask_at(e, kind, e->tiers[0].tokens);
     if (s == CUBLAS_STATUS_SUCCESS && !e->deterministic)
         s = ask_at(e, kind, e->tiers[e->tier_count - 1].tokens);
-    return s == CUBLAS_STATUS_NOT_SUPPORTED ? fl_cuda_set_apart(e, kind, true) : s;
+    return s == CUBLAS_STATUS_NOT_SUPPORTED ? set_apart(e, kind) : s;
 }
 
 int fl_cuda_products_open(fl_engine *e, fletch_error *error) {
@@ -404,27 +390,22 @@ static void *pointer(CUdeviceptr at) {
     return (void *)(uintptr_t)at; /* NOLINT: an address of the device */
 }
 
-cublasStatus_t fl_cuda_run_product(const fl_engine *e, const fl_cuda_slot *slot,
-                                   const fl_cuda_matrix *m, int kind, const fl_cuda_plan *plan,
-                                   CUdeviceptr in, CUdeviceptr out) {
-    static const float   zero = 0.0f, one = 1.0f;
-    static const int32_t one_q8 = 1, zero_q8 = 0;
-    bool                 is_q8 = m->takes == FL_CUDA_Q8;
-    const void          *alpha = is_q8 ? (const void *)&one_q8 : &m->alpha;
-    const void          *beta  = is_q8 ? (const void *)&zero_q8 : m->adds ? &one : &zero;
-    return e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[kind],
-                              pointer(in), plan->in, beta, pointer(out), plan->out, pointer(out),
-                              plan->out, &plan->algo, pointer(slot->workspace), e->workspace_bytes,
-                              slot->stream);
-}
-
 int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error) {
-    const fl_cuda_matrix *m    = &layer->product[p];
-    int                   kind = kind_of(p, m);
-    const fl_cuda_plan   *plan = &e->tiers[tier].plan[kind];
-    cublasStatus_t        s    = fl_cuda_run_product(e, slot, m, kind, plan, in, out);
+    static const float    zero = 0.0f, one = 1.0f;
+    static const int32_t  one_q8 = 1, zero_q8 = 0;
+    const fl_cuda_matrix *m     = &layer->product[p];
+    int                   kind  = kind_of(p, m);
+    const fl_cuda_plan   *plan  = &e->tiers[tier].plan[kind];
+    bool                  is_q8 = m->takes == FL_CUDA_Q8;
+    const void           *alpha = is_q8 ? (const void *)&one_q8 : &m->alpha;
+    const void           *beta  = is_q8 ? (const void *)&zero_q8 : m->adds ? &one : &zero;
+    cublasStatus_t        s;
+    s = e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[kind],
+                           pointer(in), plan->in, beta, pointer(out), plan->out, pointer(out),
+                           plan->out, &plan->algo, pointer(slot->workspace), e->workspace_bytes,
+                           slot->stream);
     fl_cuda_mark(e, slot, fl_cuda_product_names[p]);
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EINTERNAL, error, "a product failed");
 }

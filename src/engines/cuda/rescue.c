@@ -43,8 +43,8 @@ static int open_rescue(fl_engine *e, fletch_error *error) {
     int status = fl_cuda_open_aside(&e->rescue, e->encoder, &wide, error);
     if (status == FLETCH_OK)
         fl_log_write(e->log, FL_LOG_WARNING,
-                     "cuda: a text is not finite in %s; such texts are run again in fp32, which "
-                     "takes %.1f MB more of %s. provider.precision bf16 or fp32 avoids it",
+                     "cuda: a text is not finite in %s; such texts are rerun in fp32, which takes "
+                     "%.1f MB more of %s. provider.precision bf16 or fp32 avoids it",
                      e->precision, (double)fl_cuda_resident(e->rescue) / 1e6, e->name);
     return status;
 }
@@ -74,8 +74,8 @@ int fl_cuda_rescue(fl_engine *e, const fl_batch *batch, uint32_t i, fletch_error
         status = run_alone(e, batch, i, error);
     else
         status = fl_fail(error, FLETCH_EMODEL, i,
-                         "the vector of a text is not finite in %s, and fp32, in which it would be "
-                         "run again, cannot be opened: %.300s",
+                         "the vector of a text is not finite in %s, and the fp32 engine for a "
+                         "rerun cannot be opened: %.300s",
                          e->precision, why.message);
     pthread_mutex_unlock(&e->rescue_lock);
     return status;

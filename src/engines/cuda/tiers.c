@@ -14,6 +14,8 @@
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
  *         walking down, and told where it is less than asked for. Nobody asked for a size: larger
  *         ones than the best are not made. A fifth of the device's free memory is left to others.
+ * State   The tiers are what captured graphs and the promise of memory need (docs/cuda.md); the size of the best
+ *         batch follows from figures of devices and was measured on none.
  * Memory  none. Threads: pure functions of the engine's sizes.
  * Proof   tests/cuda/test_cuda_memory.c: predictions against what the driver counted. */
 #include "base/error.h"
@@ -42,14 +44,6 @@ uint32_t fl_cuda_tier_of(uint32_t tokens) {
     while (index + 1 < FL_CUDA_TIERS && tier_tokens(index) < tokens)
         index++;
     return index;
-}
-
-bool fl_cuda_maps(const fl_engine *e, uint32_t tier) {
-    return e->maps && e->tiers[tier].tokens <= FL_CUDA_SMALL;
-}
-
-bool fl_cuda_is_few(const fl_engine *e, uint32_t tier) {
-    return e->few && e->tiers[tier].tokens <= FL_CUDA_SMALL;
 }
 
 /* ---- Places ---------------------------------------------------------------------------------- */
@@ -99,7 +93,7 @@ void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cud
     if (turns)
         out->places = base + take(&at, tokens * sizeof(uint32_t), ALIGN);
     out->x = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
-    if (pre || e->narrow == FL_CUDA_Q8 || fl_cuda_is_few(e, tier))
+    if (pre || e->narrow == FL_CUDA_Q8)
         out->y = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
     size_t middle = at, down = at; /* each over the one before, of which nobody reads any more */
     out->qkv     = base + take(&at, tokens * e->qkv_width * size, ALIGN);
@@ -183,8 +177,8 @@ static int fail_fit(const fl_engine *e, uint64_t need, uint64_t room, uint64_t f
                     uint64_t limit, fletch_error *error) {
     return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
                    "cuda: a text of %u tokens in %s needs at least %.1f MB on %s (weights %.1f MB, "
-                   "%u streams), but only %.1f MB may be taken (%s; %.1f MB are free, a fifth of "
-                   "them is left alone): raise cuda.memory_limit, lower cuda.streams or "
+                   "%u streams), but only %.1f MB may be taken (%s; %.1f MB are free, of which a "
+                   "fifth is reserved): raise cuda.memory_limit, lower cuda.streams or "
                    "model.max_length, or free the device",
                    e->max_length, e->precision, (double)need / 1e6, e->name,
                    (double)e->weights_bytes / 1e6, e->slot_count, (double)room / 1e6,
@@ -212,11 +206,7 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
         fl_cuda_lay_out(e, tier, 0, &place);
         e->arena_bytes = place.bytes;
         e->tier_count  = tier + 1;
-        for (uint32_t few = 0; few < tier && fl_cuda_is_few(e, few); few++) { /* they have a y */
-            fl_cuda_lay_out(e, few, 0, &place);
-            e->arena_bytes = place.bytes > e->arena_bytes ? place.bytes : e->arena_bytes;
-        }
-        need = fl_cuda_resident(e);
+        need           = fl_cuda_resident(e);
         if (need > room)
             continue;
         if (e->tier_count < most)

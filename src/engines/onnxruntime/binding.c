@@ -77,7 +77,7 @@ static void take_pinned(fl_ort_lane *lane) {
         status = api->AllocatorAlloc(lane->pinned, lane->block_bytes, &lane->block);
     if (status == NULL && lane->block != NULL)
         return;
-    fl_log_write(lane->log, FL_LOG_DEBUG, "no %s memory (%s): buffers lie in plain host memory",
+    fl_log_write(lane->log, FL_LOG_DEBUG, "no %s memory (%s): buffers are in pageable host memory",
                  s->pinned, status == NULL ? "none given" : api->GetErrorMessage(status));
     drop(s->ort, status);
     free_block(lane);
@@ -392,10 +392,10 @@ static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
             finite = fl_all_finite(row, lane->width);
         }
         if (!finite)
-            return fl_fail(&lane->error, FLETCH_EMODEL, text,
-                           "text %u: the model gives values that are not finite: its weights are "
-                           "damaged or overflow",
-                           text);
+            return fl_fail(
+                &lane->error, FLETCH_EMODEL, text,
+                "text %u: the model's output is not finite: its weights are damaged or overflow",
+                text);
     }
     if (direct)
         lane->direct_rows += g->count;
@@ -443,8 +443,8 @@ int fl_ort_lane_run(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
         for (uint32_t i = 0; i < group->count; i++)
             if (batch->pool_skip[order[group->first + i]] > 0)
                 return fl_fail(&lane->error, FLETCH_EUNSUPPORTED, order[group->first + i],
-                               "%.200s pools by itself and cannot leave a prompt out; export the "
-                               "model with last_hidden_state",
+                               "%.200s does its own pooling and cannot exclude a prompt; export "
+                               "the model with last_hidden_state",
                                s->source);
     for (size_t i = 0; i < s->input_count; i++)
         fill(lane, i, batch, order, group);

@@ -252,7 +252,8 @@ static size_t element(const fl_tensor *tensor, ONNXTensorElementDataType *type) 
 
 /* What ONNX Runtime has no type for, or what lies in another order, is given as float32. */
 static bool is_foreign(const fl_tensor *tensor) {
-    return tensor->turned > 0 || tensor->packed != NULL || fl_block_of(tensor->dtype) != NULL;
+    return !fl_tensor_in_order(tensor) || tensor->packed != NULL ||
+           fl_block_of(tensor->dtype) != NULL;
 }
 
 /* The weight is there, of a type we compute with, and as large as it must be; else EMODEL. */

@@ -149,14 +149,14 @@ static int open_tables(fl_ort *ort, const OrtApiBase *base, const fl_log *log,
     const void *table = base->GetApi(FL_ORT_API_OLDEST);
     if (table == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%.300s: OrtGetApiBase()->GetApi(%d) gives nothing; the library is damaged",
+                       "%.300s: OrtGetApiBase()->GetApi(%d) returns NULL; the library is damaged",
                        ort->path, FL_ORT_API_OLDEST);
     copy_slots(&ort->api, table);
     const void *editor = ort->api.GetModelEditorApi();
     if (editor == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%.300s: GetModelEditorApi gives nothing: a minimal build of ONNX Runtime; "
-                       "take a full one (make onnxruntime)",
+                       "%.300s: GetModelEditorApi returns NULL: a minimal build of ONNX Runtime; "
+                       "use a full one (make onnxruntime)",
                        ort->path);
     copy_editor_slots(&ort->editor, editor);
     return make_environment(ort, error);
@@ -250,8 +250,8 @@ int fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log,
     pthread_mutex_lock(&process.lock);
     if (process.stuck)
         status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                         "ONNX Runtime still registers the plug-in that was opened before; start "
-                         "the program again without onnxruntime.provider_library");
+                         "ONNX Runtime still registers the plug-in that was opened before; restart "
+                         "the program without onnxruntime.provider_library");
     else if (process.ort == NULL)
         status = open_first(&process.ort, library, log, error);
     *out = process.ort;
@@ -324,7 +324,7 @@ static int run_bounded(const char *path, OrtStatus **refused, fletch_error *erro
         free_registration(r);
     return over ? FLETCH_OK
                 : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                          "onnxruntime.provider_library: %.250s has not registered itself in %d "
+                          "onnxruntime.provider_library: %.250s did not register within %d "
                           "seconds; it hangs, or waits for a device",
                           path, REGISTERING_SECONDS);
 }
@@ -362,8 +362,9 @@ int fl_ort_plugin_open(const fl_ort_plugin **out, const char *path, fletch_error
     while (i < process.plugin_count && strcmp(process.plugins[i].path, path) != 0)
         i++;
     if (i == PLUGINS_MAX)
-        status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                         "onnxruntime.provider_library: a process opens %d at most", PLUGINS_MAX);
+        status =
+            fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                    "onnxruntime.provider_library: a process can open at most %d", PLUGINS_MAX);
     else if (i == process.plugin_count)
         status = register_plugin(&process.plugins[i], path, error);
     if (status == FLETCH_OK && i == process.plugin_count)

@@ -39,11 +39,10 @@ typedef struct walk {
 
 static void damaged(walk *w, const unsigned char *at) {
     if (w->status == FLETCH_OK)
-        w->status =
-            fl_fail(w->error, FLETCH_EMODEL, (size_t)(at - w->start),
-                    "%.350s is not a whole ONNX model: damaged at byte %zu; pull or export it "
-                    "again",
-                    w->path, (size_t)(at - w->start));
+        w->status = fl_fail(
+            w->error, FLETCH_EMODEL, (size_t)(at - w->start),
+            "%.350s is not a valid ONNX model: damaged at byte %zu; pull or export it again",
+            w->path, (size_t)(at - w->start));
 }
 
 /* The next field of a message; false at its end or after damage. */
@@ -160,8 +159,8 @@ static void check_external(walk *w, const external *e) {
     if (__builtin_add_overflow(e->offset, e->length, &need) || need > (uint64_t)what.st_size)
         w->status =
             fl_fail(w->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                    "%.200s: its external data %.160s is cut short (%lld bytes, %llu are "
-                    "needed); pull or export the model again",
+                    "%.200s: its external data %.160s is truncated (%lld bytes, %llu are needed); "
+                    "pull or export the model again",
                     w->path, e->location, (long long)what.st_size, (unsigned long long)need);
 }
 

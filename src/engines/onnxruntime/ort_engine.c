@@ -251,7 +251,7 @@ static void tell_way(fl_engine *e, bool bound) {
                      "outputs bound to %s",
                      kind, e->device, lane->place != NULL ? e->session.pinned : "host",
                      lane->place != NULL ? e->session.pinned
-                     : e->session.pooled ? "the caller's rows where they follow each other"
+                     : e->session.pooled ? "the caller's rows where they are contiguous"
                                          : "host memory");
 }
 

@@ -348,11 +348,10 @@ int fl_ort_provider_append(const fl_ort *ort, const fl_engine_options *o,
     if (is(o->provider, "cpu"))
         return FLETCH_OK;
     if (theirs == NULL)
-        return fl_fail(
-            error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-            "onnxruntime.provider_library: %.300s lists no device on this machine, or is "
-            "made for a later ONNX Runtime than %s",
-            plugin == NULL ? "(none)" : plugin->path, ort->version);
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "onnxruntime.provider_library: %.300s lists no device on this machine, or "
+                       "needs a newer ONNX Runtime than %s",
+                       plugin == NULL ? "(none)" : plugin->path, ort->version);
     bool built = is_compiled_in(ort, theirs);
     fl_ort_provider_pairs(o, inputs, &pairs);
     OrtStatus *status = built ? append_built_in(ort, p, o, inputs, &pairs, target)

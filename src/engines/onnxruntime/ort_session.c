@@ -121,11 +121,11 @@ static int match_inputs(fl_ort_session *s, fletch_error *error) {
         fl_ort_role role = FL_ORT_ROLES;
         FL_TRY(describe(s, false, i, &d, error));
         if (!role_of(d.name, &role) || has[role] || strlen(d.name) >= FL_ORT_NAME_MAX)
-            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%.200s: input \"%.80s\" is not known; fletch gives input_ids, "
-                           "attention_mask, token_type_ids and position_ids. Export the model for "
-                           "feature extraction",
-                           s->source, d.name);
+            return fl_fail(
+                error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                "%.200s: unknown input \"%.80s\"; fletch provides input_ids, attention_mask, "
+                "token_type_ids and position_ids. Export the model for feature extraction",
+                s->source, d.name);
         FL_TRY(check_input(s, &d, role, error));
         has[role]           = true;
         fl_ort_input *input = &s->inputs[s->input_count++];
@@ -179,14 +179,13 @@ static int check_pooled(const fl_ort_session *s, const fl_encoder *encoder,
     bool overridden = strcmp(fl_config_text(o->config, FL_KEY_MODEL_POOLING), "auto") != 0;
     if (!overridden && !encoder->projected && !fl_ort_folder_has_layers(o->folder))
         return FLETCH_OK;
-    return fl_fail(
-        error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-        "%.200s gives only %.60s, which is pooled already, but %s; export the model with "
-        "last_hidden_state",
-        s->source, s->output,
-        overridden           ? "model.pooling asks for another pooling"
-        : encoder->projected ? "the folder's weights project what is pooled"
-                             : "the folder has dense layers after its pooling");
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "%.200s returns only %.60s, which is already pooled, but %s; export the model "
+                   "with last_hidden_state",
+                   s->source, s->output,
+                   overridden           ? "model.pooling asks for another pooling"
+                   : encoder->projected ? "the folder's weights project what is pooled"
+                                        : "the folder has dense layers after its pooling");
 }
 
 static void take_output(fl_ort_session *s, const described *d, bool pooled) {
@@ -235,8 +234,7 @@ static int refuse_session(const fl_ort_session *s, const fl_engine_options *o, O
         return code;
     }
     snprintf(context, sizeof context,
-             "%.120s: ONNX Runtime %s refuses it; export it again, or take "
-             "a newer library",
+             "%.120s: ONNX Runtime %s rejects it; export it again, or use a newer library",
              s->source, s->ort->version);
     return fl_ort_check(s->ort, status, FLETCH_EMODEL, error, context);
 }
@@ -324,8 +322,7 @@ static int open_source(fl_ort_session *s, const fl_encoder *encoder, const fl_en
     if (wanted == NULL)
         return fl_fail(
             error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-            "provider.precision %s is not one that ONNX Runtime computes in: it has fp32, "
-            "fp16, bf16 and int8",
+            "provider.precision %s is not supported by ONNX Runtime: use fp32, fp16, bf16 or int8",
             o->precision);
     if (builds && (asked || is_plain(wanted) || (device && strcmp(wanted, "fp16") == 0))) {
         int status = open_graph(s, encoder, o, inside, error);
@@ -365,8 +362,8 @@ static int check_segments(const fl_ort_session *s, const fl_encoder *encoder, fl
         types = types || s->inputs[i].role == FL_ORT_TYPES;
     return types ? FLETCH_OK
                  : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%.200s has no input token_type_ids, by which this model tells the "
-                           "second text of a pair from the first; export it again",
+                           "%.200s has no input token_type_ids, which this model needs to tell the "
+                           "texts of a pair apart; export it again",
                            s->source);
 }
 

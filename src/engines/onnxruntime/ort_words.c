@@ -143,8 +143,8 @@ static const struct {
      "Install a newer NVIDIA driver: this one is older than CUDA 12"},
     {"libcuda.so", "The NVIDIA driver is missing: install it"},
     {"nvcuda.dll", "The NVIDIA driver is missing: install it"},
-    {"stub library", "The driver found is the CUDA toolkit's stub: take its folder off the library "
-                     "path, and install the NVIDIA driver"},
+    {"stub library", "The driver found is the CUDA toolkit's stub: remove its folder from the "
+                     "library path, and install the NVIDIA driver"},
     {"driver version is insufficient", "Install a newer NVIDIA driver, or an ONNX Runtime for an "
                                        "older CUDA"},
     {"not supported in the installed CUDA driver", "Install a newer NVIDIA driver"},
@@ -154,7 +154,7 @@ static const struct {
     {"no CUDA-capable device", "The NVIDIA driver shows no GPU: see nvidia-smi and "
                                "CUDA_VISIBLE_DEVICES"},
     {"WebGPU adapter", "Install a driver of the GPU for Vulkan, Direct3D 12 or Metal"},
-    {"load provider OpenVINO", "Set openvino.device to one that this machine has, and keep "
+    {"load provider OpenVINO", "Set openvino.device to a device of this machine, and keep "
                                "OpenVINO's libraries beside the library"},
     {"libcudnn", "Install cuDNN of that version and put its folder on the library path"},
     {"libnvinfer", "Install TensorRT of that version and put its folder on the library path"},

@@ -10,6 +10,8 @@ const fl_family fl_family_modernbert = {
     .model_types = {"modernbert"},
     .prefixes    = {"model."},
 
+    .llama_as_saved = true, /* ruri-v3 */
+
     .fixed = {.norm_place = FL_NORM_PRE, .embed_norm = true, .final_norm = true, .mlp = FL_MLP_GLU},
     .first_layer_unnormed = true,
 

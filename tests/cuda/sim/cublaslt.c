@@ -9,10 +9,8 @@
  *         depends on the number of columns, and each sums in pieces of another length, so that rows
  *         differ in their last bits between sizes, as they do on a device: deterministic mode must
  *         not be left to luck.
- * Environment  SIM_CUBLASLT_NO_ACTIVATION=1: no algorithm has an activation in its epilogue; slow: it
- *         takes 3 ms more. SIM_CUBLASLT_PROPOSALS=1: how many there are where sums may be
- *         split (with one the engine times nothing). SIM_CUBLASLT_SLOW=0: bits of algorithms that
- *         take 3 ms more. SIM_CUBLASLT_FUSSY=1: the algorithm for many columns refuses few.
+ * Environment  SIM_CUBLASLT_NO_ACTIVATION=1: no algorithm has an activation in its epilogue.
+ *         SIM_CUBLASLT_FUSSY=1: the algorithm for many columns refuses few.
  *         SIM_CUBLASLT_NONE_AT=0: a number of columns for which nothing is proposed.
  * Threads any; objects are read-only while products run. */
 #include <cublasLt.h>
@@ -22,7 +20,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "driver.h"
 
@@ -236,9 +233,8 @@ static cublasStatus_t check(const desc *d, const layout *a, const layout *b, con
     bool known =
         d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->epilogue == CUBLASLT_EPILOGUE_BIAS ||
         d->epilogue == CUBLASLT_EPILOGUE_RELU_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
-    bool        biased = d->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
-    const char *lacks  = getenv("SIM_CUBLASLT_NO_ACTIVATION");
-    bool        lacked = lacks != NULL && lacks[0] == '1' && d->epilogue != CUBLASLT_EPILOGUE_BIAS;
+    bool biased = d->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+    bool lacked = setting("SIM_CUBLASLT_NO_ACTIVATION", 0) && d->epilogue != CUBLASLT_EPILOGUE_BIAS;
     if (d->transa != CUBLAS_OP_T || d->transb != CUBLAS_OP_N || !known || (biased && lacked) ||
         !types_fit(d, a, b, c, y))
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -268,9 +264,6 @@ VISIBLE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasStatus_t    s   = check((desc *)(void *)d, (layout *)(void *)a, (layout *)(void *)b,
                                   (layout *)(void *)c, (layout *)(void *)y);
     *count                = 0;
-    if (p->schemes != CUBLASLT_REDUCTION_SCHEME_NONE &&
-        asked > (int)setting("SIM_CUBLASLT_PROPOSALS", 1))
-        asked = (int)setting("SIM_CUBLASLT_PROPOSALS", 1);
     if (s == CUBLAS_STATUS_SUCCESS && (long long)out->cols == setting("SIM_CUBLASLT_NONE_AT", 0))
         s = CUBLAS_STATUS_NOT_SUPPORTED;
     if (handle == NULL || asked < 1 || s != CUBLAS_STATUS_SUCCESS)
@@ -429,12 +422,6 @@ static void run_bytes(const product *p) {
 
 static int run(void *arg) {
     const product *p = arg;
-    bool           activated =
-        p->d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p->d.epilogue != CUBLASLT_EPILOGUE_BIAS;
-    const char *lacks = getenv("SIM_CUBLASLT_NO_ACTIVATION");
-    if ((setting("SIM_CUBLASLT_SLOW", 0) >> p->id & 1) ||
-        (activated && lacks != NULL && strcmp(lacks, "slow") == 0))
-        nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
     atomic_fetch_add(&runs[p->id], 1);
     if (p->a.type == CUDA_R_8F_E4M3)
         atomic_fetch_add(&e4m3_runs[p->d.fast != 0], 1);

@@ -191,13 +191,6 @@ VISIBLE CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
     return r == CUDA_SUCCESS ? take(out, bytes, SIM_NO_DEVICE, NULL) : r;
 }
 
-/* SIM_CUDA_UNMAPPED: a device that does not see the host's memory. */
-VISIBLE CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *at, unsigned flags) {
-    bool seen = flags == 0 && getenv("SIM_CUDA_UNMAPPED") == NULL;
-    *out      = seen ? (CUdeviceptr)(uintptr_t)at : 0;
-    return seen ? sim_need_context() : CUDA_ERROR_INVALID_VALUE;
-}
-
 VISIBLE CUresult cuMemFreeHost(void *at) {
     return give_back(at, false, false);
 }

@@ -37,7 +37,7 @@ class CrossEncoder(Encoder):
             self._refuse(f"scores of {self.model.id}", "it is not a reranker or a classifier; SentenceTransformer, SparseEncoder "
                          "and MultiVectorEncoder are for the other kinds")
         if num_labels not in (None, self.num_labels):
-            self._refuse(f"num_labels={num_labels}", f"the model has {self.num_labels}, another number needs training")
+            self._refuse(f"num_labels={num_labels}", f"the model has {self.num_labels}; another number needs training")
         self._set_prompts(prompts, default_prompt_name, {})
         self.activation_fn = activation_fn
         if max_length is not None:

@@ -139,7 +139,7 @@ class SentenceTransformer(Encoder):
         if value != "token_embeddings":
             self._refuse(f"output_value={value!r}", "it has 'sentence_embedding' and 'token_embeddings'; tokenize gives ids")
         if precision not in (None, "float32"):
-            self._refuse(f"precision={precision!r} of token_embeddings", "quantize what it gives")
+            self._refuse(f"precision={precision!r} of token_embeddings", "quantize its result")
         rows = self.model.embed_tokens(inputs, prompt=prompt or None, max_length=self._limit(), truncate="right")
         return as_tensor(rows[0]) if single else [as_tensor(one) for one in rows]
 

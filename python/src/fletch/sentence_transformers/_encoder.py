@@ -162,7 +162,8 @@ class Encoder:
     def _say_truncation(self, cut: int, count: int) -> None:
         if cut and not self._said_truncation:
             self._said_truncation = True
-            log.warning("%d of %d texts are longer than max_seq_length (%d) and were cut; said once per model",
+            log.warning("%d of %d texts are longer than max_seq_length (%d) and were truncated; "
+                        "reported once per model",
                         cut, count, self._max_seq_length)
 
     # ---- processes ----------------------------------------------------------------------------------------------
@@ -282,14 +283,15 @@ def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
 
 
 _TRAIN = "train with sentence-transformers, save the folder, open it here"
-_FILES = "the folder is at .model.path, as it was"
+_FILES = "the folder is at .model.path, unchanged"
 for _name, _instead in {
         "fit": _TRAIN, "old_fit": _TRAIN, "train": _TRAIN, "smart_batching_collate": _TRAIN, "add_adapter": _TRAIN,
         "load_adapter": _TRAIN, "gradient_checkpointing_enable": _TRAIN, "save": _FILES, "save_pretrained": _FILES,
         "save_to_hub": _FILES, "push_to_hub": _FILES, "forward": _INSIDE, "preprocess": "tokenize gives ids",
-        "compile": "it is compiled already", "half": "fletch_config={'provider.precision': 'bf16'}",
+        "compile": "it is already compiled", "half": "fletch_config={'provider.precision': 'bf16'}",
         "bfloat16": "fletch_config={'provider.precision': 'bf16'}", "__call__": _INSIDE, "__getitem__": _INSIDE,
         "__len__": _INSIDE, "__iter__": _INSIDE, "parameters": _INSIDE, "named_parameters": _INSIDE, "modules": _INSIDE,
         "children": _INSIDE, "state_dict": _INSIDE, "set_pooling_include_prompt":
-        "include_prompt of 1_Pooling/config.json is followed", "intersection": "multiply what encode gives, element by element"}.items():
+        "include_prompt of 1_Pooling/config.json is followed",
+        "intersection": "multiply the result of encode element-wise"}.items():
     setattr(Encoder, _name, _refusal(_name, _instead))

@@ -44,12 +44,12 @@ class MultiVectorEncoder(RetrievalEncoder):
                chunk_size: int | None = None, token_pooling: Any = None, *, task: str | None = None, **kwargs: Any) -> Any:
         """As sentence_transformers' encode: a tensor (tokens, d) for each text, or an array."""
         if output_value is None or token_pooling is not None:
-            self._refuse("output_value=None" if output_value is None else "token_pooling=", "pool what encode gives")
+            self._refuse("output_value=None" if output_value is None else "token_pooling=", "pool the result of encode")
         if output_value != "token_embeddings":
             raise ValueError(f'output_value must be "token_embeddings" or None, got {output_value!r}.')
         if "convert_to_tensor" in kwargs:
-            raise ValueError("MultiVectorEncoder.encode() has no `convert_to_tensor`: rows of texts of different lengths "
-                             "make no one tensor. It gives a list of tensors, of arrays with convert_to_numpy=True.")
+            raise ValueError("MultiVectorEncoder.encode() has no `convert_to_tensor`: texts of different lengths do not "
+                             "form one tensor. It returns a list of tensors, or of arrays with convert_to_numpy=True.")
         self._check_call("encode", batch_size, kwargs)
         single = self._is_single(inputs)
         rows = self.model.embed_tokens([inputs] if single else inputs, prompt=self._prompt(prompt, prompt_name) or "",
@@ -70,15 +70,15 @@ class MultiVectorEncoder(RetrievalEncoder):
     def similarity_fn_name(self, value: Any) -> None:
         name = getattr(value, "value", value)
         if name is not None and name not in _MEASURES:
-            raise ValueError(f"MultiVectorEncoder only supports {list(_MEASURES)}, got {name!r}. Cosine, dot, euclidean and "
-                             "manhattan compare one vector with one.")
+            raise ValueError(f"MultiVectorEncoder only supports {list(_MEASURES)}, got {name!r}. "
+                             "Cosine, dot, euclidean and manhattan compare single vectors.")
         self._similarity_name = "maxsim" if name is None else name
 
     def _texts(self, vectors: Any) -> list[NDArray[Any]]:
         """The matrix of each text: a matrix alone is one text."""
         rows = as_array(vectors)
         if isinstance(rows, np.ndarray) and rows.ndim == 3:
-            self._refuse("similarity of padded tensors", "pass the list that encode gives")
+            self._refuse("similarity of padded tensors", "pass the list that encode returns")
         return [rows] if isinstance(rows, np.ndarray) and rows.ndim == 2 else [np.asarray(row) for row in rows]
 
     def _score(self, query: NDArray[Any], document: NDArray[Any]) -> float:

@@ -110,7 +110,7 @@ class Tokenizer:
     def _pad(self, ids: list[list[int]], masks: list[list[int]], width: int) -> None:
         pad = self.pad_token_id
         if pad is None and any(len(row) < width for row in ids):
-            raise ValueError("the tokenizer has no padding token: its folder names none")
+            raise ValueError("the tokenizer has no padding token")
         left = self._said("padding_side") == "left"
         for rows, filler in ((ids, pad), (masks, 0)):
             for row in rows:

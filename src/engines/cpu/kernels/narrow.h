@@ -35,6 +35,8 @@ void fl_bf16_attention_12x32_avx512bf16(const fl_attention *at);
 
 void fl_q8_quantize_neon(const fl_quantize *z);
 void fl_q8_gemm_6x16_neondot(const fl_gemm *g);
-void fl_bf16_gemm_6x16_neon(const fl_gemm *g);
+void fl_q8_gemm_6x16_neonmm(const fl_gemm *g);
+void fl_bf16_gemm_6x16_neon(const fl_gemm *g); /* widened */
+void fl_bf16_gemm_6x16_neonmm(const fl_gemm *g);
 
 #endif

@@ -29,10 +29,6 @@ enum {
     FL_CUDA_TILE         = 64,   /* query rows of a block in fl_attention_long */
     FL_CUDA_ATTENTION_THREADS = 128,
     FL_CUDA_POOL_THREADS      = 256,
-    FL_CUDA_SMALL             = 64,   /* rows that fl_few takes at most: a small batch */
-    FL_CUDA_SMALL_INPUT       = 2048, /* bytes of all that comes up with a small batch, at most */
-    FL_CUDA_FEW_THREADS       = 256,
-    FL_CUDA_FEW_COLUMNS       = 8,      /* of a block of fl_few; fl_few_wide has 16 */
     FL_CUDA_EVERY             = 1 << 30 /* a distance that no text has */
 };
 
@@ -82,45 +78,6 @@ typedef struct fl_cuda_embed {
     int32_t             pad_token; /* >= 0: RoBERTa's and MPNet's rule, see encoder.h; -1: none */
     float               eps;
 } fl_cuda_embed;
-
-/* fl_embed_mapped_T: the same for a small batch whose input the device reads from the host's memory: no
- * copy goes before. Pointers of `embed` to what comes up are those of the arena, as the kernels behind
- * this one have them; this one brings all of it there. */
-typedef struct fl_cuda_embed_mapped {
-    fl_cuda_embed embed; /* meta: the head of what comes up */
-    const void   *host;  /* the same, in pinned memory */
-    uint32_t      bytes; /* at most FL_CUDA_SMALL_INPUT */
-} fl_cuda_embed_mapped;
-
-/* fl_few_T, 16-bit types alone: a product for at most FL_CUDA_SMALL rows, with what stands before and
- * behind it:
- *     out[t][j] = act(norm(x[t]) w[j]' + bias[j]) + residual[t][j]
- * and in fl_few_wide_T with `gated`: act(norm(x[t]) w[j]' + bias[j]) * (norm(x[t]) w[width + j]' +
- * bias[width + j]). `normed` gets the norm's rows, for a residual further on. out may be residual, and
- * neither may be x where there is a norm. Grid: fl_cuda_few_blocks, block FL_CUDA_FEW_THREADS; k is a
- * multiple of 32, width of a block's columns. */
-typedef struct fl_cuda_few {
-    const fl_cuda_meta *meta;
-    const void         *x;               /* [T, k] */
-    const float        *norm_w, *norm_b; /* [k]; NULL: no norm */
-    void               *normed;          /* [T, k], or NULL */
-    const void         *weights;         /* [width, k]; gated: [2 * width, k] */
-    const void         *bias;            /* of the kernel's type; or NULL */
-    const float        *bias_f32;        /* instead */
-    const void         *residual;        /* [T, width], or NULL */
-    void               *out;             /* [T, width] */
-    uint32_t            k, width, gated, blocks;
-    int32_t             activation; /* fl_activation, or -1 */
-    uint32_t            rms;
-    float               eps;
-} fl_cuda_few;
-
-/* A block's columns: two tiles of 8 where there are enough of them to fill a device, or where a gate
- * goes with them. */
-static inline uint32_t fl_cuda_few_blocks(uint32_t width, uint32_t wide, uint32_t gated) {
-    uint32_t tiles = wide && !gated ? 2 : 1;
-    return width / (FL_CUDA_FEW_COLUMNS * tiles);
-}
 
 /* fl_residual_norm_T: v = x + y, sum = v, out = norm(v): LayerNorm, or RMS where the mean is not
  * taken off. out and sum may be x or y. A warp per row; grid and block as fl_embed. */

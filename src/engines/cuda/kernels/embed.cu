@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embed.cu - fl_embed, fl_embed_mapped: token ids become rows, normed where the model has a norm there.
+/* embed.cu - fl_embed: token ids become rows, normed where the model has a norm there.
  *
  * Method  A warp per token. The text is found by a search of cu with 32 probes at a time: two or
  *         three reads for any batch. The position is the place in the text; where the architecture
  *         has a padding row (pad_token), a literal pad token takes that row and the others are
  *         counted without it.
- *         mapped: every block reads all that came with the batch (1 kB) in one go over the bus into
- *         shared memory and works from there; the first one writes it where later kernels look.
  * Limit   Bytes: a word row (from the table, scattered), a position row (from the cache) and a row
  *         out per token: 16-bit hidden 384 about 1.5 kB from memory. The search hides behind other
  *         warps.
@@ -84,33 +82,4 @@ template <typename T> FL_FN void embed(const fl_cuda_embed &p) {
                 source);
 }
 
-/* Where a pointer into what came up lies in the block's copy of it. */
-template <typename P> FL_FN P in_copy(const fl_cuda_embed &p, const fl_words4 *copy, P at) {
-    const char *first = reinterpret_cast<const char *>(p.meta);
-    size_t      away  = static_cast<size_t>(reinterpret_cast<const char *>(at) - first);
-    return at == nullptr ? at : reinterpret_cast<P>(reinterpret_cast<const char *>(copy) + away);
-}
-
-template <typename T> FL_FN void embed_mapped(const fl_cuda_embed_mapped &p) {
-    enum { WORD = sizeof(fl_words4) };
-    FL_SHARED(fl_words4, copy, FL_CUDA_SMALL_INPUT / WORD);
-    const fl_words4 *host  = static_cast<const fl_words4 *>(p.host);
-    char            *arena = reinterpret_cast<char *>(const_cast<fl_cuda_meta *>(p.embed.meta));
-    for (uint32_t i = thread_index(); i < p.bytes / WORD; i += FL_CUDA_ROW_THREADS) {
-        fl_words4 word = load16(host + i);
-        store16(copy + i, word);
-        if (block_x() == 0) {
-            store16(arena + i * WORD, word);
-        }
-    }
-    block_sync();
-    fl_cuda_embed q = p.embed;
-    q.meta          = in_copy(p.embed, copy, q.meta);
-    q.cu            = in_copy(p.embed, copy, q.cu);
-    q.ids           = in_copy(p.embed, copy, q.ids);
-    q.segment       = in_copy(p.embed, copy, q.segment);
-    embed<T>(q);
-}
-
 FL_KERNELS_OF_TYPES(fl_embed, fl_cuda_embed, FL_CUDA_ROW_THREADS, 2, embed)
-FL_KERNELS_OF_TYPES(fl_embed_mapped, fl_cuda_embed_mapped, FL_CUDA_ROW_THREADS, 2, embed_mapped)
