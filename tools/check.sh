@@ -17,6 +17,7 @@ tools/onnxruntime.sh openvino || note "no OpenVINO: its tests are skipped and sa
 { tools/onnxruntime.sh webgpu && tools/onnxruntime.sh ep-webgpu && tools/vulkan.sh; } || note "no WebGPU or no Vulkan device in software: its tests are skipped and say so"
 tools/onnxruntime.sh || note "no ONNX Runtime library: its tests are skipped and say so"
 [ "$mode" != full ] || tools/onnxruntime.sh gpu || note "no onnxruntime-gpu: its tests are skipped and say so"
+[ "$mode" != full ] || tools/onnxruntime.sh ep-openvino || note "no plug-in of OpenVINO: its tests are skipped and say so"
 test_environment
 [ "$mode" != full ] || FLETCH_MODEL_HIGH=$(tools/get_model.sh high)
 [ "$mode" != full ] || export FLETCH_TEST_FULL=1

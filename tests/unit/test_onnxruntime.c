@@ -181,6 +181,8 @@ static const struct {
      "Message: /src/buffer_manager.cc:553 n::B::Download(B, void*, size_t) const::<lambda(S, V)> s "
      "== S::Success was false. [Device] is lost\n    at F (/build/f.cpp:1)\n",
      "[Device] is lost", "Take another"},
+    {"Exception from src/core.cpp:117:\nException from src/config.cpp:266:\nWrong value F32\n",
+     "Wrong value F32", "Take another"},
     {"WebGPU device error(2): no such binding", "no such binding", "Take another"},
     {"WebGPU device error(3): MTLDevice gives nothing", "out of memory: MTLDevice gives nothing",
      "Take another"},
@@ -257,6 +259,22 @@ static const char *value_of(const fl_ort_pairs *pairs, const char *key) {
         if (strcmp(pairs->keys[i], key) == 0)
             return pairs->values[i];
     return "(none)";
+}
+
+Test(onnxruntime, openvino_as_a_plugin_is_told_of_float32_and_of_no_device) {
+    fl_config   *config = fletch_config_new();
+    fl_ort_names inputs = {.count = 0};
+    fl_ort_pairs pairs;
+    fletch_config_set(config, "onnxruntime.provider_library", "/opt/plugin.so", NULL);
+    fl_engine_options options = options_for(config, "openvino");
+    fl_ort_provider_pairs(&options, &inputs, &pairs);
+    cr_expect_str_eq(value_of(&pairs, "device_type"), "(none)");
+    cr_expect_str_eq(value_of(&pairs, "precision"), "(none)");
+    cr_expect_not_null(
+        strstr(value_of(&pairs, "load_config"), "\"INFERENCE_PRECISION_HINT\": \"f32\""));
+    options.precision = "fp16"; /* the graph's own */
+    cr_expect_eq(fl_ort_provider_pairs(&options, &inputs, &pairs), 0);
+    fletch_config_free(config);
 }
 
 Test(onnxruntime, options_of_providers_are_documented_keys) {

@@ -111,25 +111,32 @@ static void collect_directml(fl_ort_pairs *p, const fl_engine_options *o,
 }
 
 /* Half precision is the graph's own: the provider keeps the types that it finds. In float32 it would
- * take less where the processor or GPU has it. */
+ * take less where the processor or GPU has it. A plug-in is given the device that it lists, and no name. */
 static void collect_openvino(fl_ort_pairs *p, const fl_engine_options *o,
                              const fl_ort_names *inputs) {
+    static const char        exact[]  = "\"INFERENCE_PRECISION_HINT\": \"f32\"";
     static const char *const ours[]   = {"gpu", "npu", "cpu"};
     static const char *const theirs[] = {"GPU", "NPU", "CPU"};
     const char              *asked    = fl_config_text(o->config, FL_KEY_OPENVINO_DEVICE);
     const char              *cache    = fl_config_text(o->config, FL_KEY_OPENVINO_CACHE_DIR);
+    const bool               half     = o->precision != NULL && is(o->precision, "fp16");
+    const char *plugin = fl_config_text(o->config, FL_KEY_ONNXRUNTIME_PROVIDER_LIBRARY);
     (void)inputs;
+    if (cache[0] != '\0')
+        add(p, "cache_dir", "%s", cache);
+    if (plugin[0] != '\0') {
+        if (!half)
+            add(p, "load_config", "{\"CPU\": {%s}, \"GPU\": {%s}}", exact, exact);
+        return;
+    }
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (is(asked, ours[i]) && o->device == 0)
             add(p, "device_type", "%s", theirs[i]);
         else if (is(asked, ours[i]))
             add(p, "device_type", "%s.%u", theirs[i], o->device);
-    add(p, "precision", "%s",
-        o->precision != NULL && is(o->precision, "fp16") ? "ACCURACY" : "FP32");
+    add(p, "precision", "%s", half ? "ACCURACY" : "FP32");
     if (is(asked, "cpu"))
         add(p, "num_of_threads", "%u", o->threads);
-    if (cache[0] != '\0')
-        add(p, "cache_dir", "%s", cache);
 }
 
 static void collect_webgpu(fl_ort_pairs *p, const fl_engine_options *o,
@@ -264,9 +271,20 @@ static int refuse(const fl_ort *ort, const provider *p, const char *theirs, cons
     return fl_ort_refuse(ort, what, message, there ? "" : package, error);
 }
 
+/* A plug-in of a provider that is known takes what that takes: OpenVINO's would compute in less than float32
+ * where it is not told to. */
+static const provider *find_options(const fl_engine_options *o) {
+    const provider *p      = find_provider(o->provider);
+    const char     *theirs = p != NULL && p->theirs[0] == '\0' ? fl_ort_provider_name(o) : NULL;
+    for (size_t i = 0; theirs != NULL && i < sizeof providers / sizeof providers[0]; i++)
+        if (is(theirs, providers[i].theirs))
+            return &providers[i];
+    return p;
+}
+
 size_t fl_ort_provider_pairs(const fl_engine_options *options, const fl_ort_names *inputs,
                              fl_ort_pairs *out) {
-    const provider *p = find_provider(options->provider);
+    const provider *p = find_options(options);
     out->count        = 0;
     if (p != NULL && p->collect != NULL)
         p->collect(out, options, inputs);

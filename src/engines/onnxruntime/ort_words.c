@@ -62,6 +62,17 @@ static const char *past_place(const char *at) {
     return at;
 }
 
+/* Past "Exception from file:266: ", once for each layer of OpenVINO. */
+static const char *past_exceptions(const char *at) {
+    static const char mark[] = "Exception from ";
+    for (const char *next; (next = strstr(at, mark)) != NULL;) {
+        for (at = next + sizeof mark - 1; *at != '\0' && *at != ' ' && *at != '\n';)
+            at++;
+        at += strspn(at, " \n");
+    }
+    return at;
+}
+
 /* Past the number of a fault of WebGPU, "3): ": memory, by whatever name the system has for it. */
 static const char *past_kind(const char *at, char out[FL_ORT_WORDS], size_t *used) {
     static const char memory[] = "out of memory: ";
@@ -88,6 +99,7 @@ void fl_ort_words(const char *message, char out[FL_ORT_WORDS]) {
     why = strstr(at, claim);
     if (why != NULL && why[sizeof claim - 1] != '\0')
         at = why + sizeof claim - 1;
+    at                = past_exceptions(at);
     const char *end   = strstr(at, " ; GPU=");   /* and host, file, line */
     const char *stack = strstr(at, "\n    at "); /* functions of Dawn, with their files */
     if (stack != NULL && (end == NULL || stack < end))
