@@ -151,7 +151,7 @@ void fl_workers_close(fl_workers *workers) {
 size_t fl_workers_take(fl_workers *workers, fl_work_fn fn, fl_work_wanted_fn wanted,
                        const void *user, void **args, size_t most) {
     size_t taken = 0;
-    pthread_mutex_lock(&workers->lock);
+    lock(workers);
     for (size_t i = workers->count; i > 0 && taken < most; i--) { /* the last one takes its place */
         job *one = &workers->jobs[i - 1];
         if (one->fn == fn && wanted(one->arg, user)) {
@@ -159,7 +159,7 @@ size_t fl_workers_take(fl_workers *workers, fl_work_fn fn, fl_work_wanted_fn wan
             *one          = workers->jobs[--workers->count];
         }
     }
-    pthread_mutex_unlock(&workers->lock);
+    unlock(workers);
     return taken;
 }
 

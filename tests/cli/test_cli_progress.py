@@ -66,7 +66,7 @@ def test_no_bar_when_quiet_never_short_or_results_are_on_the_terminal(embed, tmp
 @pytest.mark.parametrize("name", ["npy", "npz", "raw", "fvecs"])
 def test_bytes_are_not_for_a_terminal(embed, name):
     code, shown = on_terminal(embed, "embed", "--format", name, "x", stdout="terminal")
-    assert code == 2 and f"--format {name} is binary and would garble a terminal" in shown and "--output" in shown
+    assert code == 2 and f"--format {name} is binary and would garble the terminal" in shown and "--output" in shown
 
 
 def test_lines_in_a_pipe_only_when_asked(embed, tmp_path):

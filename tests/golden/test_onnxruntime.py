@@ -158,7 +158,7 @@ def test_a_file_that_is_no_plugin(content, why, tmp_path):
     done = run(*flags)
     assert done.returncode == 0 and why in done.stderr, "auto goes on to the processor, and says so"
     done = run("embed", "-m", model("FLETCH_MODEL"), *ENGINE, "--provider-order", "plugin", "hello")
-    assert done.returncode == 2 and "is not a file name" in done.stderr
+    assert done.returncode == 2 and "names no file" in done.stderr
 
 
 def test_the_log_says_what_the_figures_say():

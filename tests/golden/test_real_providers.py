@@ -165,7 +165,7 @@ def test_a_plugin_at_work(failing, tmp_path):
 
 
 REFUSALS = {"register": "the driver is of another version", "hang": "did not register within 30 seconds",
-            "devices": "lists no device", "abi": "or is made for a later ONNX Runtime than 1.",
+            "devices": "lists no device", "abi": "or needs a newer ONNX Runtime than 1.",
             "session": "FailingExecutionProvider makes no session of the graph built from the model's weights: the device does not",
             "1": "the device has fallen off the bus"}
 
