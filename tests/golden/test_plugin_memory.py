@@ -57,5 +57,5 @@ def test_a_lone_text_without_memory_once_is_computed_there(plugin, tmp_path):
     want = embed(tmp_path)[0]
     rows, stats, said = embed(tmp_path, *plugin, "--provider-order", "plugin,cpu", "--batch-max-texts", "1", FAIL_PROVIDER="3",
                               FAIL_TIMES="1", FAIL_WORDS=WORDS)
-    assert golden.difference(rows, want) <= 1e-5 and "it is opened again" in said
+    assert golden.difference(rows, want) <= 1e-5 and "reopening it" in said
     assert stats["devices"][0]["provider"] == "plugin" and stats["replica_failures"] == 1
