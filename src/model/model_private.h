@@ -35,10 +35,11 @@ struct fl_model_private {
     double            peft_alpha;
     bool              peft_root;             /* alpha is divided by the root of the rank */
     size_t            peft_taken;            /* tensors of it that matrices took */
-    bool              own_pooling;           /* of the family's code: modules.json lists none */
+    const char       *own_pooling;           /* of the family's code: modules.json lists none */
     const char       *tokenizer_config_path; /* kept; NULL: not asked for yet */
     const fl_tensor  *projection;            /* of every token, before pooling; NULL: none */
     const char       *projection_name;       /* what it is called */
+    const char       *projection_bias;       /* likewise; NULL: it has none */
     bool              gated;                 /* static: a gate is behind the table */
     void             *table;                 /* owned: such a table, unpacked; or NULL */
     bool              has_modules;           /* modules.json is there */
@@ -87,7 +88,7 @@ int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error);
 /* What a family multiplies every token by, before pooling: own->projection. */
-int  fl_projection_find(fl_model *model, const char *name, fletch_error *error);
+int  fl_projection_find(fl_model *model, const fl_family *family, fletch_error *error);
 void fl_modules_close(fl_modules *modules);
 /* Whether module `index` is there and of that kind: the last component of its type. */
 bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind);
