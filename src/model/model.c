@@ -151,7 +151,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     fletch_error     damage  = {0};
     int              opened  = 0;
     const bool       weighed = !options->without_weights;
-    FL_TRY(fl_modules_open(modules, model, error));
+    FL_TRY(fl_modules_open(modules, model, options, error));
     FL_TRY(fl_peft_open(model, options, error));
     FL_TRY(fl_scores_find(model, modules, error));
     FL_TRY(fl_late_find(model, modules, error));

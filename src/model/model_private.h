@@ -81,7 +81,8 @@ typedef struct fl_modules {
     size_t    count;
     char      path[FL_MODEL_PATH_MAX]; /* of the file that they stand in */
 } fl_modules;
-int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error);
+int fl_modules_open(fl_modules *modules, fl_model *model, const fl_model_options *options,
+                    fletch_error *error);
 /* A class of somebody's own as the first module is only known with its family. */
 int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,
                      fletch_error *error);
@@ -94,8 +95,10 @@ void fl_modules_close(fl_modules *modules);
 bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind);
 
 /* router.c: the routes of a Router in `path` of the folder: modules->list becomes the document's, model->lookup
- * says what the query's is. Then, once the document's files are read, whether both know the same tokens. */
-int fl_router_open(fl_modules *modules, fl_model *model, const char *path, fletch_error *error);
+ * says what the query's is; or the list is that of the route `task` ("": "text"). Then, once the document's files
+ * are read, whether both know the same tokens. */
+int fl_router_open(fl_modules *modules, fl_model *model, const char *path, const char *task,
+                   fletch_error *error);
 int fl_router_check(fl_model *model, fletch_error *error);
 
 /* pooling.c: the modes of a pooling configuration, and names. */

@@ -98,13 +98,12 @@ static int set_transformer(fl_model *model, const char *path, fletch_error *erro
 }
 
 /* What the first modules say of the model as a whole. */
-static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
+static int look(fl_modules *modules, fl_model *model, const fl_model_options *options,
+                fletch_error *error) {
     entry first = {0}, second = {0};
     FL_TRY(read_entry(&first, modules, 0, error));
-    if (strcmp(first.kind, "Router") == 0) {
-        if (modules->count > 1 || modules->router != NULL)
-            return refuse(modules, &first, error);
-        FL_TRY(fl_router_open(modules, model, first.path, error));
+    if (strcmp(first.kind, "Router") == 0 || strcmp(first.kind, "Asym") == 0) {
+        FL_TRY(fl_router_open(modules, model, first.path, options->task, error));
         FL_TRY(read_entry(&first, modules, 0, error));
     }
     model->own->module = strcmp(first.type, own_code) == 0 ? own_code : NULL;
@@ -129,7 +128,8 @@ static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
     return set_transformer(model, first.path, error);
 }
 
-int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
+int fl_modules_open(fl_modules *modules, fl_model *model, const fl_model_options *options,
+                    fletch_error *error) {
     int there =
         fl_file_find(modules->path, sizeof modules->path, model->folder, "modules.json", error);
     if (there <= 0)
@@ -137,7 +137,7 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
     FL_TRY(fl_json_read(&modules->root, modules->path, FL_CONFIG_BYTES_MAX, error));
     model->own->has_modules = true;
     FL_TRY(read_list(modules, error));
-    return look(modules, model, error);
+    return look(modules, model, options, error);
 }
 
 int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,

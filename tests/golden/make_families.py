@@ -608,6 +608,39 @@ def static(name: str, tensors: dict, after: list) -> None:
     base.finish(path)
 
 
+def make_routes() -> None:
+    """A static table for queries and an encoder for documents, each with its tokenizer, and what both go through."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+    path = base.new_folder("router-dense")
+    document, query = path / "document", path / "query"
+    for folder in (document, query):
+        folder.mkdir()
+    tokenizer = base.bert_tokenizer(document)
+    tokenizer.save_pretrained(document)
+    config = transformers.BertConfig(**SMALL | {"vocab_size": len(tokenizer)})
+    encoder = transformers.BertModel(config)
+    base.randomise(encoder, 31)
+    encoder.save_pretrained(document)
+    words = base.bert_tokenizer(query, lower=False).backend_tokenizer
+    table = modules.StaticEmbedding(words, embedding_weights=torch.randn(words.get_vocab_size(), 32, generator=torch.Generator().manual_seed(5)).numpy())
+    transformer = modules.Transformer(str(document))
+    transformer.max_seq_length = 48
+    routes = {"query": [table], "document": [transformer, modules.Pooling(32, pooling_mode="mean")]}
+    dense = modules.Dense(32, 20)
+    base.randomise(dense, 32)
+    model = SentenceTransformer(modules=[modules.Router(routes, default_route="document"), dense, modules.Normalize()],
+                                prompts={"query": "the sea: ", "document": ""})
+    shutil.rmtree(path)
+    model.save(str(path), create_model_card=False)
+    model = SentenceTransformer(str(path), device="cpu")
+    expected = []
+    for index, (encode, flags) in enumerate(((model.encode_query, ["--model-task", "query"]), (model.encode_document, ["--model-task", "document"]))):
+        numpy.save(path / f"expected-{index}.npy", numpy.stack([encode(text, show_progress_bar=False) for text in base.TEXTS]).astype("<f4"))
+        expected.append({"flags": flags, "vectors": f"expected-{index}.npy", "max_length": 1 << 20 if index == 0 else 48})
+    base.write_json(path / "expected.json", expected)
+
+
 def make_static() -> None:
     generator = torch.Generator().manual_seed(8)
     table = torch.randn(140, 20, generator=generator)
@@ -779,4 +812,5 @@ def make_all() -> None:
     make_tasks()
     make_jina5()
     make_static()
+    make_routes()
     make_gated()

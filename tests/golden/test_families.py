@@ -577,7 +577,7 @@ TASKS = "retrieval.query, separation, text-matching"
     ("family-jina3-tasks", ("--model-task", "Separation"), TASKS),
     ("family-jina5", (), "retrieval, text-matching"),
     ("family-jina5-nano", ("--model-task", "retrieval.query"), "retrieval, text-matching"),
-    ("family-jina3", ("--model-task", "separation"), "has no adapters"),
+    ("family-jina3", ("--model-task", "separation"), "has no adapters or routes"),
     ("family-static", ("--model-task", "separation"), "has no adapters"),
 ], ids=str)
 def test_a_task_is_asked_for_where_there_are_tasks_and_nowhere_else(name, flags, says):
