@@ -33,6 +33,7 @@ struct fl_model_private {
                                               an adapter's (peft.c) */
     fl_safetensors   *peft;        /* owned: its matrices; NULL: there is none */
     double            peft_alpha;
+    uint32_t          peft_rank;             /* of every matrix; 0: of each its own */
     bool              peft_root;             /* alpha is divided by the root of the rank */
     size_t            peft_taken;            /* tensors of it that matrices took */
     const char       *own_pooling;           /* of the family's code: modules.json lists none */
