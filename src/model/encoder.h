@@ -242,6 +242,7 @@ typedef struct fl_encoder {
     uint32_t   pooling_count;                /* >= 1 */
     bool
         projected; /* the first stage behind is the network's own, of every token: these are not kept */
+    bool own_row; /* of an .onnx file pooler_output counts, and no mask is asked for (SigLIP) */
 } fl_encoder;
 
 /* What slot `slot` of a layer (NULL: of the whole) should hold; false when the descriptor calls

@@ -77,9 +77,10 @@ int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_
 /* Which row counts. An .onnx file alone must have taken it, and projected it, for the projection is not there. */
 static int read_end(fl_model *model, const fl_family *family, fl_json_reader *config,
                     const fl_model_options *options) {
-    fl_onnx_output out = {.width = 0};
-    model->filled      = family->filled;
-    model->ends        = !model->filled && !fl_onnx_only(model);
+    fl_onnx_output out     = {.width = 0};
+    model->filled          = family->filled;
+    model->encoder.own_row = family->filled;
+    model->ends            = !model->filled && !fl_onnx_only(model);
     if (model->ends)
         return fl_family_end(family, config, &model->end);
     if (!fl_onnx_only(model))
@@ -87,12 +88,13 @@ static int read_end(fl_model *model, const fl_family *family, fl_json_reader *co
     if (options->without_weights)
         return 0;
     fl_onnx_output_read(model, &out);
-    return out.pooled ? 0
-                      : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                                "%s: of %s an .onnx file is supported whose only vectors are "
-                                "those of texts [batch, width]. Put the weights in safetensors "
-                                "beside it.",
-                                model->folder, family->name);
+    return out.pooled
+               ? 0
+               : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                         "%s: of %s an .onnx file is supported that returns %s [batch, "
+                         "width]. Put the weights in safetensors beside it.",
+                         model->folder, family->name,
+                         family->filled ? "pooler_output" : "no other vectors than text_embeds");
 }
 
 /* config.json -> descriptor. Without weights it may be missing or of an architecture that is not

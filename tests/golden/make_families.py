@@ -513,6 +513,7 @@ def make_siglip() -> None:
     small = {"vocab_size": len(vocab), "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 4,
              "max_position_embeddings": 24}
     vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 8}
+    torch.manual_seed(7)
     whole = transformers.SiglipModel(transformers.SiglipConfig(text_config=small, vision_config=vision))
     alone = transformers.SiglipTextModel(transformers.SiglipTextConfig(**small | {"projection_size": 40, "hidden_act": "gelu"}))
     for name, model in (("family-siglip-whole", whole), ("family-siglip", alone)):
@@ -531,6 +532,23 @@ def make_siglip() -> None:
                 rows.append(tower(**inputs).pooler_output[0].numpy())
         numpy.save(path / "expected-0.npy", numpy.stack(rows))
         base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 24}])
+    path = base.HERE / "siglip-onnx"  # as onnx-community and fastembed have it: ids in, two outputs
+    shutil.copytree(base.HERE / "family-siglip-whole", path)
+    (path / "model.safetensors").unlink()
+    (path / "expected.json").unlink()
+    (path / "onnx").mkdir()
+    ids = torch.ones(2, 24, dtype=torch.int64)
+
+    class Tower(torch.nn.Module):
+        def forward(self, input_ids):
+            out = whole.text_model(input_ids=input_ids)
+            return out.last_hidden_state, out.pooler_output
+    tower = Tower()
+    tower.model = whole.text_model
+    whole.text_model.config._attn_implementation = "eager"
+    torch.onnx.export(tower.eval(), (ids,), str(path / "onnx/text_model.onnx"), input_names=["input_ids"], output_names=["last_hidden_state", "pooler_output"],
+                      dynamic_axes={"input_ids": {0: "batch", 1: "tokens"}, "last_hidden_state": {0: "batch", 1: "tokens"}, "pooler_output": {0: "batch"}},
+                      opset_version=17, dynamo=False)
 
 
 def make_jina_clip() -> None:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_encoders.c - BERT, NomicBERT and ModernBERT as llama.cpp writes them.
+/* gguf_encoders.c - BERT and ModernBERT as llama.cpp writes them.
  *
  * "bert" is RoBERTa and XLM-RoBERTa too, whose padding rows the converter cuts off, and, without token types,
  * DistilBERT. What a file does not say is what the reference computes: BERT's GELU is the exact one. */
@@ -25,39 +25,6 @@ const fl_gguf_arch fl_gguf_arch_bert_untyped = {
                 {"hidden_dim", "feed_forward_length", NULL}},
     .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_POSITIONS, FL_GGUF_ATTENTION, FL_GGUF_MLP,
                 FL_GGUF_POST_NORMS},
-};
-
-const fl_gguf_arch fl_gguf_arch_nomic = {
-    .name    = "nomic-bert",
-    .fields  = {FL_GGUF_IS("nomic_bert"),
-                FL_GGUF_SIZES,
-                FL_GGUF_LAYER_NORM,
-                FL_GGUF_TYPES,
-                FL_GGUF_BOTH_WAYS,
-                {"rope_theta", "rope.freq_base", NULL}},
-    .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_ATTENTION_FUSED, FL_GGUF_MLP, FL_GGUF_POST_NORMS},
-};
-
-/* Its experts have one bias together, which llama.cpp knows not and its converter leaves out. */
-const fl_gguf_arch fl_gguf_arch_nomic_moe = {
-    .name    = "nomic-bert-moe",
-    .fields  = {FL_GGUF_IS("nomic_bert"),
-                FL_GGUF_SIZES,
-                FL_GGUF_LAYER_NORM,
-                FL_GGUF_TYPES,
-                FL_GGUF_BOTH_WAYS,
-                {"rope_theta", "rope.freq_base", NULL},
-                {"num_experts", "expert_count", NULL},
-                {"moe_top_k", "expert_used_count", NULL},
-                {"moe_every_n_layers", "moe_every_n_layers", NULL},
-                {"qkv_proj_bias", NULL, "true"},
-                {"mlp_fc1_bias", NULL, "true"},
-                {"mlp_fc2_bias", NULL, "true"}},
-    .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_ATTENTION_FUSED, FL_GGUF_MLP, FL_GGUF_POST_NORMS,
-                FL_AT("blk.*.ffn_gate_inp.weight", FL_LAYER_ROUTER_W),
-                FL_AT("blk.*.ffn_up_exps.weight", FL_LAYER_EXPERTS_UP),
-                FL_AT("blk.*.ffn_down_exps.weight", FL_LAYER_EXPERTS_DOWN)},
-    .lacks   = "the bias of the experts",
 };
 
 const fl_gguf_arch fl_gguf_arch_modernbert = {
