@@ -29,7 +29,8 @@ PEERS = ["fletch-int16", "fletch-int8", "onnxruntime", "fletch-onnxruntime", "op
 RAW, RAW8 = ["onnxruntime", "openvino"], ["onnxruntime-int8", "openvino-int8"]
 LLAMA = ["fletch-int16", "fletch-int8", "fletch-bf16", "fletch-q8_0", "fletch-q8_0-int8", "fletch-q4_0",
          "llama.cpp", "llama.cpp-bf16", "llama.cpp-q8_0", "llama.cpp-q4_0", "sentence-transformers"]
-ROWS = {name: PEERS for name in shapes.SHAPES} | {"qwen3-0.6b": LLAMA, "cls": ["fletch-mean"], "prompt": []}
+ROWS = {name: PEERS for name in shapes.SHAPES} | {
+    "qwen3-0.6b": LLAMA, "gemma2-2b-4": [*PEERS, "fletch-bf16"], "cls": ["fletch-mean"], "prompt": []}
 # Row -> (words, ours, the peers of whom the fastest counts, at least so much)
 NARROW = [("int16, against fp32", "fletch-int16", ["fletch"], 1.5), ("int8, against fp32", "fletch-int8", ["fletch"], 2.5)]
 GOALS = {name: [*NARROW, ("fp32, against the best of onnxruntime and OpenVINO", "fletch", RAW, 1.3),
