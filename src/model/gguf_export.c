@@ -75,7 +75,7 @@ static const char *find_obstacle(const fl_model *model) {
         {model->head == FL_HEAD_SPARSE, "its vectors are sparse"},
         {model->head == FL_HEAD_LATE, "it gives a vector for every token"},
         {model->encoder.layer == NULL, "its network is an .onnx file"},
-        {model->tasks != NULL, "it has adapters of tasks"},
+        {model->tasks != NULL, "it has several tasks"},
         {pooling_type(&model->encoder) == 0, "its pooling is none of mean, cls and lasttoken"},
         {count_dense(model) < 0,
          "other layers follow its pooling than two dense ones, without bias and activation, that "

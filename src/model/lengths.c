@@ -62,10 +62,10 @@ static void refuse_settings(fl_json_reader *reader, fl_model *model) {
     static const char *const tokenizer_keys[] = {"model_max_length", "use_fast", "padding_side",
                                                  "truncation_side"};
     const char *task   = fl_json_string(reader, "transformer_task", "feature-extraction");
-    const char *rows   = model->own->logits ? "causal_logits"
-                         : classifier       ? "scores"
-                         : model->ends      ? "sentence_embedding"
-                                            : "token_embeddings";
+    const char *rows   = model->own->logits             ? "causal_logits"
+                         : classifier                   ? "scores"
+                         : model->ends || model->filled ? "sentence_embedding"
+                                                        : "token_embeddings";
     const char *usual  = model->own->logits ? "text-generation"
                          : classifier       ? "sequence-classification"
                                             : "feature-extraction";
@@ -132,7 +132,9 @@ static void refuse_outputs(fl_json_reader *reader, fl_model *model) {
     fl_json_reader modality = fl_json_below(reader, "modality_config");
     fl_json_reader text     = fl_json_below(&modality, "text");
     bool logits = model->own->classifier || model->own->logits || model->head == FL_HEAD_SPARSE;
-    const char *wanted = logits ? "logits" : model->ends ? "pooler_output" : "last_hidden_state";
+    const char *wanted = logits                         ? "logits"
+                         : model->ends || model->filled ? "pooler_output"
+                                                        : "last_hidden_state";
     const char *output = fl_json_string(&text, "method_output_name", wanted);
     if (strcmp(output, wanted) != 0)
         fl_family_refuse(&text, "method_output_name", output);

@@ -165,6 +165,9 @@ struct fl_model {
     bool      ends; /* what counts is the row of the first token … */
     int32_t
         end; /* … of this id, or of the text's largest where this is 2; the first's where there is none */
+    bool
+        filled; /* what counts is the row of the last of max_length tokens, up to which padding, which
+                    is attended to, fills a text */
     bool            normalize; /* the last stage is a Normalize module */
     fl_model_source normalize_source, pooling_source;
     uint32_t        dimensions;   /* of the last stage's rows, before truncate_dim */
