@@ -620,8 +620,7 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     full->work_texts   = work->texts.count;
     full->outputs      = work->outputs;
     full->output_count = work->output_count;
-    bool lists         = work->kind == FLETCH_KIND_TOKENS || work->kind == FLETCH_KIND_SPARSE;
-    full->work_cells   = lists ? 0 : work->out.rows * work->out.cols;
+    full->work_cells   = work->out.data == NULL ? 0 : work->out.rows * work->out.cols;
     for (size_t i = 0; i < work->output_count; i++) {
         full->work_cells += work->texts.count * work->outputs[i].out.cols;
     }

@@ -49,11 +49,10 @@ static bool put_weights(fl_buf *body, const fletch_list *list) {
 bool fl_job_put_output(fl_job *job, const fletch_output *output, size_t index) {
     fl_buf              *body = &job->request->reply.body;
     const fletch_matrix *out  = &output->out;
-    if (output->kind == FLETCH_KIND_SPARSE) {
-        return put_weights(body, &output->lists->list[index]);
-    }
-    if (output->kind != FLETCH_KIND_DENSE) {
-        return put_vectors(body, &output->lists->list[index], output->lists->columns);
+    if (output->lists != NULL) {
+        const fletch_list *list = &output->lists->list[index];
+        return output->kind == FLETCH_KIND_SPARSE ? put_weights(body, list)
+                                                  : put_vectors(body, list, output->lists->columns);
     }
     const void *row = (const char *)out->data + index * out->stride;
     if (out->dtype == FLETCH_FLOAT32 && !job->base64) {
