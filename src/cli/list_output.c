@@ -63,36 +63,11 @@ static void put_token(fl_list_output *lists, int32_t id) {
     fl_json_quote(&lists->output->sink.buf, text, strlen(text));
 }
 
-static void put_ids(fl_buf *out, const fletch_list *list) {
-    for (size_t i = 0; i < list->count; i++) {
-        fl_buf_puts(out, i > 0 ? "," : "");
-        fl_output_put_u64(out, (uint64_t)list->ids[i]);
-    }
-}
-
-static void put_values(fl_buf *out, const float *values, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        fl_buf_puts(out, i > 0 ? "," : "");
-        fl_output_put_f32(out, values[i]);
-    }
-}
-
-void fl_list_put_vectors(fl_buf *out, const fletch_list *list, size_t columns) {
-    fl_buf_putc(out, '[');
-    for (size_t i = 0; i < list->count; i++) {
-        fl_buf_puts(out, i > 0 ? ",[" : "[");
-        put_values(out, list->values + i * columns, columns);
-        fl_buf_putc(out, ']');
-    }
-    fl_buf_putc(out, ']');
-}
-
 void fl_list_put_weights(fl_buf *out, const fletch_list *list) {
-    fl_buf_puts(out, "\"indices\":[");
-    put_ids(out, list);
-    fl_buf_puts(out, "],\"values\":[");
-    put_values(out, list->values, list->count);
-    fl_buf_putc(out, ']');
+    fl_buf_puts(out, "\"indices\":");
+    fl_json_out_ids(out, list->ids, list->count);
+    fl_buf_puts(out, ",\"values\":");
+    fl_output_put_floats(out, list->values, list->count);
 }
 
 static void put_tokens(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
@@ -103,10 +78,10 @@ static void put_tokens(fl_list_output *lists, const fl_row *row, const fletch_li
         fl_buf_puts(out, i > 0 ? "," : "");
         put_token(lists, list->ids[i]);
     }
-    fl_buf_puts(out, "],\"ids\":[");
-    put_ids(out, list);
-    fl_buf_puts(out, "],\"embeddings\":");
-    fl_list_put_vectors(out, list, lists->columns);
+    fl_buf_puts(out, "],\"ids\":");
+    fl_json_out_ids(out, list->ids, list->count);
+    fl_buf_puts(out, ",\"embeddings\":");
+    (void)fl_json_out_rows(out, list->values, list->count, lists->columns);
 }
 
 static void put_weights(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
@@ -114,7 +89,7 @@ static void put_weights(fl_list_output *lists, const fl_row *row, const fletch_l
     fl_buf_putc(out, ',');
     fl_list_put_weights(out, list);
     fl_buf_puts(out, ",\"tokens\":");
-    fl_output_put_u64(out, row->tokens);
+    fl_json_out_u64(out, row->tokens);
 }
 
 static void put_object(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
@@ -122,7 +97,7 @@ static void put_object(fl_list_output *lists, const fl_row *row, const fletch_li
     fl_buf    *out    = &output->sink.buf;
     fl_output_next(output);
     fl_buf_puts(out, "{\"index\":");
-    fl_output_put_u64(out, row->index);
+    fl_json_out_u64(out, row->index);
     lists->form->members(lists, row, list);
     fl_output_end_object(output, row);
 }

@@ -41,8 +41,7 @@ void fl_list_output_close(fl_list_output *lists);
 /* Append one text's entries; of `row` the text and what is told of it. */
 void fl_list_output_put(fl_list_output *lists, const fl_row *row, const fletch_list *list);
 
-/* For result_kind.c: [[0.1,…],…], and "indices":[7,…],"values":[0.1,…]. */
-void fl_list_put_vectors(fl_buf *out, const fletch_list *list, size_t columns);
+/* For result_kind.c: "indices":[7,…],"values":[0.1,…]. */
 void fl_list_put_weights(fl_buf *out, const fletch_list *list);
 
 /* Write out what is buffered when it is much. */

@@ -16,7 +16,8 @@ static void put_row(fl_buf *out, const fletch_output *output, size_t i) {
 }
 
 static void put_vectors(fl_buf *out, const fletch_output *output, size_t i) {
-    fl_list_put_vectors(out, &output->lists->list[i], output->lists->columns);
+    const fletch_list *list = &output->lists->list[i];
+    (void)fl_json_out_rows(out, list->values, list->count, output->lists->columns);
 }
 
 static void put_weights(fl_buf *out, const fletch_output *output, size_t i) {

@@ -117,7 +117,7 @@ void fl_several_put(const fl_several *several, fl_output *output, const fl_row *
     bool         first = true;
     fl_output_next(output);
     fl_buf_puts(out, "{\"index\":");
-    fl_output_put_u64(out, row->index);
+    fl_json_out_u64(out, row->index);
     if (dense < several->count) {
         fl_buf_puts(out, ",\"embedding\":");
         several->kind[dense]->put(out, &several->output[dense], i);
@@ -134,7 +134,7 @@ void fl_several_put(const fl_several *several, fl_output *output, const fl_row *
         first = false;
     }
     fl_buf_puts(out, "},\"tokens\":");
-    fl_output_put_u64(out, row->tokens);
+    fl_json_out_u64(out, row->tokens);
     fl_output_end_object(output, row);
 }
 
