@@ -384,7 +384,7 @@ static void fail_item(fl_worker *worker, uint32_t i, const fletch_error *error, 
 
 /* A text's result, finished; not OK: it has none, and *error says why. */
 static int finish_row(fl_worker *worker, const fl_item *item, uint32_t n, fletch_error *error) {
-    assert(item->k < item->block->taken);
+    assert(item->k < item->block->texts);
     const fl_block_owner *owner    = worker->replica->set->scheduler->owner;
     fl_computed           computed = {.placed = worker->placed[n],
                                       .row    = worker->rows[n],
