@@ -34,6 +34,12 @@ def test_a_lock_has_a_role():
     assert len(found) > BARE_MAX - 4, f"{len(found)}: lower BARE_MAX"
 
 
+def test_no_comment_says_who_holds_a_lock():
+    """It says FL_REQUIRES, which is checked."""
+    found = [house.name(path) for path in house.c_files("src") if "(locked)" in house.text(path)]
+    assert not found, found
+
+
 def test_a_field_read_without_the_lock_is_found(tmp_path):
     wrong = tmp_path / "wrong.c"
     begin = '#include "requests/open_model.h"\nvoid f(fletch_model *m);\n'
