@@ -190,7 +190,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
             *error = damage;
         return opened;
     }
-    if (fl_onnx_only(model) && (model->head == FL_HEAD_SCORES || model->head == FL_HEAD_LATE))
+    if (fl_onnx_only(model) && fl_head_rules_of(model)->weighed)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a reranker, classifier or late-interaction model that is an .onnx file "
                        "alone is not supported; its safetensors weights are needed.",
@@ -203,10 +203,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     if (!model->is_static)
         FL_TRY(fl_weights_read(model, family, NULL, options->log, error));
     FL_TRY(fl_peft_finish(model, family, error));
-    if (model->head == FL_HEAD_SCORES)
-        FL_TRY(fl_scores_read(model, family, error));
-    if (model->head == FL_HEAD_LATE)
-        FL_TRY(fl_late_finish(model, error));
+    if (fl_head_rules_of(model)->finish != NULL)
+        FL_TRY(fl_head_rules_of(model)->finish(model, family, error));
     FL_TRY(fl_token_heads_read(model, options->pooling, error));
     fl_weight_files_read(model);
     return 0;

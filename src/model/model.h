@@ -22,6 +22,7 @@
 #include "fletch.h"
 #include "hub/model_files.h"
 #include "model/encoder.h"
+#include "model/heads.h"
 
 typedef enum fl_dense_activation {
     FL_DENSE_IDENTITY,
@@ -63,14 +64,6 @@ typedef struct fl_weight_files {
 typedef struct fl_model_source {
     const char *origin; /* static or owned by the model */
 } fl_model_source;
-
-/* What a row of the model is. */
-typedef enum fl_head {
-    FL_HEAD_EMBEDDING, /* one vector a text */
-    FL_HEAD_SCORES,    /* a number for each label, of a text or a pair: rerankers, classifiers */
-    FL_HEAD_SPARSE,    /* weights of vocabulary entries */
-    FL_HEAD_LATE       /* a vector a token, for scores by late interaction (ColBERT) */
-} fl_head;
 
 /* How a query and a document become a text for a language model: pieces, one after the other. */
 typedef enum fl_chat_kind {

@@ -120,10 +120,11 @@ static int look(fl_modules *modules, fl_model *model, const fl_model_options *op
         return refuse(modules, &first, error);
     if (modules->count > 1) {
         FL_TRY(read_entry(&second, modules, 1, error));
-        if (strcmp(second.kind, "SpladePooling") == 0)
-            model->head = FL_HEAD_SPARSE;
-        if (model->head == FL_HEAD_SPARSE && model->is_static)
+        bool sparse = strcmp(second.kind, "SpladePooling") == 0;
+        if (sparse && model->is_static)
             return refuse(modules, &second, error);
+        if (sparse)
+            model->head = FL_HEAD_SPARSE;
     }
     return set_transformer(model, first.path, error);
 }
@@ -158,7 +159,7 @@ void fl_modules_close(fl_modules *modules) {
 
 /* The feature that stages work on. */
 static const char *feature_of(const fl_model *model) {
-    return model->head == FL_HEAD_LATE ? FL_TOKENS : FL_SENTENCE;
+    return fl_head_rules_of(model)->tokens ? FL_TOKENS : FL_SENTENCE;
 }
 
 static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, const char *module,
@@ -233,18 +234,18 @@ static int read_stage(const fl_modules *modules, const entry *module, fl_model *
     fl_stage *stage  = &model->stages[model->stage_count];
     uint32_t  width  = model->dimensions;
     int       status = fl_path_join(folder, sizeof folder, model->folder, module->path, error);
+    const fl_head_rules *head = fl_head_rules_of(model);
     if (status != 0 || strcmp(module->kind, "Dropout") == 0)
         return status;
     if (model->own->scored) /* it would change a vector that nobody reads any more */
         return refuse(modules, module, error);
-    if (model->head == FL_HEAD_LATE && strcmp(module->kind, "MultiVectorMask") == 0)
+    if (head->tokens && strcmp(module->kind, "MultiVectorMask") == 0)
         return fl_late_mask(model, folder, error);
     model->stage_count++; /* now: a failure frees what the stage holds already */
     if (strcmp(module->kind, "Dense") == 0)
         status = fl_dense_read(stage, folder, width, feature_of(model),
-                               model->head == FL_HEAD_SCORES ? "scores" : NULL, &model->own->scored,
-                               error);
-    else if (strcmp(module->kind, "LayerNorm") == 0 && model->head != FL_HEAD_LATE)
+                               head->pairs ? "scores" : NULL, &model->own->scored, error);
+    else if (strcmp(module->kind, "LayerNorm") == 0 && !head->tokens)
         status = fl_layer_norm_read(stage, folder, width, error);
     else if (strcmp(module->kind, "Normalize") == 0)
         status = read_normalize(model, stage, folder, module->path, width, error);
@@ -356,13 +357,13 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
                        "%s names no Pooling module; only sentence embeddings are supported.",
                        modules->path);
     FL_TRY(read_entry(&module, modules, 1, error));
-    if (model->head == FL_HEAD_SPARSE)
+    if (fl_head_rules_of(model)->vocabulary)
         return read_splade(modules, model, &module, options, error);
     if (strcmp(module.kind, "Pooling") != 0 || model->own->fill_mask)
         return refuse(modules, &module, error);
     FL_TRY(fl_path_join(folder, sizeof folder, model->folder, module.path, error));
     FL_TRY(fl_pooling_read(model, folder, module.path, error));
-    if (model->head == FL_HEAD_SCORES)
+    if (fl_head_rules_of(model)->pairs)
         return refuse_other_pooling(options, error);
     return asked_pooling(options) != NULL ? fl_pooling_override(model, options->pooling, error) : 0;
 }
@@ -427,7 +428,7 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
     static const char averages[]  = "a static model averages its rows and supports only mean.";
-    const bool        late        = model->head == FL_HEAD_LATE;
+    const bool        late        = fl_head_rules_of(model)->tokens;
     const bool        own_pooling = model->own->own_pooling != NULL;
     const bool        own_row     = model->ends || model->filled;
     if (model->own->classifier)
@@ -444,7 +445,9 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
            : modules->count == 0 ? use_defaults(model, options, error)
            : model->is_static    ? refuse_pooling(options, "mean", averages, error)
                                  : read_pooling(modules, model, options, error));
-    if (model->head == FL_HEAD_SPARSE)
+    const fl_head_rules *head =
+        fl_head_rules_of(model); /* a choice of pooling may have made it sparse */
+    if (head->vocabulary)
         return 0;
     model->dimensions = fl_encoder_width(&model->encoder);
     size_t count      = modules->count;
@@ -472,7 +475,7 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         FL_TRY(read_entry(&module, modules, i, error));
         FL_TRY(read_stage(modules, &module, model, error));
     }
-    if (model->head == FL_HEAD_SCORES && !model->own->scored)
+    if (head->pairs && !model->own->scored)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a CrossEncoder without a Dense whose module_output_name is \"scores\".",
                        modules->path);
