@@ -158,12 +158,13 @@ static bool is_tokens(const described *d, uint32_t hidden) {
 
 /* A row per text under a name that means "as the folder pools": not pooler_output, which is a layer that
  * embedding models do not use, unless it is the network's own row. */
-static bool is_pooled(const described *d, const fl_encoder *encoder) {
+static bool is_pooled(const fl_ort_session *s, const described *d, const fl_encoder *encoder) {
+    const bool own = encoder->own_row && s->graph.model == NULL;
     return is_float(d) && d->rank == 2 && fits(d->shape[1], fl_encoder_width(encoder)) &&
-           (encoder->own_row ? strcasecmp(d->name, "pooler_output") == 0
-                             : strcasecmp(d->name, "sentence_embedding") == 0 ||
-                                   strcasecmp(d->name, "sentence_embeddings") == 0 ||
-                                   strcasecmp(d->name, "text_embeds") == 0);
+           (own ? strcasecmp(d->name, "pooler_output") == 0
+                : strcasecmp(d->name, "sentence_embedding") == 0 ||
+                      strcasecmp(d->name, "sentence_embeddings") == 0 ||
+                      strcasecmp(d->name, "text_embeds") == 0);
 }
 
 static int refuse_outputs(const fl_ort_session *s, uint32_t hidden, const described *last,
@@ -212,7 +213,7 @@ static int match_outputs(fl_ort_session *s, const fl_encoder *encoder, const fl_
             (!encoder->own_row || s->graph.model)) {
             take_output(s, &d, false);
             s->skips = true;
-        } else if (is_pooled(&d, encoder) && s->output[0] == '\0') {
+        } else if (is_pooled(s, &d, encoder) && s->output[0] == '\0') {
             take_output(s, &d, true);
         }
     }

@@ -25,10 +25,11 @@ const fl_family fl_family_siglip = {
               .down_bias  = true,
               .norm_bias  = true},
 
-    .fields     = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
-                   FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),
-                   FL_VOCAB("vocab_size", 32000), FL_POSITIONS("max_position_embeddings", 64),
-                   FL_EPS("layer_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "gelu_pytorch_tanh")},
+    .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
+               FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),
+               FL_VOCAB("vocab_size", 32000), FL_POSITIONS("max_position_embeddings", 64),
+               FL_EPS("layer_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "gelu_pytorch_tanh")},
+
     .filled     = true,
     .projection = "head.",
 
