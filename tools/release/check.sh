@@ -98,21 +98,12 @@ unpack_program() { # SYSTEM FOLDER
     tar xzf "$dist/fletch-$version-$1.tar.gz" -C "$2" --strip-components=1
 }
 
-# A bare root of a release of Debian or Ubuntu, as debootstrap makes it, in build-release/roots; a copy to work in: $root.
-# Or $why not.
+# A copy of a bare root to work in: $root. Or $why not.
 make_root() { # SUITE
-    local kept=$ROOT/build-release/roots/$1 from=() keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
-    why="debootstrap could not make its root ($log)"
-    if [ "$1" = noble ]; then # whose script an older debootstrap has under another name; all of Ubuntu's are one
-        from=(http://archive.ubuntu.com/ubuntu gutsy)
-        [ -f $keys ] || { why="there is no $keys to trust its archive by" && return 1; }
-    fi
-    if [ ! -f "$kept/.whole" ]; then
-        command -v debootstrap >/dev/null || return 1
-        rm -rf "$kept"
-        mkdir -p "$kept"
-        debootstrap --variant=minbase --include=curl,ca-certificates "$1" "$kept" "${from[@]}" >>"$log" 2>&1 || return 1
-        touch "$kept/.whole"
+    local kept
+    if ! kept=$(tools/release/root.sh "$1" 2>"$work/why"); then
+        why=$(sed -n 's/^failed: //p' "$work/why")
+        return 1
     fi
     root=$work/$1
     rm -rf "$root"
