@@ -45,7 +45,8 @@ cross_build() {
     local root=$work/root
     cp -a "$("$ROOT"/tools/release/root.sh bookworm)" "$root" && cp /etc/resolv.conf "$root/etc/" || return 1
     lay_out "$root/build/fletch-$version"
-    chroot "$root" sh -ec "export DEBIAN_FRONTEND=noninteractive DEB_BUILD_PROFILES=cross
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root SOURCE_DATE_EPOCH="$epoch" DEBIAN_FRONTEND=noninteractive DEB_BUILD_PROFILES=cross \
+        chroot "$root" sh -ec "
         dpkg --add-architecture arm64
         apt-get -q update
         apt-get -qy install --no-install-recommends crossbuild-essential-arm64 qemu-user-static
