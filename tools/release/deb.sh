@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # deb.sh - Debian packages from the committed sources and deploy/debian, looked at by lintian, into DIST
 # (build-release/dist), and an apt repository of them, DIST/apt, signed with FLETCH_APT_KEY (a key of gpg; its public half:
-# DIST/fletch.asc) where that is given. amd64: by this machine, for the Debian that it has and every later one. arm64:
+# DIST/fletch.asc) where that is given. This machine's: for the Debian that it has and every later one. arm64 on amd64:
 # cross-compiled in a bare root of Debian 12, which root alone makes; anybody else leaves these out.
 . "$(dirname "$0")/../say.sh"
 
@@ -53,13 +53,16 @@ cross_build() {
         cd /build/fletch-$version
         apt-get -qy build-dep --no-install-recommends -a arm64 ./
         dpkg-buildpackage -b -us -uc -a arm64" || return 1
-    cp "$root"/build/*.* "$work"/ && rm -rf "$root"
+    cp "$root"/build/*_* "$work"/ && rm -rf "$root"
 }
-if [ "$(dpkg --print-architecture)" != amd64 ] || [ "$(id -u)" != 0 ]; then
-    note "no packages for arm64: root on amd64 makes them"
-else
+if [ "$(dpkg --print-architecture)" = amd64 ]; then
     say "deb: dpkg-buildpackage for arm64"
-    (cross_build) >>"$log" 2>&1 || { tail -n 20 "$log" >&2; stop "the packages for arm64" "all of its output: $log"; }
+    if [ "$(id -u)" != 0 ]; then
+        note "left out: its root is made and entered by root alone"
+    elif ! (cross_build) >>"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        stop "the packages for arm64" "all of its output: $log"
+    fi
 fi
 
 say "deb: lintian"
