@@ -11,7 +11,7 @@ target_compile_options(fl_flags INTERFACE
   -Wpointer-arith -Wcast-qual
   # clang 17 and later: enumerators are this house's constants, and some strings have no end on purpose
   -Wno-enum-float-conversion -Wno-unterminated-string-initialization
-  -fno-math-errno -ffp-contract=off -fno-strict-aliasing)
+  -fno-math-errno -ffp-contract=off -fno-strict-aliasing -fsigned-char)
 if(FLETCH_WERROR)
   target_compile_options(fl_flags INTERFACE -Werror)
 endif()
