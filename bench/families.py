@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """families.py [ROW ...] - families beyond BERT at full size against their peers, and what the exact savings give.
 
-Rows: nomic-v1.5, gte-base, modernbert-base, multilingual-e5-small, qwen3-0.6b, deberta-v3-base, t5-base (random weights of those shapes, shapes.py),
+Rows: nomic-v1.5, gte-base, modernbert-base, multilingual-e5-small, qwen3-0.6b, deberta-v3-base, t5-base, gemma2-2b-4 (random weights of those shapes, shapes.py),
 cls (pooling to the first token against the mean, on the default model of 6 layers), prompt (queries after one instruction
 against the same tokens with the instruction at the end, where nothing is shared; Qwen3's shape). None given: all.
 Text in, unit rows out, one mixed set; engines in turns, every other round in reverse order; nothing is timed before all
@@ -29,7 +29,8 @@ PEERS = ["fletch-int16", "fletch-int8", "onnxruntime", "fletch-onnxruntime", "op
 RAW, RAW8 = ["onnxruntime", "openvino"], ["onnxruntime-int8", "openvino-int8"]
 LLAMA = ["fletch-int16", "fletch-int8", "fletch-bf16", "fletch-q8_0", "fletch-q8_0-int8", "fletch-q4_0",
          "llama.cpp", "llama.cpp-bf16", "llama.cpp-q8_0", "llama.cpp-q4_0", "sentence-transformers"]
-ROWS = {name: PEERS for name in shapes.SHAPES} | {"qwen3-0.6b": LLAMA, "cls": ["fletch-mean"], "prompt": []}
+ROWS = {name: PEERS for name in shapes.SHAPES} | {
+    "qwen3-0.6b": LLAMA, "gemma2-2b-4": [*PEERS, "fletch-bf16"], "cls": ["fletch-mean"], "prompt": []}
 # Row -> (words, ours, the peers of whom the fastest counts, at least so much)
 NARROW = [("int16, against fp32", "fletch-int16", ["fletch"], 1.5), ("int8, against fp32", "fletch-int8", ["fletch"], 2.5)]
 GOALS = {name: [*NARROW, ("fp32, against the best of onnxruntime and OpenVINO", "fletch", RAW, 1.3),
@@ -67,7 +68,7 @@ def flop(config: dict, lengths: list[int], pooled: bool) -> float:
     window = config.get("local_attention", 0) // 2
 
     def seen(n: int, local: bool) -> float:
-        if config["model_type"] == "qwen3":
+        if config["model_type"] in ("qwen3", "gemma2"):  # every text within the window
             return (n + 1) / 2
         return sum(min(n - 1, i + window) - max(0, i - window) + 1 for i in range(n)) / n if local else n
 
@@ -134,7 +135,7 @@ def measure(name: str, options, environment: dict, sets: dict, folder: str) -> d
         lengths = text_sets.counts(environment["BENCH_MODEL"], given)
         found["speed"] = harness.race_texts(engines, name, given, sum(lengths), options.rounds, options.clock)
         config = json.loads((pathlib.Path(environment["BENCH_MODEL"]) / "config.json").read_text())
-        pooled = name in ("gte-base", "qwen3-0.6b", "cls")
+        pooled = name in ("gte-base", "qwen3-0.6b", "gemma2-2b-4", "cls")
         found |= {"texts": len(given), "tokens": sum(lengths), "gflop": flop(config, lengths, pooled) / 1e9,
                   "peak": harness.peak(options.threads)}
     for engine in engines.values():

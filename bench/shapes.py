@@ -5,7 +5,7 @@ Speed does not depend on what the weights are, so nothing is downloaded. Vocabul
 published ones; so are the tokenizers of ModernBERT and Qwen3 where BENCH_TOKENIZERS (a folder) has them. BERT's vocabulary is
 that of the default model (BENCH_MODEL), and stands in for multilingual-e5's unless FLETCH_E5 is there. The weights are
 spread widely enough that 64 texts tell one model from another (families.py holds all engines to the same vectors).
-A folder is whole or not there.
+gemma2-2b-4 is 4 of the 26 layers of Gemma 2 2B, with BERT's vocabulary. A folder is whole or not there.
 """
 import json
 import os
@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 
-SHAPES = ("nomic-v1.5", "gte-base", "modernbert-base", "multilingual-e5-small", "qwen3-0.6b", "deberta-v3-base", "t5-base")
+SHAPES = ("nomic-v1.5", "gte-base", "modernbert-base", "multilingual-e5-small", "qwen3-0.6b", "deberta-v3-base", "t5-base", "gemma2-2b-4")
 CLS, MEAN, LAST = "cls", "mean", "lasttoken"
 
 
@@ -44,6 +44,9 @@ def config_of(name: str):
             norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], type_vocab_size=0), CLS, "bert"),
         "t5-base": lambda: (transformers.T5Config(
             vocab_size=32128, d_model=768, d_kv=64, d_ff=3072, num_layers=12, num_heads=12, feed_forward_proj="relu"), MEAN, "bert"),
+        "gemma2-2b-4": lambda: (transformers.Gemma2Config(
+            vocab_size=30528, hidden_size=2304, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4, head_dim=256,
+            intermediate_size=9216, max_position_embeddings=8192), LAST, "bert"),
     }[name]()
 
 

@@ -117,7 +117,11 @@ function(fl_test name)
     list(APPEND labels threads)
     add_dependencies(thread_tests ${name})
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 600)
+  set(hangs 600)
+  if(FLETCH_SANITIZE) # where a minute's work takes many on a busy machine
+    set(hangs 1800)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${hangs})
 endfunction()
 
 # fl_fuzz(fuzz_toml ROOMS base config SOURCES fuzz_toml.c): only with FLETCH_FUZZ and clang.

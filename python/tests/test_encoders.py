@@ -185,3 +185,15 @@ def test_rows_are_heard_of_as_they_are_done():
         heard = []
         call(heard.append)
         assert sum(heard) == count and len(heard) == -(-count // 32)
+
+
+def test_a_route_that_is_not_open_encodes_nothing():
+    """A Router's queries and documents have a network each, and one is open: the original would take the other."""
+    folder = GOLDEN / "folders/router-dense"
+    texts = json.loads((GOLDEN / "folders/texts.json").read_text(encoding="utf-8"))
+    for index, (task, other) in enumerate((("query", "document"), ("document", "query"))):
+        model = fletch.SentenceTransformer(str(folder), fletch_config={"model.task": task})
+        rows = getattr(model, f"encode_{task}")(texts)
+        assert np.abs(rows - np.load(folder / f"expected-{index}.npy")).max() <= TOLERANCE
+        with pytest.raises(NotImplementedError, match=f"model.task={task}; open it once more with {other}"):
+            getattr(model, f"encode_{other}")(texts)

@@ -13,10 +13,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_SPACE = 4096 }; /* of a group's path, and of /proc/self/cgroup */
+enum {
+    PATH_SPACE = 4096, /* of a group's path, and of /proc/self/cgroup */
+    STAT_SPACE = 16384 /* memory.stat */
+};
+
+#define NO_LIMIT (UINT64_C(1) << 62) /* v1 says "none" by a number near 2^63 */
 
 bool fl_small_read(const char *folder, const char *name, char *text, size_t capacity) {
     char path[2 * PATH_SPACE];
@@ -34,6 +40,15 @@ bool fl_small_read(const char *folder, const char *name, char *text, size_t capa
     close(fd);
     text[size] = '\0';
     return size > 0;
+}
+
+uint64_t fl_small_number(const char *text, const char *key) {
+    const char *line = text;
+    while (line != NULL && strncmp(line, key, strlen(key)) != 0) {
+        line = strchr(line, '\n');
+        line = line != NULL ? line + 1 : NULL;
+    }
+    return line != NULL ? strtoull(line + strlen(key), NULL, 10) : 0;
 }
 
 /* Whether the comma-separated list (length bytes) names the controller. */
@@ -126,4 +141,55 @@ int fl_cgroup_each(const char *root, const char *controller, fl_cgroup_fn visit,
         status = walk_up(&w, mount, group, false);
     }
     return status;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+/* A limit as the kernel writes it: "max", a number of bytes, or v1's huge number for none. */
+static uint64_t limit_of(const char *text) {
+    const uint64_t limit = text[0] >= '0' && text[0] <= '9' ? strtoull(text, NULL, 10) : NO_LIMIT;
+    return limit < NO_LIMIT ? limit : UINT64_MAX;
+}
+
+/* What the group is charged for less the pages of files that nobody looked at lately. */
+static uint64_t working_set(const char *folder, bool v2) {
+    const char *name = v2 ? "/memory.current" : "/memory.usage_in_bytes";
+    const char *key  = v2 ? "inactive_file " : "total_inactive_file ";
+    char        text[STAT_SPACE];
+    uint64_t    current = 0, inactive = 0;
+    if (fl_small_read(folder, name, text, sizeof text)) {
+        current = strtoull(text, NULL, 10);
+    }
+    if (fl_small_read(folder, "/memory.stat", text, sizeof text)) {
+        inactive = fl_small_number(text, key);
+    }
+    return current > inactive ? current - inactive : 0;
+}
+
+bool fl_cgroup_memory(const char *folder, bool v2, uint64_t *limit, uint64_t *used) {
+    const char *name = v2 ? "/memory.max" : "/memory.limit_in_bytes";
+    char        text[64];
+    *limit = UINT64_MAX;
+    *used  = 0;
+    if (!fl_small_read(folder, name, text, sizeof text)) {
+        return false;
+    }
+    *limit = limit_of(text);
+    if (v2 && fl_small_read(folder, "/memory.high", text, sizeof text)) {
+        const uint64_t high = limit_of(text);
+        *limit              = high < *limit ? high : *limit;
+    }
+    if (*limit != UINT64_MAX) {
+        *used = working_set(folder, v2);
+    }
+    return true;
+}
+
+double fl_cgroup_stalled(const char *folder, const char *root) {
+    char   text[256] = "";
+    double average;
+    if (folder == NULL || !fl_small_read(folder, "/memory.pressure", text, sizeof text)) {
+        (void)fl_small_read(root, "/proc/pressure/memory", text, sizeof text);
+    }
+    return sscanf(text, "some avg10=%lf", &average) == 1 ? average : 0.0;
 }

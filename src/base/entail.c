@@ -8,7 +8,7 @@
 
 #include "base/elementary.h"
 
-static const char gap[] = FL_ENTAIL_GAP;
+static const char gap[] = "{}";
 
 bool fl_entail_is(const char *label) {
     return strncasecmp(label, "entail", strlen("entail")) == 0;
@@ -29,6 +29,14 @@ size_t fl_entail_next(const char **at, const char *end, const char **label) {
         last--;
     }
     return (size_t)(last - *label);
+}
+
+bool fl_entail_has_gap(const char *sentence, size_t size) {
+    size_t braces = 0;
+    for (size_t i = 0; i < size; i++) {
+        braces += sentence[i] == '{' || sentence[i] == '}';
+    }
+    return braces == 2 && memmem(sentence, size, gap, sizeof gap - 1) != NULL;
 }
 
 size_t fl_entail_fill(const char *sentence, size_t sentence_size, const char *label,

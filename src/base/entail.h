@@ -13,7 +13,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define FL_ENTAIL_GAP      "{}"
 #define FL_ENTAIL_SENTENCE "This example is {}."
 
 /* Whether a model's label says that the second text follows from the first, and which of its `labels` then
@@ -24,6 +23,9 @@ size_t fl_entail_contrary(size_t entailment, size_t labels);
 /* The next label of a list with commas at *at, which is moved behind it; 0: there is none before `end`. White space
  * around a label is none of it, and what is then empty is left out. */
 size_t fl_entail_next(const char **at, const char *end, const char **label);
+
+/* Whether a sentence has one gap and no other braces, which Python's str.format would take for another or refuse. */
+bool fl_entail_has_gap(const char *sentence, size_t size);
 
 /* `label` in the gap of `sentence`, which has one, to out[] and a NUL behind it; out NULL: how many bytes that
  * takes without the NUL. */

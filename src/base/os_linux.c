@@ -298,17 +298,6 @@ void fl_os_hush(int listener) {
 }
 
 /* ---- Memory of the machine ------------------------------------------------------------------- */
-
-/* The number after `key` at the beginning of a line of a file of /proc; 0: there is none. */
-static uint64_t number_after(const char *text, const char *key) {
-    const char *line = text;
-    while (line != NULL && strncmp(line, key, strlen(key)) != 0) {
-        line = strchr(line, '\n');
-        line = line != NULL ? line + 1 : NULL;
-    }
-    return line != NULL ? strtoull(line + strlen(key), NULL, 10) : 0;
-}
-
 uint64_t fl_os_memory(void) {
     long pages = sysconf(_SC_PHYS_PAGES);
     return pages > 0 ? (uint64_t)pages * fl_os_page() : 0;
@@ -319,8 +308,8 @@ bool fl_os_memory_left(const char *root, uint64_t *total, uint64_t *available) {
     if (!fl_small_read(root, "/proc/meminfo", text, sizeof text)) {
         return false;
     }
-    *total     = number_after(text, "MemTotal:") * 1024;
-    *available = number_after(text, "MemAvailable:") * 1024;
+    *total     = fl_small_number(text, "MemTotal:") * 1024;
+    *available = fl_small_number(text, "MemAvailable:") * 1024;
     *available = *available > 0 ? *available : *total; /* a kernel before 3.14 does not say */
     return *total > 0;
 }
@@ -340,7 +329,7 @@ uint64_t fl_os_resident_peak(void) {
     struct rusage usage = {.ru_maxrss = 0};
     uint64_t      kib   = 0;
     if (fl_small_read("", "/proc/self/status", text, sizeof text)) {
-        kib = number_after(text, "VmHWM:");
+        kib = fl_small_number(text, "VmHWM:");
     }
     if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0) {
         kib = (uint64_t)usage.ru_maxrss;

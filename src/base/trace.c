@@ -41,6 +41,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/utf8.h"
@@ -72,14 +73,16 @@ typedef struct ring {
     span              spans[RING_SPANS];
 } ring;
 
+FL_LOCK_ROLE(rings_role); /* `lock`: rings, their thread numbers and names */
+
 struct fl_trace {
-    pthread_key_t        key;  /* of each thread's ring */
-    pthread_mutex_t      lock; /* guards rings, their thread numbers and names */
+    pthread_key_t        key; /* of each thread's ring */
+    pthread_mutex_t      lock;
     pthread_mutex_t      turn; /* one starts or stops at a time */
     atomic_bool          on;
-    bool                 writing; /* under the lock: rings keep their threads and names */
-    ring                *rings;
-    unsigned             ring_count;
+    bool writing         FL_GUARDED_BY(rings_role); /* rings keep their threads and names */
+    ring *rings          FL_GUARDED_BY(rings_role);
+    unsigned ring_count  FL_GUARDED_BY(rings_role);
     uint64_t             opened_ns; /* 0 of the file; changes while it is off */
     atomic_uint_fast64_t lost;      /* spans of threads for which there was no memory */
     char                *path;      /* owned */
@@ -87,10 +90,12 @@ struct fl_trace {
     int device; /* … unless the path is a pipe or a device, which has no temporary name: its fd, or -1 */
 };
 
+FL_LOCK_OF(rings_role, fl_trace, lock, lock, unlock);
+
 /* ---- Recording ------------------------------------------------------------------------------- */
 
-/* The lock is held. None while the rings are written to the file. */
-static ring *take_over(fl_trace *trace) {
+/* None while the rings are written to the file. */
+FL_REQUIRES(rings_role) static ring *take_over(fl_trace *trace) {
     for (ring *r = trace->rings; r != NULL && !trace->writing; r = r->next) {
         if (fl_os_thread_gone(r->thread)) {
             /* Acquire: its owner's spans are ours now. */
@@ -104,7 +109,7 @@ static ring *take_over(fl_trace *trace) {
 
 static ring *register_thread(fl_trace *trace) {
     const int cause = errno; /* a span must not disturb what its caller is about to report */
-    pthread_mutex_lock(&trace->lock);
+    lock(trace);
     ring *r = trace->ring_count >= RINGS_MAX ? take_over(trace) : NULL;
     if (r == NULL && !(trace->writing && trace->ring_count >= RINGS_MAX) &&
         (r = fl_alloc(sizeof *r)) != NULL) {
@@ -117,7 +122,7 @@ static ring *register_thread(fl_trace *trace) {
     }
     if (r != NULL)
         r->thread = fl_os_thread();
-    pthread_mutex_unlock(&trace->lock);
+    unlock(trace);
     if (r != NULL && pthread_setspecific(trace->key, r) != 0) {
         r->thread = 0; /* never gone, never used: no memory is left for a second one anyway */
         r         = NULL;
@@ -179,10 +184,10 @@ void fl_trace_thread(fl_trace *trace, const char *name) {
     if (r == NULL || strncmp(r->name, name, NAME_SIZE - 1) == 0) /* nobody else writes it */
         return;
     const size_t size = strnlen(name, NAME_SIZE - 1);
-    pthread_mutex_lock(&trace->lock);
+    lock(trace);
     memcpy(r->name, name, size);
     r->name[size] = '\0';
-    pthread_mutex_unlock(&trace->lock);
+    unlock(trace);
 }
 
 /* ---- The file -------------------------------------------------------------------------------- */
@@ -264,12 +269,12 @@ static uint64_t put_ring(writer *w, const ring *r, int tid, span *tracked, size_
     const uint64_t written = atomic_load_explicit(&r->written, memory_order_acquire);
     const uint64_t kept    = ring_kept(written);
     char           name[NAME_SIZE];
-    pthread_mutex_lock(&w->trace->lock);
+    lock(w->trace);
     if (r->name[0] != '\0')
         memcpy(name, r->name, sizeof name);
     else
         (void)snprintf(name, sizeof name, "thread %ld", (long)r->thread);
-    pthread_mutex_unlock(&w->trace->lock);
+    unlock(w->trace);
     put_metadata(w, "thread_name", THREADS_PID, tid, name);
     put_order(w, THREADS_PID, tid);
     for (uint64_t i = written - kept; i < written; i++) {
@@ -379,7 +384,7 @@ static int open_target(fl_trace *trace, fletch_error *error) {
     return 0;
 }
 
-static void trace_free(fl_trace *trace) {
+FL_UNCHECKED static void trace_free(fl_trace *trace) {
     for (ring *r = trace->rings, *next; r != NULL; r = next) {
         next = r->next;
         fl_free(r);
@@ -390,10 +395,10 @@ static void trace_free(fl_trace *trace) {
 
 /* An empty trace from now on. It is off, and its file is open. */
 static void turn_on(fl_trace *trace) {
-    pthread_mutex_lock(&trace->lock);
+    lock(trace);
     for (ring *r = trace->rings; r != NULL; r = r->next)
         atomic_store(&r->written, 0);
-    pthread_mutex_unlock(&trace->lock);
+    unlock(trace);
     atomic_store(&trace->lost, 0);
     trace->opened_ns = fl_clock_ns();
     atomic_store(&trace->on, true);
@@ -411,18 +416,18 @@ static void drop_target(fl_trace *trace) {
 static int write_file(fl_trace *trace, fletch_error *error) {
     writer w = {.trace = trace, .error = error, .comma = ""};
     atomic_store(&trace->on, false);
-    pthread_mutex_lock(&trace->lock);
+    lock(trace);
     for (ring *r = trace->rings; r != NULL; r = r->next)
         while (atomic_load(&r->busy))
             (void)sched_yield();
     trace->writing = true;
     w.rings        = trace->rings; /* new ones are put in front */
     w.ring_count   = trace->ring_count;
-    pthread_mutex_unlock(&trace->lock);
+    unlock(trace);
     put_all(&w);
-    pthread_mutex_lock(&trace->lock);
+    lock(trace);
     trace->writing = false;
-    pthread_mutex_unlock(&trace->lock);
+    unlock(trace);
     fl_buf_free(&w.buf);
     fl_buf_free(&w.name);
     if (w.status == 0 && trace->device < 0)

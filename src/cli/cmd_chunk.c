@@ -16,12 +16,12 @@ static void put_object(fl_run *run, const fl_row *row, const fletch_chunks *chun
     size_t  begin = chunks->offsets[2 * i], end = chunks->offsets[2 * i + 1];
     fl_output_next(&run->output);
     fl_buf_puts(out, "{\"index\":");
-    fl_output_put_u64(out, row->index);
+    fl_json_out_u64(out, row->index);
     fl_buf_putc(out, ',');
     fl_output_put_place(
         out, &(fl_row_place){i, {begin, end}, {chunks->chars[2 * i], chunks->chars[2 * i + 1]}});
     fl_buf_puts(out, ",\"tokens\":");
-    fl_output_put_u64(out, chunks->tokens[i]);
+    fl_json_out_u64(out, chunks->tokens[i]);
     fl_buf_puts(out, ",\"text\":");
     fl_json_quote(out, row->text + begin, end - begin);
     fl_buf_append(out, row->fields, row->fields_size);

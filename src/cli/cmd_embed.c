@@ -113,19 +113,12 @@ static void free_table(similarity *table) {
 
 /* ---- Flags ---- */
 
-static fletch_kind parse_kind(const char *name) {
-    if (name != NULL && strcmp(name, "sparse") == 0) {
-        return FLETCH_KIND_SPARSE;
-    }
-    return name != NULL && strcmp(name, "tokens") == 0 ? FLETCH_KIND_TOKENS : FLETCH_KIND_DENSE;
-}
-
 /* --top-k and --threshold. */
 static fl_exit read_weights(const fl_cli *cli, fl_embedder *embedder) {
     const char *top = cli->args.value[FL_FLAG_TOP_K], *least = cli->args.value[FL_FLAG_THRESHOLD];
     double      number = 0;
     int64_t     count  = 0;
-    if ((top != NULL || least != NULL) && embedder->kind != FLETCH_KIND_SPARSE &&
+    if ((top != NULL || least != NULL) && embedder->kind->lists != &fl_list_weights &&
         !(embedder->several != NULL && fl_several_has_sparse(embedder->several))) {
         return fl_cli_usage(
             cli, "--top-k and --threshold need --output-kind sparse, or sparse among --outputs");
@@ -154,7 +147,6 @@ static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
     if (dtype != NULL && strcmp(dtype, "float16") == 0) {
         return fl_cli_usage(cli, "--outputs does not support float16; omit --dtype");
     }
-    embed->embedder.kind    = FLETCH_KIND_SEVERAL;
     embed->embedder.several = &embed->several;
     return FL_EXIT_DONE;
 }
@@ -162,7 +154,8 @@ static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
 /* --chunk and what goes with it. */
 static fl_exit read_chunks(const fl_cli *cli, embed_run *embed) {
     embed->chunks.embedder = &embed->embedder;
-    if (fl_chunk_rows_asked(cli) && embed->embedder.kind != FLETCH_KIND_DENSE) {
+    if (fl_chunk_rows_asked(cli) &&
+        (embed->several.count > 0 || embed->embedder.kind->lists != NULL)) {
         return fl_cli_usage(cli, "--chunk makes dense vectors; omit --output-kind and --outputs");
     }
     return fl_chunk_rows_read(&embed->chunks, cli);
@@ -171,14 +164,13 @@ static fl_exit read_chunks(const fl_cli *cli, embed_run *embed) {
 /* Flags that contradict each other. */
 static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
     const char *dtype = cli->args.value[FL_FLAG_DTYPE];
-    if (embed->embedder.kind == FLETCH_KIND_SEVERAL) {
+    if (embed->several.count > 0) {
         return FL_EXIT_DONE;
     }
-    if (embed->embedder.kind != FLETCH_KIND_DENSE && embed->compare) {
+    if (embed->embedder.kind->lists != NULL && embed->compare) {
         return fl_cli_usage(cli, "--similarity compares dense vectors; omit --output-kind");
     }
-    if (embed->embedder.kind != FLETCH_KIND_DENSE && dtype != NULL &&
-        strcmp(dtype, "float32") != 0) {
+    if (embed->embedder.kind->lists != NULL && dtype != NULL && strcmp(dtype, "float32") != 0) {
         return fl_cli_usage(cli, "--output-kind %s is float32; omit --dtype",
                             cli->args.value[FL_FLAG_OUTPUT_KIND]);
     }
@@ -194,12 +186,12 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
     if (embed->compare && format != FL_OUTPUT_TEXT && format != FL_OUTPUT_JSON) {
         return fl_cli_usage(cli, "--similarity writes a table as text or json, no other format");
     }
-    if (embed->embedder.kind == FLETCH_KIND_SEVERAL) {
+    if (embed->several.count > 0) {
         return format == FL_OUTPUT_JSON || format == FL_OUTPUT_JSONL
                    ? FL_EXIT_DONE
                    : fl_cli_usage(cli, "--outputs needs --format json or jsonl");
     }
-    if (embed->embedder.kind != FLETCH_KIND_DENSE && !fl_list_output_takes(format)) {
+    if (embed->embedder.kind->lists != NULL && !fl_list_output_takes(format)) {
         return fl_cli_usage(cli, "--output-kind %s needs --format text, json, jsonl or npz",
                             cli->args.value[FL_FLAG_OUTPUT_KIND]);
     }
@@ -266,12 +258,10 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
 }
 
 /* Members of a result in JSON. */
-static const char *own_names(const fl_cli *cli, fletch_kind kind) {
-    return fl_chunk_rows_asked(cli)      ? "index|chunk|bytes|chars|embedding|tokens|truncated"
-           : kind == FLETCH_KIND_TOKENS  ? "index|tokens|ids|embeddings|truncated"
-           : kind == FLETCH_KIND_SPARSE  ? "index|indices|values|tokens|truncated"
-           : kind == FLETCH_KIND_SEVERAL ? "index|embedding|outputs|tokens|truncated"
-                                         : "index|embedding|tokens|truncated";
+static const char *own_names(const fl_cli *cli, const embed_run *embed) {
+    return fl_chunk_rows_asked(cli)   ? "index|chunk|bytes|chars|embedding|tokens|truncated"
+           : embed->several.count > 0 ? "index|embedding|outputs|tokens|truncated"
+                                      : embed->embedder.kind->members;
 }
 
 /* The model is open: how wide results are, and who writes them. */
@@ -283,13 +273,13 @@ static fl_exit prepare(fl_run *run, embed_run *embed) {
         return fl_output_expect_chunks(&run->output, &error) < 0 ? fl_cli_fail(&error, false)
                                                                  : FL_EXIT_DONE;
     }
-    if (embed->embedder.kind == FLETCH_KIND_DENSE || embed->embedder.kind == FLETCH_KIND_SEVERAL) {
+    if (embed->several.count > 0 || embed->embedder.kind->lists == NULL) {
         return FL_EXIT_DONE;
     }
     int status = fletch_model_info_get(run->cli->model, &info, &error);
     if (status == FLETCH_OK) {
         status = fl_list_output_open(&embed->list_output, &run->output, run->cli->model,
-                                     embed->embedder.kind, &info, &error);
+                                     embed->embedder.kind->lists, &info, &error);
     }
     run->lists = &embed->list_output;
     return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
@@ -314,7 +304,7 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     embed_run embed;
     memset(&embed, 0, sizeof embed);
     fl_embedder *embedder = &embed.embedder;
-    embedder->kind        = parse_kind(cli->args.value[FL_FLAG_OUTPUT_KIND]);
+    embedder->kind        = fl_result_kind_named(cli->args.value[FL_FLAG_OUTPUT_KIND]);
     embedder->dtype       = fl_embedder_dtype(cli->args.value[FL_FLAG_DTYPE]);
     embedder->put         = put;
     embedder->user        = &embed;
@@ -323,11 +313,11 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     FL_CLI_TRY(check_flags(cli, &embed));
     FL_CLI_TRY(read_weights(cli, embedder));
     FL_CLI_TRY(read_chunks(cli, &embed));
-    bool    several = embedder->kind == FLETCH_KIND_SEVERAL;
-    fl_exit code    = fl_run_open(&run, cli, own_names(cli, embedder->kind),
-                               several ? FL_OUTPUT_JSONL : FL_OUTPUT_TEXT,
-                               embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
-    code            = code == FL_EXIT_DONE ? embed_all(&run, &embed) : code;
+    bool    several = embed.several.count > 0;
+    fl_exit code =
+        fl_run_open(&run, cli, own_names(cli, &embed), several ? FL_OUTPUT_JSONL : FL_OUTPUT_TEXT,
+                    embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
+    code = code == FL_EXIT_DONE ? embed_all(&run, &embed) : code;
     fl_list_output_close(&embed.list_output);
     fl_several_free(&embed.several);
     fl_run_close(&run);

@@ -83,6 +83,7 @@ static fl_exit check_flags(const fl_cli *cli, fl_parts *parts, fl_filejob *job, 
     }
     parts->half            = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
     parts->embedder.dtype  = fl_embedder_dtype(dtype);
+    parts->embedder.kind   = fl_result_kind_named(NULL);
     parts->embedder.strict = true;
     (void)snprintf(job->suffix, sizeof job->suffix, "%s", format != NULL ? format : "npy");
     parts->format = strcmp(job->suffix, "raw") == 0     ? FL_OUTPUT_RAW

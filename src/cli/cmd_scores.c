@@ -248,7 +248,7 @@ static int score_window(fl_run *run, score_run *s, fletch_error *error) {
 static void put_tail(fl_run *run, const fl_row *row) {
     fl_buf *out = &run->output.sink.buf;
     fl_buf_puts(out, ",\"tokens\":");
-    fl_output_put_u64(out, row->tokens);
+    fl_json_out_u64(out, row->tokens);
     fl_output_end_object(&run->output, row);
 }
 
@@ -305,7 +305,7 @@ static void put_classes(fl_run *run, const score_run *s, const fl_row *row) {
     }
     fl_output_next(&run->output);
     fl_buf_puts(out, "{\"index\":");
-    fl_output_put_u64(out, row->index);
+    fl_json_out_u64(out, row->index);
     fl_buf_puts(out, ",\"label\":");
     put_label(run, s, out, best);
     fl_buf_puts(out, ",\"score\":");
@@ -333,7 +333,7 @@ static void put_ranked(fl_run *run, const found *document) {
     }
     fl_output_next(&run->output);
     fl_buf_puts(out, "{\"index\":");
-    fl_output_put_u64(out, row->index);
+    fl_json_out_u64(out, row->index);
     fl_buf_puts(out, ",\"score\":");
     fl_output_put_f32(out, document->score);
     put_tail(run, row);

@@ -22,12 +22,9 @@
 static void put_object(fl_run *run, const fl_row *row, const fletch_tokens *tokens) {
     fl_buf *out = &run->output.sink.buf;
     fl_output_next(&run->output);
-    fl_buf_puts(out, "{\"ids\":[");
-    for (size_t i = 0; i < tokens->count; i++) {
-        fl_buf_puts(out, i > 0 ? "," : "");
-        fl_output_put_u64(out, (uint64_t)tokens->ids[i]);
-    }
-    fl_buf_puts(out, "],\"tokens\":[");
+    fl_buf_puts(out, "{\"ids\":");
+    fl_json_out_ids(out, tokens->ids, tokens->count);
+    fl_buf_puts(out, ",\"tokens\":[");
     for (size_t i = 0; i < tokens->count; i++) {
         const char *text = fletch_token_text(run->cli->model, tokens->ids[i]);
         fl_buf_puts(out, i > 0 ? "," : "");
@@ -36,9 +33,9 @@ static void put_object(fl_run *run, const fl_row *row, const fletch_tokens *toke
     fl_buf_puts(out, "],\"offsets\":[");
     for (size_t i = 0; i < tokens->count; i++) {
         fl_buf_puts(out, i > 0 ? ",[" : "[");
-        fl_output_put_u64(out, tokens->offsets[2 * i]);
+        fl_json_out_u64(out, tokens->offsets[2 * i]);
         fl_buf_putc(out, ',');
-        fl_output_put_u64(out, tokens->offsets[2 * i + 1]);
+        fl_json_out_u64(out, tokens->offsets[2 * i + 1]);
         fl_buf_putc(out, ']');
     }
     fl_buf_puts(out, "],\"special\":[");

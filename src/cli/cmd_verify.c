@@ -41,12 +41,8 @@ static void put_row(fl_json_w *w, const char *text, size_t size, const float *ve
     fl_buf_putc(w->out, '\n');
     fl_json_w_object(w, NULL);
     fl_json_w_bytes(w, "text", text, size);
-    fl_json_w_array(w, "vector");
-    for (size_t i = 0; i < dimensions; i++) {
-        fl_json_w_raw(w, NULL);
-        fl_output_put_f32(w->out, vector[i]);
-    }
-    fl_json_w_end(w);
+    fl_json_w_raw(w, "vector");
+    fl_output_put_floats(w->out, vector, dimensions);
     fl_json_w_end(w);
 }
 

@@ -26,13 +26,18 @@ fletch_dtype fl_embedder_dtype(const char *name) {
     return FLETCH_FLOAT32;
 }
 
+/* Results are rows of embedder->vectors. */
+static bool gives_rows(const fl_embedder *embedder) {
+    return embedder->several == NULL && embedder->kind->lists == NULL;
+}
+
 static bool reserve(fl_embedder *embedder, size_t count) {
     if (count <= embedder->capacity) {
         return true;
     }
     size_t bytes = fletch_row_bytes(embedder->dimensions, embedder->dtype);
     fl_embedder_free(embedder);
-    embedder->vectors   = fl_alloc_array(count, embedder->kind == FLETCH_KIND_DENSE ? bytes : 0);
+    embedder->vectors   = fl_alloc_array(count, gives_rows(embedder) ? bytes : 0);
     embedder->tokens    = fl_alloc_array(count, sizeof *embedder->tokens);
     embedder->truncated = fl_alloc_array(count, sizeof *embedder->truncated);
     embedder->capacity  = count;
@@ -56,6 +61,8 @@ static int embed_span(fl_run *run, fl_embedder *embedder, size_t first, size_t c
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     options.tokens               = embedder->tokens;
     options.truncated            = embedder->truncated;
+    options.top_k                = embedder->top_k;
+    options.threshold            = embedder->threshold;
     fletch_texts  texts          = fletch_texts_from_strings(run->window.texts + first, count);
     size_t        stride         = fletch_row_bytes(embedder->dimensions, embedder->dtype);
     fletch_matrix matrix         = {embedder->vectors, count, embedder->dimensions, stride,
@@ -63,18 +70,12 @@ static int embed_span(fl_run *run, fl_embedder *embedder, size_t first, size_t c
     texts.lengths                = run->window.sizes + first;
     fletch_lists_free(embedder->lists);
     embedder->lists = NULL;
-    if (embedder->kind == FLETCH_KIND_TOKENS) {
-        return fletch_embed_tokens(run->cli->model, &texts, &options, &embedder->lists, error);
-    }
-    options.top_k     = embedder->top_k;
-    options.threshold = embedder->threshold;
-    if (embedder->kind == FLETCH_KIND_SEVERAL) {
+    if (embedder->several != NULL) {
         return fl_several_embed(embedder->several, run->cli->model, &texts, &options, error);
     }
-    if (embedder->kind == FLETCH_KIND_SPARSE) {
-        return fletch_embed_sparse(run->cli->model, &texts, &options, &embedder->lists, error);
-    }
-    return fletch_embed(run->cli->model, &texts, &options, &matrix, error);
+    return embedder->kind->embed != NULL
+               ? embedder->kind->embed(run->cli->model, &texts, &options, &embedder->lists, error)
+               : fletch_embed(run->cli->model, &texts, &options, &matrix, error);
 }
 
 static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t count) {
@@ -94,7 +95,7 @@ static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t
 /* How many texts from `first` on one call takes of at most `span`. */
 static size_t span_of(const fl_run *run, const fl_embedder *embedder, size_t first, size_t span) {
     size_t bytes = 0, texts = 0;
-    if (embedder->kind == FLETCH_KIND_DENSE) {
+    if (gives_rows(embedder)) {
         return span;
     }
     while (texts < span && (texts == 0 || bytes + run->window.sizes[first + texts] <= LIST_BYTES)) {

@@ -10,16 +10,16 @@
 typedef fl_exit (*fl_row_fn)(fl_run *run, const fl_row *row, void *user);
 
 typedef struct fl_embedder {
-    fletch_kind  kind;
-    size_t       dimensions;
-    fletch_dtype dtype;
-    uint32_t     top_k; /* sparse: as fletch_embed_options has them */
-    float        threshold;
+    const fl_result_kind *kind;
+    size_t                dimensions;
+    fletch_dtype          dtype;
+    uint32_t              top_k; /* weights: as fletch_embed_options has them */
+    float                 threshold;
     bool strict; /* want of memory is never a text's fault: the run fails and may be tried again */
     fl_row_fn put;
     void     *user;
 
-    fl_several *several; /* borrowed: of kind SEVERAL */
+    fl_several *several; /* borrowed: in place of `kind`; or NULL */
 
     const fletch_list *list; /* of the row that is put; kinds of lists */
     size_t             at;   /* where in its call it was */

@@ -29,15 +29,16 @@ bool fl_list_output_takes(fl_output_format format) {
 }
 
 int fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *model,
-                        fletch_kind kind, const fletch_model_info *info, fletch_error *error) {
+                        const fl_list_form *form, const fletch_model_info *info,
+                        fletch_error *error) {
     const uint64_t first = 0;
     lists->output        = output;
     lists->model         = model;
-    lists->kind          = kind;
-    lists->columns       = kind == FLETCH_KIND_SPARSE        ? 1
+    lists->form          = form;
+    lists->columns       = form->weights                     ? 1
                            : strcmp(info->head, "late") == 0 ? info->dimensions
                                                              : info->hidden;
-    lists->width         = kind == FLETCH_KIND_SPARSE ? info->sparse : info->dimensions;
+    lists->width         = form->weights ? info->sparse : info->dimensions;
     if (output->format != FL_OUTPUT_NPZ) {
         return 0;
     }
@@ -62,49 +63,33 @@ static void put_token(fl_list_output *lists, int32_t id) {
     fl_json_quote(&lists->output->sink.buf, text, strlen(text));
 }
 
-static void put_ids(fl_buf *out, const fletch_list *list) {
-    for (size_t i = 0; i < list->count; i++) {
-        fl_buf_puts(out, i > 0 ? "," : "");
-        fl_output_put_u64(out, (uint64_t)list->ids[i]);
-    }
-}
-
-static void put_values(fl_buf *out, const float *values, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        fl_buf_puts(out, i > 0 ? "," : "");
-        fl_output_put_f32(out, values[i]);
-    }
-}
-
-void fl_list_put_vectors(fl_buf *out, const fletch_list *list, size_t columns) {
-    fl_buf_putc(out, '[');
-    for (size_t i = 0; i < list->count; i++) {
-        fl_buf_puts(out, i > 0 ? ",[" : "[");
-        put_values(out, list->values + i * columns, columns);
-        fl_buf_putc(out, ']');
-    }
-    fl_buf_putc(out, ']');
-}
-
 void fl_list_put_weights(fl_buf *out, const fletch_list *list) {
-    fl_buf_puts(out, "\"indices\":[");
-    put_ids(out, list);
-    fl_buf_puts(out, "],\"values\":[");
-    put_values(out, list->values, list->count);
-    fl_buf_putc(out, ']');
+    fl_buf_puts(out, "\"indices\":");
+    fl_json_out_ids(out, list->ids, list->count);
+    fl_buf_puts(out, ",\"values\":");
+    fl_output_put_floats(out, list->values, list->count);
 }
 
-static void put_tokens(fl_list_output *lists, const fletch_list *list) {
+static void put_tokens(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
     fl_buf *out = &lists->output->sink.buf;
+    (void)row;
     fl_buf_puts(out, ",\"tokens\":[");
     for (size_t i = 0; i < list->count; i++) {
         fl_buf_puts(out, i > 0 ? "," : "");
         put_token(lists, list->ids[i]);
     }
-    fl_buf_puts(out, "],\"ids\":[");
-    put_ids(out, list);
-    fl_buf_puts(out, "],\"embeddings\":");
-    fl_list_put_vectors(out, list, lists->columns);
+    fl_buf_puts(out, "],\"ids\":");
+    fl_json_out_ids(out, list->ids, list->count);
+    fl_buf_puts(out, ",\"embeddings\":");
+    (void)fl_json_out_rows(out, list->values, list->count, lists->columns);
+}
+
+static void put_weights(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
+    fl_buf *out = &lists->output->sink.buf;
+    fl_buf_putc(out, ',');
+    fl_list_put_weights(out, list);
+    fl_buf_puts(out, ",\"tokens\":");
+    fl_json_out_u64(out, row->tokens);
 }
 
 static void put_object(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
@@ -112,15 +97,8 @@ static void put_object(fl_list_output *lists, const fl_row *row, const fletch_li
     fl_buf    *out    = &output->sink.buf;
     fl_output_next(output);
     fl_buf_puts(out, "{\"index\":");
-    fl_output_put_u64(out, row->index);
-    if (lists->kind == FLETCH_KIND_SPARSE) {
-        fl_buf_putc(out, ',');
-        fl_list_put_weights(out, list);
-        fl_buf_puts(out, ",\"tokens\":");
-        fl_output_put_u64(out, row->tokens);
-    } else {
-        put_tokens(lists, list);
-    }
+    fl_json_out_u64(out, row->index);
+    lists->form->members(lists, row, list);
     fl_output_end_object(output, row);
 }
 
@@ -181,6 +159,9 @@ static void put_text(fl_list_output *lists, const fl_row *row, const fletch_list
     lists->output->rows++;
 }
 
+const fl_list_form fl_list_vectors = {false, "ids.npy", "offsets.npy", put_tokens, put_text};
+const fl_list_form fl_list_weights = {true, "indices.npy", "indptr.npy", put_weights, put_heaviest};
+
 /* ---- NumPy ------------------------------------------------------------------------------------- */
 
 static void put_arrays(fl_list_output *lists, const fletch_list *list) {
@@ -195,10 +176,8 @@ static void put_arrays(fl_list_output *lists, const fletch_list *list) {
 }
 
 void fl_list_output_put(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
-    if (lists->output->format == FL_OUTPUT_TEXT && lists->kind == FLETCH_KIND_SPARSE) {
-        put_heaviest(lists, row, list);
-    } else if (lists->output->format == FL_OUTPUT_TEXT) {
-        put_text(lists, row, list);
+    if (lists->output->format == FL_OUTPUT_TEXT) {
+        lists->form->text(lists, row, list);
     } else if (lists->output->format == FL_OUTPUT_NPZ) {
         put_arrays(lists, list);
     } else {
@@ -218,16 +197,15 @@ int fl_list_output_flush(fl_list_output *lists, fletch_error *error) {
 
 /* The arrays of ids and offsets, from their spools. */
 static int put_spools(fl_list_output *lists, fl_zip_entry entries[2], fletch_error *error) {
-    bool     sparse = lists->kind == FLETCH_KIND_SPARSE;
-    uint64_t texts  = lists->output->rows + 1;
+    uint64_t texts = lists->output->rows + 1;
     char     shape[32];
     (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", lists->entries);
-    fl_output_put_head(lists->output, &entries[0], sparse ? "indices.npy" : "ids.npy", "<i4", shape,
-                       lists->ids_crc, lists->entries * sizeof(int32_t));
+    fl_output_put_head(lists->output, &entries[0], lists->form->ids, "<i4", shape, lists->ids_crc,
+                       lists->entries * sizeof(int32_t));
     FL_TRY(fl_sink_pour(&lists->ids, &lists->output->sink, error));
     (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", texts);
-    fl_output_put_head(lists->output, &entries[1], sparse ? "indptr.npy" : "offsets.npy", "<i8",
-                       shape, lists->offsets_crc, texts * sizeof(int64_t));
+    fl_output_put_head(lists->output, &entries[1], lists->form->offsets, "<i8", shape,
+                       lists->offsets_crc, texts * sizeof(int64_t));
     return fl_sink_pour(&lists->offsets, &lists->output->sink, error);
 }
 
@@ -247,7 +225,7 @@ static int finish_arrays(fl_list_output *lists, fletch_error *error) {
     fl_output   *output               = lists->output;
     fl_zip_entry entries[ENTRIES_MAX] = {{.name = output->entry}};
     char         head[FL_ZIP_HEAD_MAX + FL_NPY_HEADER], shape[64];
-    bool         sparse = lists->kind == FLETCH_KIND_SPARSE;
+    bool         sparse = lists->form->weights;
     size_t       zip    = fl_zip_head_size(output->entry);
     if (sparse) {
         (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", lists->entries);

@@ -183,42 +183,47 @@ void fl_output_end_object(fl_output *output, const fl_row *row) {
     fl_output_end_row(output);
 }
 
-void fl_output_put_u64(fl_buf *out, uint64_t value) {
-    char text[20];
-    fl_buf_append(out, text, fl_u64_text(text, value));
-}
-
 void fl_output_put_f32(fl_buf *out, float value) {
     char text[FL_F32_TEXT_MAX]; /* "null" where it is not finite: JSON has no other word */
     fl_buf_append(out, text, fl_f32_text(text, value));
 }
 
+void fl_output_put_floats(fl_buf *out, const float *values, size_t count) {
+    if (!fl_json_out_floats(out, values, count)) {
+        fl_buf_puts(out, "null");
+    }
+}
+
 static void put_pair(fl_buf *out, const char *name, const size_t *pair) {
     fl_buf_puts(out, name);
-    fl_output_put_u64(out, pair[0]);
+    fl_json_out_u64(out, pair[0]);
     fl_buf_putc(out, ',');
-    fl_output_put_u64(out, pair[1]);
+    fl_json_out_u64(out, pair[1]);
     fl_buf_putc(out, ']');
 }
 
 void fl_output_put_place(fl_buf *out, const fl_row_place *place) {
     fl_buf_puts(out, "\"chunk\":");
-    fl_output_put_u64(out, place->number);
+    fl_json_out_u64(out, place->number);
     put_pair(out, ",\"bytes\":[", place->bytes);
     put_pair(out, ",\"chars\":[", place->chars);
 }
 
+static bool is_signed(fletch_dtype dtype) {
+    return dtype == FLETCH_INT8 || dtype == FLETCH_BINARY;
+}
+
 /* Element `i` of a row as text; rows of bits are given as the bytes they are packed in. */
 static void put_value(fl_buf *out, const fl_row *row, size_t i, bool half) {
-    bool is_signed = row->dtype == FLETCH_INT8 || row->dtype == FLETCH_BINARY;
     if (row->dtype == FLETCH_FLOAT32) {
         float value = ((const float *)row->vector)[i];
         fl_output_put_f32(out, half ? fl_half_to_f32(fl_half_of(value)) : value);
         return;
     }
-    int value = is_signed ? ((const int8_t *)row->vector)[i] : ((const uint8_t *)row->vector)[i];
+    int value = is_signed(row->dtype) ? ((const int8_t *)row->vector)[i]
+                                      : ((const uint8_t *)row->vector)[i];
     fl_buf_puts(out, value < 0 ? "-" : "");
-    fl_output_put_u64(out, (uint64_t)(value < 0 ? -value : value));
+    fl_json_out_u64(out, (uint64_t)(value < 0 ? -value : value));
 }
 
 static size_t values_of(size_t cols, fletch_dtype dtype) {
@@ -227,15 +232,18 @@ static size_t values_of(size_t cols, fletch_dtype dtype) {
 }
 
 void fl_output_put_values(fl_buf *out, const fl_row *row, bool half) {
-    size_t count = values_of(row->cols, row->dtype);
-    fl_buf_putc(out, '[');
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0) {
-            fl_buf_putc(out, ',');
+    if (row->dtype != FLETCH_FLOAT32) {
+        fl_json_out_bytes(out, row->vector, values_of(row->cols, row->dtype),
+                          is_signed(row->dtype));
+    } else if (!half) {
+        fl_output_put_floats(out, row->vector, row->cols);
+    } else {
+        for (size_t i = 0; i < row->cols; i++) {
+            fl_buf_putc(out, i > 0 ? ',' : '[');
+            put_value(out, row, i, half);
         }
-        put_value(out, row, i, half);
+        fl_buf_putc(out, ']');
     }
-    fl_buf_putc(out, ']');
 }
 
 static void put_object(fl_output *output, const fl_row *row) {
@@ -244,7 +252,7 @@ static void put_object(fl_output *output, const fl_row *row) {
     fl_buf_putc(out, '{');
     if (!output->no_index) {
         fl_buf_puts(out, "\"index\":");
-        fl_output_put_u64(out, row->index);
+        fl_json_out_u64(out, row->index);
         fl_buf_putc(out, ',');
     }
     if (row->chunk != NULL) {
@@ -254,7 +262,7 @@ static void put_object(fl_output *output, const fl_row *row) {
     fl_buf_puts(out, "\"embedding\":");
     fl_output_put_values(out, row, output->half);
     fl_buf_puts(out, ",\"tokens\":");
-    fl_output_put_u64(out, row->tokens);
+    fl_json_out_u64(out, row->tokens);
     fl_output_end_object(output, row);
 }
 

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/json_out.h"
 #include "cli/cli.h"
 #include "cli/sink.h"
 #include "cli/zip.h"
@@ -107,8 +108,9 @@ void fl_output_put_head(fl_output *output, fl_zip_entry *entry, const char *name
 
 /* For list_output.c and several.c: a row as a list of numbers, numbers, and a person's first line of a result. */
 void fl_output_put_values(fl_buf *out, const fl_row *row, bool half);
-void fl_output_put_u64(fl_buf *out, uint64_t value);
 void fl_output_put_f32(fl_buf *out, float value);
+/* As fl_output_put_f32, a list of them. */
+void fl_output_put_floats(fl_buf *out, const float *values, size_t count);
 void fl_output_put_preview(fl_output *output, const fl_row *row);
 
 /* Complete the output; `cols` and `dtype` as of the rows (also when there were none). */

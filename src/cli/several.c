@@ -12,7 +12,6 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "cli/list_output.h"
 
 static bool is_named_twice(const fl_several *several, size_t index) {
     for (size_t k = 0; k < index; k++) {
@@ -42,6 +41,7 @@ static fl_exit add(fl_several *several, const fl_cli *cli, const char *name, siz
     if (is_named_twice(several, i)) {
         return fl_cli_usage(cli, "--outputs names %.*s twice", (int)size, name);
     }
+    several->kind[i] = fl_result_kind_of(output->kind);
     several->count++;
     return FL_EXIT_DONE;
 }
@@ -59,7 +59,7 @@ fl_exit fl_several_read(fl_several *several, const fl_cli *cli, fletch_dtype dty
 
 bool fl_several_has_sparse(const fl_several *several) {
     for (size_t i = 0; i < several->count; i++) {
-        if (several->output[i].kind == FLETCH_KIND_SPARSE) {
+        if (several->kind[i]->lists == &fl_list_weights) {
             return true;
         }
     }
@@ -70,7 +70,7 @@ fl_exit fl_several_reserve(fl_several *several, const fl_cli *cli, size_t dimens
                            size_t count) {
     for (size_t i = 0; i < several->count; i++) {
         fletch_matrix *out = &several->output[i].out;
-        if (several->output[i].kind != FLETCH_KIND_DENSE) {
+        if (several->kind[i]->lists != NULL) {
             continue;
         }
         out->cols = out->cols > 0 ? out->cols : dimensions;
@@ -102,26 +102,10 @@ int fl_several_embed(fl_several *several, fletch_model *model, const fletch_text
     return fletch_embed_outputs(model, texts, options, several->output, several->count, error);
 }
 
-/* What an output has of text `i`. */
-static void put_one(const fletch_output *output, fl_buf *out, size_t i) {
-    if (output->kind == FLETCH_KIND_DENSE) {
-        const fl_row row = {.vector = (const char *)output->out.data + i * output->out.stride,
-                            .cols   = output->out.cols,
-                            .dtype  = output->out.dtype};
-        fl_output_put_values(out, &row, false);
-    } else if (output->kind == FLETCH_KIND_SPARSE) {
-        fl_buf_putc(out, '{');
-        fl_list_put_weights(out, &output->lists->list[i]);
-        fl_buf_putc(out, '}');
-    } else {
-        fl_list_put_vectors(out, &output->lists->list[i], output->lists->columns);
-    }
-}
-
-/* The first dense output; several->count: none is. */
+/* The first output of rows; several->count: none is. */
 static size_t first_dense(const fl_several *several) {
     size_t i = 0;
-    while (i < several->count && several->output[i].kind != FLETCH_KIND_DENSE) {
+    while (i < several->count && several->kind[i]->lists != NULL) {
         i++;
     }
     return i;
@@ -133,10 +117,10 @@ void fl_several_put(const fl_several *several, fl_output *output, const fl_row *
     bool         first = true;
     fl_output_next(output);
     fl_buf_puts(out, "{\"index\":");
-    fl_output_put_u64(out, row->index);
+    fl_json_out_u64(out, row->index);
     if (dense < several->count) {
         fl_buf_puts(out, ",\"embedding\":");
-        put_one(&several->output[dense], out, i);
+        several->kind[dense]->put(out, &several->output[dense], i);
     }
     fl_buf_puts(out, ",\"outputs\":{");
     for (size_t k = 0; k < several->count; k++) {
@@ -146,11 +130,11 @@ void fl_several_put(const fl_several *several, fl_output *output, const fl_row *
         fl_buf_puts(out, first ? "" : ",");
         fl_json_quote(out, several->name[k], several->name_size[k]);
         fl_buf_putc(out, ':');
-        put_one(&several->output[k], out, i);
+        several->kind[k]->put(out, &several->output[k], i);
         first = false;
     }
     fl_buf_puts(out, "},\"tokens\":");
-    fl_output_put_u64(out, row->tokens);
+    fl_json_out_u64(out, row->tokens);
     fl_output_end_object(output, row);
 }
 

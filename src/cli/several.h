@@ -3,16 +3,17 @@
 #ifndef FL_CLI_SEVERAL_H
 #define FL_CLI_SEVERAL_H
 
-#include "cli/output.h"
+#include "cli/result_kind.h"
 
 enum { FL_SEVERAL_MAX = 16 };
 
 /* One of zeros is empty. */
 typedef struct fl_several {
-    size_t        count;                /* 0: --outputs was not given */
-    const char   *name[FL_SEVERAL_MAX]; /* borrowed, not terminated */
-    size_t        name_size[FL_SEVERAL_MAX];
-    fletch_output output[FL_SEVERAL_MAX]; /* owned: their rows and lists */
+    size_t                count;                /* 0: --outputs was not given */
+    const char           *name[FL_SEVERAL_MAX]; /* borrowed, not terminated */
+    size_t                name_size[FL_SEVERAL_MAX];
+    const fl_result_kind *kind[FL_SEVERAL_MAX];
+    fletch_output         output[FL_SEVERAL_MAX]; /* owned: their rows and lists */
 } fl_several;
 
 /* The names of --outputs, if it is there; dense ones without a type have `dtype`. */

@@ -22,6 +22,18 @@ static bool add(fl_zero_shot *z, const char *sentence, const char *label, size_t
     return true;
 }
 
+/* A label that is there again: the answer has a member for each. */
+static const char *find_twice(const fl_zero_shot *z) {
+    for (size_t i = 0; i < z->count; i++) {
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(z->labels[i], z->labels[k]) == 0) {
+                return z->labels[i];
+            }
+        }
+    }
+    return NULL;
+}
+
 fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out) {
     const char *list     = cli->args.value[FL_FLAG_LABELS], *label;
     const char *sentence = cli->args.value[FL_FLAG_HYPOTHESIS];
@@ -32,9 +44,10 @@ fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out) {
                    : fl_cli_usage(cli, "--hypothesis and --multi-label need --labels");
     }
     sentence = sentence != NULL ? sentence : FL_ENTAIL_SENTENCE;
-    if (strstr(sentence, FL_ENTAIL_GAP) == NULL) {
-        return fl_cli_usage(cli, "--hypothesis has no {} for the label, as in \"%s\"",
-                            FL_ENTAIL_SENTENCE);
+    if (!fl_entail_has_gap(sentence, strlen(sentence))) {
+        return fl_cli_usage(
+            cli, "--hypothesis needs one {} for the label and no other braces, as in \"%s\"",
+            FL_ENTAIL_SENTENCE);
     }
     const char *end  = list + strlen(list);
     size_t      room = strlen(list) / 2 + 1;
@@ -48,7 +61,10 @@ fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out) {
         fl_cli_message("out of memory for the labels");
         return FL_EXIT_FAILED;
     }
-    return out->count > 0 ? FL_EXIT_DONE : fl_cli_usage(cli, "--labels is empty");
+    const char *twice = find_twice(out);
+    return out->count == 0 ? fl_cli_usage(cli, "--labels is empty")
+           : twice != NULL ? fl_cli_usage(cli, "--labels has \"%.60s\" twice", twice)
+                           : FL_EXIT_DONE;
 }
 
 fl_exit fl_zero_shot_find(const fl_cli *cli, size_t model_labels, fl_zero_shot *out) {

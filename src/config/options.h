@@ -44,7 +44,7 @@
     X(MODEL_CACHE_DIR, "model.cache_dir", "--model-cache-dir", STRING, "", FL_ANY,                 \
       "Folder of the hub cache; none: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub.")     \
     X(MODEL_TASK, "model.task", "--model-task", STRING, "", FL_ANY,                                \
-      "Task of a model with one adapter per task (Jina v3); selects its prompt too.")              \
+      "Task of a model with an adapter (Jina v3) or route (Router) for each; and its prompt.")     \
     X(MODEL_POOLING, "model.pooling", "--model-pooling", LIST, "auto", FL_ONE_OF(FL_POOLINGS),     \
       "How token vectors become one; several are concatenated; auto: as the model says.")          \
     X(MODEL_NORMALIZE, "model.normalize", "--model-normalize", ENUM, "auto",                       \

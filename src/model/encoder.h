@@ -159,6 +159,8 @@ typedef struct fl_encoder_desc {
     uint32_t taps;
     bool     taps_centred, conv_bias; /* biases of all its matrices and of the sum */
     /* mlp */
+    bool          experts_unbiased; /* DOWN_B is not there */
+    bool          experts_upright;  /* each down_e is [hidden, intermediate], not transposed */
     fl_mlp        mlp;
     fl_activation activation;
     /* vocabulary head: z = LN(act(x W + b)), as wide as the word table, with a weight for each id:
@@ -240,6 +242,7 @@ typedef struct fl_encoder {
     uint32_t   pooling_count;                /* >= 1 */
     bool
         projected; /* the first stage behind is the network's own, of every token: these are not kept */
+    bool own_row; /* of an .onnx file pooler_output counts, and no mask is asked for (SigLIP) */
 } fl_encoder;
 
 /* What slot `slot` of a layer (NULL: of the whole) should hold; false when the descriptor calls

@@ -147,16 +147,30 @@ static bool is_one_of(fl_json_reader *r, const char *key, const char *values, ch
     return false;
 }
 
+/* Of "object.key" the key, and *config becomes the object; of another, itself. */
+static const char *key_inside(fl_json_reader *config, const char *key) {
+    char        object[KEY_MAX];
+    const char *dot = strchr(key, '.');
+    if (dot == NULL)
+        return key;
+    snprintf(object, sizeof object, "%.*s", (int)(dot - key), key);
+    *config = fl_json_below(config, object);
+    return dot + 1;
+}
+
 static void check_only(fl_json_reader *config, const fl_only *only) {
-    char       text[100];
-    const bool must = only->values[0] == '=';
+    char           text[100];
+    const bool     must   = only->values[0] == '=';
+    fl_json_reader inside = fl_json_inside(config, config->object);
+    const char    *key    = key_inside(&inside, only->key);
     if (config->status != 0)
         return;
-    if (!fl_json_has(config, only->key)) {
+    if (!fl_json_has(&inside, key)) {
         if (must)
-            fl_family_refuse(config, only->key, "absent");
-    } else if (!is_one_of(config, only->key, only->values + must, text, sizeof text))
-        fl_family_refuse(config, only->key, text);
+            fl_family_refuse(&inside, only->key, "absent");
+    } else if (!is_one_of(&inside, key, only->values + must, text, sizeof text))
+        fl_family_refuse(&inside, only->key, text);
+    fl_json_settle(config, &inside);
 }
 
 static bool has_own(const fl_family *family, const char *key) {
@@ -169,9 +183,15 @@ static bool has_own(const fl_family *family, const char *key) {
 static void refuse_switches(const fl_family *family, fl_json_reader *config) {
     for (size_t i = 0; i < FL_ONLY_MAX && family->only[i].key != NULL; i++)
         check_only(config, &family->only[i]);
+    fl_json_reader kwargs = fl_json_inside(config, NULL);
+    if (family->kwargs != NULL)
+        kwargs = fl_json_below(config, family->kwargs);
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-        if (!has_own(family, common[i].key))
+        if (!has_own(family, common[i].key)) {
             check_only(config, &common[i]);
+            check_only(&kwargs, &common[i]);
+        }
+    fl_json_settle(config, &kwargs);
     /* only the Hub's code reads these */
     const char *hub[] = {family->rope.fraction, family->rope.stretch};
     for (size_t i = 0; i < sizeof hub / sizeof *hub; i++)
@@ -264,10 +284,10 @@ static void check_words(fl_json_reader *config, const char *key, const char *wor
         fl_family_refuse(config, key, found[0] != '\0' ? found : "absent");
 }
 
-static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
-                       const fl_family_field *field) {
+static void read_member(fl_encoder_desc *desc, fl_json_reader *config, const fl_family_field *field,
+                        const char *keys) {
     char        spelt[KEY_MAX];
-    const char *key   = spelling(config, field->keys, spelt);
+    const char *key   = spelling(config, keys, spelt);
     char       *at    = (char *)desc + field->at;
     double      value = field->fallback;
     switch (field->kind) {
@@ -293,6 +313,14 @@ static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
         damage(config, key, value, "is out of bounds");
     float real = (float)(field->kind == FL_FIELD_REAL ? value : fl_math_pow(value, -0.5));
     memcpy(at, &real, sizeof real);
+}
+
+static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
+                       const fl_family_field *field) {
+    fl_json_reader inside = fl_json_inside(config, config->object);
+    const char    *keys   = key_inside(&inside, field->keys);
+    read_member(desc, &inside, field, keys);
+    fl_json_settle(config, &inside);
 }
 
 /* What follows from the sizes alone. */
@@ -758,6 +786,8 @@ int fl_family_describe(const fl_family **out, fl_encoder_desc *desc, fl_json_rea
     memset(desc, 0, sizeof *desc);
     FL_TRY(choose(out, config, weights));
     fl_json_reader network = network_of(*out, config);
+    if ((*out)->above.key != NULL && network.object != config->object)
+        check_only(config, &(*out)->above);
     describe(*out, desc, &network);
     fl_json_settle(config, &network);
     return config->status;

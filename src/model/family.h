@@ -22,7 +22,7 @@ enum {
 };
 
 /* A key of config.json and the member of fl_encoder_desc that it fills. `keys` are spellings,
- * separated by spaces: the first that is there counts. Sizes of 0 are filled in by
+ * separated by spaces: the first that is there counts; "object.key" stands in an object. Sizes of 0 are filled in by
  * family.c: kv_heads with heads, head_dim with hidden / heads, embedding with hidden, intermediate with 4 hidden. */
 typedef enum fl_field_kind {
     FL_FIELD_SIZE,
@@ -135,8 +135,11 @@ typedef struct fl_family {
     const char *old_tokenizers[FL_OLD_MAX]; /* classes whose own files do for tokenizer.json */
     bool        untyped_pairs;              /* the tokenizer of its class makes no token types */
 
-    const char *below; /* the object of config.json that tells of this network, where it is there */
-    fl_encoder_desc fixed; /* switches that config.json does not tell */
+    const char
+           *below; /* the object of config.json that tells of this network, where it is there … */
+    fl_only above; /* … and what config.json itself has to say then; key NULL: nothing */
+    const char     *kwargs; /* an object there whose keys change the network, too; NULL: none */
+    fl_encoder_desc fixed;  /* switches that config.json does not tell */
     fl_family_field fields[FL_FIELDS_MAX];
     fl_only         only[FL_ONLY_MAX];
     const char     *padding_key; /* positions begin after the padding's row: its key, or "" for */
@@ -180,14 +183,17 @@ typedef struct fl_family {
         const char
             *folder; /* of peft's, in a folder of the task's name each; NULL: among the weights */
     } tasks;
-    bool
-        own_pooling; /* code of its own pools the last token and normalises: modules.json need not say so */
-    const char
-        *projection; /* a matrix that every token is multiplied by before pooling; NULL: none */
+    const char *own_pooling; /* code of its own pools so and normalises: modules.json need not say
+                                so; NULL: none does */
+    const char *
+        projection; /* a matrix that every token is multiplied by before pooling, or a module, "head.", with
+                        a bias; NULL: none */
     const char
         *end_key; /* what counts is the row of the first token of this id, nothing is pooled: … */
-    int32_t     end;                  /* … its default; key NULL: modules say what is pooled */
-    const char *module;               /* a class of its own that modules.json may name */
+    int32_t     end;    /* … its default; key NULL: modules say what is pooled */
+    bool        filled; /* instead: of a text filled up to the longest with padding, which is
+                           attended to, the last row */
+    const char *module; /* a class of its own that modules.json may name */
     bool        first_layer_unnormed; /* ModernBERT */
     bool by_heads; /* what shares a tensor lies in it head by head: q, k and v of the first, … */
     fl_name tensors[FL_NAMES_MAX];
@@ -223,6 +229,8 @@ typedef struct fl_family {
     X(t5)                                                                                          \
     X(umt5)                                                                                        \
     X(clip)                                                                                        \
+    X(siglip)                                                                                      \
+    X(jina_clip)                                                                                   \
     X(nomic_moe)                                                                                   \
     X(nomic)                                                                                       \
     X(gte)                                                                                         \

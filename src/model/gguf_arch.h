@@ -26,9 +26,11 @@ typedef struct fl_gguf_arch {
     fl_gguf_field fields[FL_GGUF_FIELDS_MAX];
     fl_name       tensors[FL_NAMES_MAX]; /* instead of the family's */
     const char   *refusal;               /* why files of this row are refused; NULL: they are not */
-    bool turned;  /* rows of queries and keys lie in turns, as llama.cpp's Llama wants them */
-    bool shifted; /* to the norms of the file the 1 has been added already (Gemma) */
-    bool dense;   /* llama.cpp knows two matrices after pooling */
+    bool        turned; /* rows of queries and keys lie in turns, as llama.cpp's Llama wants them */
+    bool        shifted; /* to the norms of the file the 1 has been added already (Gemma) */
+    bool        dense;   /* llama.cpp knows two matrices after pooling */
+    const char *lacks;   /* what the model has besides and such files leave out, which is told; then
+                          the experts lie upright; NULL: nothing */
 } fl_gguf_arch;
 
 /* Every row, in the order in which they are asked. */
@@ -36,6 +38,7 @@ typedef struct fl_gguf_arch {
     X(bert)                                                                                        \
     X(bert_untyped)                                                                                \
     X(nomic)                                                                                       \
+    X(nomic_moe)                                                                                   \
     X(modernbert)                                                                                  \
     X(jina_qk)                                                                                     \
     X(jina_qk_split)                                                                               \

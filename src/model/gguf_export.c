@@ -62,7 +62,7 @@ static int count_dense(const fl_model *model) {
 }
 
 static const char *find_obstacle(const fl_model *model) {
-    const char *default_text = "";
+    const char *default_text = "", *no_head = fl_head_rules_of(model)->no_gguf;
     for (uint32_t i = 0; model->default_prompt_name != NULL && i < model->prompt_count; i++)
         if (strcmp(model->prompts[i].name, model->default_prompt_name) == 0)
             default_text = model->prompts[i].text;
@@ -71,11 +71,9 @@ static const char *find_obstacle(const fl_model *model) {
         const char *why;
     } obstacles[] = {
         {model->is_static, "it is a static model, which has no layers"},
-        {model->head == FL_HEAD_SCORES, "it is a reranker or classifier, not an embedding model"},
-        {model->head == FL_HEAD_SPARSE, "its vectors are sparse"},
-        {model->head == FL_HEAD_LATE, "it gives a vector for every token"},
+        {no_head != NULL, no_head},
         {model->encoder.layer == NULL, "its network is an .onnx file"},
-        {model->tasks != NULL, "it has adapters of tasks"},
+        {model->tasks != NULL, "it has several tasks"},
         {pooling_type(&model->encoder) == 0, "its pooling is none of mean, cls and lasttoken"},
         {count_dense(model) < 0,
          "other layers follow its pooling than two dense ones, without bias and activation, that "

@@ -232,6 +232,7 @@ static int describe(const reader *r, const fl_family **family) {
     FL_TRY(status);
     if (r->arch->shifted)
         desc->norm = FL_NORM_RMS;
+    desc->experts_unbiased = desc->experts_upright = r->arch->lacks != NULL;
     return check_twins(r, desc);
 }
 
@@ -327,6 +328,12 @@ static int read_weights(const reader *r, const fl_family *family, const fl_model
     FL_TRY(fl_weights_read(model, family, r->arch->tensors, options->log, r->error));
     if (r->arch->turned)
         turn_rows(model);
+    if (r->arch->lacks != NULL)
+        fl_log_write(options->log, FL_LOG_WARNING,
+                     "%s lacks %s, as every file of architecture %s: its vectors are those of "
+                     "llama.cpp and Ollama, not the published model's. For those take its "
+                     "safetensors.",
+                     r->path, r->arch->lacks, r->arch->name);
     fl_weight_files_read(model);
     return 0;
 }

@@ -62,15 +62,15 @@ static void refuse_settings(fl_json_reader *reader, fl_model *model) {
     static const char *const tokenizer_keys[] = {"model_max_length", "use_fast", "padding_side",
                                                  "truncation_side"};
     const char *task   = fl_json_string(reader, "transformer_task", "feature-extraction");
-    const char *rows   = model->own->logits ? "causal_logits"
-                         : classifier       ? "scores"
-                         : model->ends      ? "sentence_embedding"
-                                            : "token_embeddings";
+    const char *rows   = model->own->logits             ? "causal_logits"
+                         : classifier                   ? "scores"
+                         : model->ends || model->filled ? "sentence_embedding"
+                                                        : "token_embeddings";
     const char *usual  = model->own->logits ? "text-generation"
                          : classifier       ? "sequence-classification"
                                             : "feature-extraction";
     const char *output = fl_json_string(reader, "module_output_name", rows);
-    if (strcmp(task, "fill-mask") == 0 && model->head == FL_HEAD_SPARSE)
+    if (strcmp(task, "fill-mask") == 0 && fl_head_rules_of(model)->vocabulary)
         model->own->fill_mask = true;
     else if (strcmp(task, usual) != 0)
         fl_family_refuse(reader, "transformer_task", task);
@@ -131,13 +131,16 @@ static void read_messages(fl_json_reader *modality, fl_model *model, fl_json_rea
 static void refuse_outputs(fl_json_reader *reader, fl_model *model) {
     fl_json_reader modality = fl_json_below(reader, "modality_config");
     fl_json_reader text     = fl_json_below(&modality, "text");
-    bool logits = model->own->classifier || model->own->logits || model->head == FL_HEAD_SPARSE;
-    const char *wanted = logits ? "logits" : model->ends ? "pooler_output" : "last_hidden_state";
+    bool logits =
+        model->own->classifier || model->own->logits || fl_head_rules_of(model)->vocabulary;
+    const char *wanted = logits                         ? "logits"
+                         : model->ends || model->filled ? "pooler_output"
+                                                        : "last_hidden_state";
     const char *output = fl_json_string(&text, "method_output_name", wanted);
     if (strcmp(output, wanted) != 0)
         fl_family_refuse(&text, "method_output_name", output);
     fl_json_settle(reader, &text);
-    if (reader->status == 0 && model->head == FL_HEAD_SCORES && fl_json_has(&modality, "message"))
+    if (reader->status == 0 && fl_head_rules_of(model)->pairs && fl_json_has(&modality, "message"))
         read_messages(&modality, model, reader);
 }
 
@@ -176,7 +179,7 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
     fl_late_lengths(model, &reader);
     refuse_settings(&reader, model);
     refuse_outputs(&reader, model);
-    refuse_processing(&reader, model->head == FL_HEAD_SCORES);
+    refuse_processing(&reader, fl_head_rules_of(model)->pairs);
     fl_json_free(reader.object);
     return reader.status;
 }

@@ -77,19 +77,24 @@ int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_
 /* Which row counts. An .onnx file alone must have taken it, and projected it, for the projection is not there. */
 static int read_end(fl_model *model, const fl_family *family, fl_json_reader *config,
                     const fl_model_options *options) {
-    fl_onnx_output out = {.width = 0};
-    model->ends        = !fl_onnx_only(model);
+    fl_onnx_output out     = {.width = 0};
+    model->filled          = family->filled;
+    model->encoder.own_row = family->filled;
+    model->ends            = !model->filled && !fl_onnx_only(model);
     if (model->ends)
         return fl_family_end(family, config, &model->end);
+    if (!fl_onnx_only(model))
+        return 0;
     if (options->without_weights)
         return 0;
     fl_onnx_output_read(model, &out);
-    return out.pooled ? 0
-                      : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                                "%s: of %s an .onnx file is supported whose only vectors are "
-                                "text_embeds [batch, width]. Put the weights in safetensors "
-                                "beside it.",
-                                model->folder, family->name);
+    return out.pooled
+               ? 0
+               : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                         "%s: of %s an .onnx file is supported that returns %s [batch, "
+                         "width]. Put the weights in safetensors beside it.",
+                         model->folder, family->name,
+                         family->filled ? "pooler_output" : "no other vectors than text_embeds");
 }
 
 /* config.json -> descriptor. Without weights it may be missing or of an architecture that is not
@@ -131,7 +136,7 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
         reader.status = 0;
         status        = fl_onnx_sizes_read(&model->encoder.desc, &reader);
     }
-    if (status == 0 && *family != NULL && (*family)->end_key != NULL)
+    if (status == 0 && *family != NULL && ((*family)->end_key != NULL || (*family)->filled))
         status = read_end(model, *family, &reader, options);
     if (status == 0 && *family != NULL)
         model->own->own_pooling = (*family)->own_pooling;
@@ -148,7 +153,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     fletch_error     damage  = {0};
     int              opened  = 0;
     const bool       weighed = !options->without_weights;
-    FL_TRY(fl_modules_open(modules, model, error));
+    FL_TRY(fl_modules_open(modules, model, options, error));
     FL_TRY(fl_peft_open(model, options, error));
     FL_TRY(fl_scores_find(model, modules, error));
     FL_TRY(fl_late_find(model, modules, error));
@@ -169,7 +174,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         model->tokenizer_as_saved = family->tokenizer_as_saved;
         model->llama_as_saved     = family->llama_as_saved;
         if (family->projection != NULL && model->own->weights != NULL)
-            FL_TRY(fl_projection_find(model, family->projection, error));
+            FL_TRY(fl_projection_find(model, family, error));
     }
     FL_TRY(fl_lengths_read(model, model->encoder.desc.positions, error));
     FL_TRY(fl_prompts_read(model, error));
@@ -185,7 +190,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
             *error = damage;
         return opened;
     }
-    if (fl_onnx_only(model) && (model->head == FL_HEAD_SCORES || model->head == FL_HEAD_LATE))
+    if (fl_onnx_only(model) && fl_head_rules_of(model)->weighed)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a reranker, classifier or late-interaction model that is an .onnx file "
                        "alone is not supported; its safetensors weights are needed.",
@@ -198,10 +203,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     if (!model->is_static)
         FL_TRY(fl_weights_read(model, family, NULL, options->log, error));
     FL_TRY(fl_peft_finish(model, family, error));
-    if (model->head == FL_HEAD_SCORES)
-        FL_TRY(fl_scores_read(model, family, error));
-    if (model->head == FL_HEAD_LATE)
-        FL_TRY(fl_late_finish(model, error));
+    if (fl_head_rules_of(model)->finish != NULL)
+        FL_TRY(fl_head_rules_of(model)->finish(model, family, error));
     FL_TRY(fl_token_heads_read(model, options->pooling, error));
     fl_weight_files_read(model);
     return 0;

@@ -22,6 +22,7 @@
 #include "fletch.h"
 #include "hub/model_files.h"
 #include "model/encoder.h"
+#include "model/heads.h"
 
 typedef enum fl_dense_activation {
     FL_DENSE_IDENTITY,
@@ -63,14 +64,6 @@ typedef struct fl_weight_files {
 typedef struct fl_model_source {
     const char *origin; /* static or owned by the model */
 } fl_model_source;
-
-/* What a row of the model is. */
-typedef enum fl_head {
-    FL_HEAD_EMBEDDING, /* one vector a text */
-    FL_HEAD_SCORES,    /* a number for each label, of a text or a pair: rerankers, classifiers */
-    FL_HEAD_SPARSE,    /* weights of vocabulary entries */
-    FL_HEAD_LATE       /* a vector a token, for scores by late interaction (ColBERT) */
-} fl_head;
 
 /* How a query and a document become a text for a language model: pieces, one after the other. */
 typedef enum fl_chat_kind {
@@ -165,6 +158,9 @@ struct fl_model {
     bool      ends; /* what counts is the row of the first token … */
     int32_t
         end; /* … of this id, or of the text's largest where this is 2; the first's where there is none */
+    bool
+        filled; /* what counts is the row of the last of max_length tokens, up to which padding, which
+                    is attended to, fills a text */
     bool            normalize; /* the last stage is a Normalize module */
     fl_model_source normalize_source, pooling_source;
     uint32_t        dimensions;   /* of the last stage's rows, before truncate_dim */

@@ -33,12 +33,14 @@ struct fl_model_private {
                                               an adapter's (peft.c) */
     fl_safetensors   *peft;        /* owned: its matrices; NULL: there is none */
     double            peft_alpha;
+    uint32_t          peft_rank;             /* of every matrix; 0: of each its own */
     bool              peft_root;             /* alpha is divided by the root of the rank */
     size_t            peft_taken;            /* tensors of it that matrices took */
-    bool              own_pooling;           /* of the family's code: modules.json lists none */
+    const char       *own_pooling;           /* of the family's code: modules.json lists none */
     const char       *tokenizer_config_path; /* kept; NULL: not asked for yet */
     const fl_tensor  *projection;            /* of every token, before pooling; NULL: none */
     const char       *projection_name;       /* what it is called */
+    const char       *projection_bias;       /* likewise; NULL: it has none */
     bool              gated;                 /* static: a gate is behind the table */
     void             *table;                 /* owned: such a table, unpacked; or NULL */
     bool              has_modules;           /* modules.json is there */
@@ -80,21 +82,24 @@ typedef struct fl_modules {
     size_t    count;
     char      path[FL_MODEL_PATH_MAX]; /* of the file that they stand in */
 } fl_modules;
-int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error);
+int fl_modules_open(fl_modules *modules, fl_model *model, const fl_model_options *options,
+                    fletch_error *error);
 /* A class of somebody's own as the first module is only known with its family. */
 int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,
                      fletch_error *error);
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error);
 /* What a family multiplies every token by, before pooling: own->projection. */
-int  fl_projection_find(fl_model *model, const char *name, fletch_error *error);
+int  fl_projection_find(fl_model *model, const fl_family *family, fletch_error *error);
 void fl_modules_close(fl_modules *modules);
 /* Whether module `index` is there and of that kind: the last component of its type. */
 bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind);
 
 /* router.c: the routes of a Router in `path` of the folder: modules->list becomes the document's, model->lookup
- * says what the query's is. Then, once the document's files are read, whether both know the same tokens. */
-int fl_router_open(fl_modules *modules, fl_model *model, const char *path, fletch_error *error);
+ * says what the query's is; or the list is that of the route `task` ("": "text"). Then, once the document's files
+ * are read, whether both know the same tokens. */
+int fl_router_open(fl_modules *modules, fl_model *model, const char *path, const char *task,
+                   fletch_error *error);
 int fl_router_check(fl_model *model, fletch_error *error);
 
 /* pooling.c: the modes of a pooling configuration, and names. */

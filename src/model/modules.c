@@ -98,13 +98,12 @@ static int set_transformer(fl_model *model, const char *path, fletch_error *erro
 }
 
 /* What the first modules say of the model as a whole. */
-static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
+static int look(fl_modules *modules, fl_model *model, const fl_model_options *options,
+                fletch_error *error) {
     entry first = {0}, second = {0};
     FL_TRY(read_entry(&first, modules, 0, error));
-    if (strcmp(first.kind, "Router") == 0) {
-        if (modules->count > 1 || modules->router != NULL)
-            return refuse(modules, &first, error);
-        FL_TRY(fl_router_open(modules, model, first.path, error));
+    if (strcmp(first.kind, "Router") == 0 || strcmp(first.kind, "Asym") == 0) {
+        FL_TRY(fl_router_open(modules, model, first.path, options->task, error));
         FL_TRY(read_entry(&first, modules, 0, error));
     }
     model->own->module = strcmp(first.type, own_code) == 0 ? own_code : NULL;
@@ -121,15 +120,17 @@ static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
         return refuse(modules, &first, error);
     if (modules->count > 1) {
         FL_TRY(read_entry(&second, modules, 1, error));
-        if (strcmp(second.kind, "SpladePooling") == 0)
-            model->head = FL_HEAD_SPARSE;
-        if (model->head == FL_HEAD_SPARSE && model->is_static)
+        bool sparse = strcmp(second.kind, "SpladePooling") == 0;
+        if (sparse && model->is_static)
             return refuse(modules, &second, error);
+        if (sparse)
+            model->head = FL_HEAD_SPARSE;
     }
     return set_transformer(model, first.path, error);
 }
 
-int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
+int fl_modules_open(fl_modules *modules, fl_model *model, const fl_model_options *options,
+                    fletch_error *error) {
     int there =
         fl_file_find(modules->path, sizeof modules->path, model->folder, "modules.json", error);
     if (there <= 0)
@@ -137,7 +138,7 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
     FL_TRY(fl_json_read(&modules->root, modules->path, FL_CONFIG_BYTES_MAX, error));
     model->own->has_modules = true;
     FL_TRY(read_list(modules, error));
-    return look(modules, model, error);
+    return look(modules, model, options, error);
 }
 
 int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,
@@ -158,7 +159,7 @@ void fl_modules_close(fl_modules *modules) {
 
 /* The feature that stages work on. */
 static const char *feature_of(const fl_model *model) {
-    return model->head == FL_HEAD_LATE ? FL_TOKENS : FL_SENTENCE;
+    return fl_head_rules_of(model)->tokens ? FL_TOKENS : FL_SENTENCE;
 }
 
 static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, const char *module,
@@ -178,16 +179,29 @@ static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, 
 
 enum { PROJECTION_MAX = 65536 };
 
-int fl_projection_find(fl_model *model, const char *name, fletch_error *error) {
-    const fl_tensor *found = fl_safetensors_find(model->own->weights, name);
+int fl_projection_find(fl_model *model, const fl_family *family, fletch_error *error) {
+    struct fl_model_private *own  = model->own;
+    const char              *name = family->projection, *prefix = "";
+    const bool               module = fl_path_ends_with(name, ".");
+    FL_TRY(fl_model_keep(model, &own->projection_name, "a name", error, "%s%s", name,
+                         module ? "weight" : ""));
+    own->projection = fl_safetensors_find(own->weights, own->projection_name);
+    for (size_t i = 0; own->projection == NULL && i < FL_WORDS_MAX && family->prefixes[i] != NULL;
+         i++) {
+        prefix = family->prefixes[i];
+        FL_TRY(fl_model_keep(model, &own->projection_name, "a name", error, "%s%s%s", prefix, name,
+                             module ? "weight" : ""));
+        own->projection = fl_safetensors_find(own->weights, own->projection_name);
+    }
+    const fl_tensor *found = own->projection;
     if (found == NULL || found->rank != 2 || found->shape[1] != model->encoder.desc.hidden ||
         found->shape[0] == 0 || found->shape[0] > PROJECTION_MAX)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: tensor %s is missing, or does not take the layers' %u dimensions.",
-                       model->own->transformer, name, model->encoder.desc.hidden);
-    model->own->projection      = found;
-    model->own->projection_name = name;
-    return 0;
+                       "%s: tensor %s%s is missing, or does not take the layers' %u dimensions.",
+                       own->transformer, name, module ? "weight" : "", model->encoder.desc.hidden);
+    return module ? fl_model_keep(model, &own->projection_bias, "a name", error, "%s%sbias", prefix,
+                                  name)
+                  : 0;
 }
 
 /* The projection of what is pooled is the stage before all others. */
@@ -205,8 +219,12 @@ static int add_projection(fl_model *model, fletch_error *error) {
                                           .activation = FL_DENSE_IDENTITY};
     model->dimensions        = stage->out;
     model->encoder.projected = true;
-    return fl_dense_load(&stage->weight, model->own->weights, model->own->transformer,
-                         model->own->projection_name, w->shape[0], w->shape[1], error);
+    FL_TRY(fl_dense_load(&stage->weight, model->own->weights, model->own->transformer,
+                         model->own->projection_name, w->shape[0], w->shape[1], error));
+    return model->own->projection_bias == NULL
+               ? 0
+               : fl_dense_load(&stage->bias, model->own->weights, model->own->transformer,
+                               model->own->projection_bias, w->shape[0], 0, error);
 }
 
 /* A module behind pooling becomes a stage; a Dropout becomes nothing. */
@@ -216,18 +234,18 @@ static int read_stage(const fl_modules *modules, const entry *module, fl_model *
     fl_stage *stage  = &model->stages[model->stage_count];
     uint32_t  width  = model->dimensions;
     int       status = fl_path_join(folder, sizeof folder, model->folder, module->path, error);
+    const fl_head_rules *head = fl_head_rules_of(model);
     if (status != 0 || strcmp(module->kind, "Dropout") == 0)
         return status;
     if (model->own->scored) /* it would change a vector that nobody reads any more */
         return refuse(modules, module, error);
-    if (model->head == FL_HEAD_LATE && strcmp(module->kind, "MultiVectorMask") == 0)
+    if (head->tokens && strcmp(module->kind, "MultiVectorMask") == 0)
         return fl_late_mask(model, folder, error);
     model->stage_count++; /* now: a failure frees what the stage holds already */
     if (strcmp(module->kind, "Dense") == 0)
         status = fl_dense_read(stage, folder, width, feature_of(model),
-                               model->head == FL_HEAD_SCORES ? "scores" : NULL, &model->own->scored,
-                               error);
-    else if (strcmp(module->kind, "LayerNorm") == 0 && model->head != FL_HEAD_LATE)
+                               head->pairs ? "scores" : NULL, &model->own->scored, error);
+    else if (strcmp(module->kind, "LayerNorm") == 0 && !head->tokens)
         status = fl_layer_norm_read(stage, folder, width, error);
     else if (strcmp(module->kind, "Normalize") == 0)
         status = read_normalize(model, stage, folder, module->path, width, error);
@@ -339,30 +357,40 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
                        "%s names no Pooling module; only sentence embeddings are supported.",
                        modules->path);
     FL_TRY(read_entry(&module, modules, 1, error));
-    if (model->head == FL_HEAD_SPARSE)
+    if (fl_head_rules_of(model)->vocabulary)
         return read_splade(modules, model, &module, options, error);
     if (strcmp(module.kind, "Pooling") != 0 || model->own->fill_mask)
         return refuse(modules, &module, error);
     FL_TRY(fl_path_join(folder, sizeof folder, model->folder, module.path, error));
     FL_TRY(fl_pooling_read(model, folder, module.path, error));
-    if (model->head == FL_HEAD_SCORES)
+    if (fl_head_rules_of(model)->pairs)
         return refuse_other_pooling(options, error);
     return asked_pooling(options) != NULL ? fl_pooling_override(model, options->pooling, error) : 0;
 }
 
-/* CLIP: the network says which row counts, and feed.c ends a text with it. */
+/* CLIP and SigLIP: the network says which row counts, and encode.c makes it a text's last. */
 static int set_end(fl_model *model, const fl_model_options *options, fletch_error *error) {
-    fl_pooling_set(model, FL_POOL_LAST_TOKEN, "the network's own: the end token");
+    fl_pooling_set(model, FL_POOL_LAST_TOKEN,
+                   model->ends ? "the network's own: the end token"
+                               : "the network's own: the last of all positions");
     model->include_prompt          = true;
     model->normalize_source.origin = "the network's own";
-    return refuse_pooling(options, NULL, "this network's vector is that of its end token.", error);
+    return refuse_pooling(options, NULL,
+                          model->ends ? "this network's vector is that of its end token."
+                                      : "this network's vector is that of its last position.",
+                          error);
 }
 
 /* What code of the Hub does behind the network, which modules.json does not list. */
 static int set_own(fl_model *model, const fl_model_options *options, fletch_error *error) {
-    fl_pooling_set(model, FL_POOL_LAST_TOKEN, "the code of the model");
-    model->include_prompt = true;
-    return refuse_pooling(options, "lasttoken", "this model's code pools the last token.", error);
+    FL_TRY(fl_pooling_override(model, model->own->own_pooling, error));
+    model->pooling_source.origin = "the code of the model";
+    model->include_prompt        = true;
+    return refuse_pooling(options, model->own->own_pooling,
+                          strcmp(model->own->own_pooling, "mean") == 0
+                              ? "this model's code takes the mean of all tokens."
+                              : "this model's code pools the last token.",
+                          error);
 }
 
 /* Nothing is pooled: an engine is told one way, and never goes it. */
@@ -399,8 +427,10 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
-    static const char averages[] = "a static model averages its rows and supports only mean.";
-    const bool        late = model->head == FL_HEAD_LATE, own_pooling = model->own->own_pooling;
+    static const char averages[]  = "a static model averages its rows and supports only mean.";
+    const bool        late        = fl_head_rules_of(model)->tokens;
+    const bool        own_pooling = model->own->own_pooling != NULL;
+    const bool        own_row     = model->ends || model->filled;
     if (model->own->classifier)
         return refuse_other_pooling(options, error);
     if (model->own->logits) {
@@ -410,12 +440,14 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         return modules->count > 0 ? read_logits(modules, model, error) : 0;
     }
     FL_TRY(late                  ? set_late(model, options, error)
-           : model->ends         ? set_end(model, options, error)
+           : own_row             ? set_end(model, options, error)
            : own_pooling         ? set_own(model, options, error)
            : modules->count == 0 ? use_defaults(model, options, error)
            : model->is_static    ? refuse_pooling(options, "mean", averages, error)
                                  : read_pooling(modules, model, options, error));
-    if (model->head == FL_HEAD_SPARSE)
+    const fl_head_rules *head =
+        fl_head_rules_of(model); /* a choice of pooling may have made it sparse */
+    if (head->vocabulary)
         return 0;
     model->dimensions = fl_encoder_width(&model->encoder);
     size_t count      = modules->count;
@@ -438,13 +470,12 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         model->normalize               = true;
         model->normalize_source.origin = "the code of the model";
     }
-    for (size_t i = model->is_static || late || own_pooling || model->ends ? 1 : 2; i < count;
-         i++) {
+    for (size_t i = model->is_static || late || own_pooling || own_row ? 1 : 2; i < count; i++) {
         entry module = {0};
         FL_TRY(read_entry(&module, modules, i, error));
         FL_TRY(read_stage(modules, &module, model, error));
     }
-    if (model->head == FL_HEAD_SCORES && !model->own->scored)
+    if (head->pairs && !model->own->scored)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a CrossEncoder without a Dense whose module_output_name is \"scores\".",
                        modules->path);

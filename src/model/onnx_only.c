@@ -128,15 +128,17 @@ static void read_output(fl_proto_span value, output *out) {
     }
 }
 
-/* As the engine chooses (ort_session.c): the vectors of tokens, else rows that are pooled already. */
-static void take_output(const output *o, fl_onnx_output *best) {
+/* As the engine chooses (ort_session.c): the vectors of tokens, else rows that are pooled already; of a network with
+ * a row of its own that one. */
+static void take_output(const output *o, bool own_row, fl_onnx_output *best) {
     bool floats = o->type == 1 || o->type == 10;
-    bool pooled = o->rank == 2 && (strcasecmp(o->name, "sentence_embedding") == 0 ||
-                                   strcasecmp(o->name, "sentence_embeddings") == 0 ||
-                                   strcasecmp(o->name, "text_embeds") == 0);
+    bool pooled = o->rank == 2 && (own_row ? strcasecmp(o->name, "pooler_output") == 0
+                                           : strcasecmp(o->name, "sentence_embedding") == 0 ||
+                                                 strcasecmp(o->name, "sentence_embeddings") == 0 ||
+                                                 strcasecmp(o->name, "text_embeds") == 0);
     if (!floats || o->last == 0 || o->last > SIZE_MAX_READ)
         return;
-    if (o->rank == 3 && (best->width == 0 || best->pooled))
+    if (!own_row && o->rank == 3 && (best->width == 0 || best->pooled))
         *best = (fl_onnx_output){.width = (uint32_t)o->last, .pooled = false};
     if (pooled && best->width == 0)
         *best = (fl_onnx_output){.width = (uint32_t)o->last, .pooled = true};
@@ -157,7 +159,7 @@ void fl_onnx_output_read(const fl_model *model, fl_onnx_output *out) {
             if (f.number != 12 || f.wire != 2)
                 continue;
             read_output(f.body, &o);
-            take_output(&o, out);
+            take_output(&o, model->encoder.own_row, out);
         }
     }
     fl_map_close(&map);

@@ -10,6 +10,7 @@
  *         tensor of the adapter that no matrix takes.
  * Memory  the adapter's file stays mapped, and A in float32. Threads: during opening only.
  * Proof   tests/golden/test_peft.py. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,10 +83,25 @@ static int check_base(const char *path, const char *folder, fletch_error *error)
                                 file);
 }
 
-/* How its matrices are multiplied. */
+/* How its matrices are multiplied. What is null is no number to peft either; of a rank_pattern the matrices themselves
+ * say their ranks. */
 static int read_product(fl_model *model, fl_json_reader *config) {
-    model->own->peft_alpha = fl_json_double(config, "lora_alpha", 8);
-    model->own->peft_root  = fl_json_bool(config, "use_rslora", false);
+    static const char *const numbers[] = {"r", "lora_alpha"};
+    struct fl_model_private *own       = model->own;
+    own->peft_alpha                    = fl_json_double(config, "lora_alpha", 8);
+    own->peft_rank = (uint32_t)fl_json_int(config, "r", 8, 1, FL_ADAPTER_RANK_MAX);
+    own->peft_root = fl_json_bool(config, "use_rslora", false);
+    if (!is_off(fl_json_get(config->object, "rank_pattern")))
+        own->peft_rank = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && config->status == 0; i++)
+        if (fl_json_find(config->object, numbers[i], NULL) && !fl_json_has(config, numbers[i]))
+            config->status = fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                                     "%s: \"%s\" is null where a number is expected.",
+                                     config->source, numbers[i]);
+    if (config->status == 0 && !(fabs(own->peft_alpha) <= (double)FLT_MAX))
+        config->status =
+            fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                    "%s: lora_alpha %g is out of bounds.", config->source, own->peft_alpha);
     return check_switches(config);
 }
 
@@ -183,6 +199,11 @@ int fl_peft_adapt(fl_model *model, const char *prefix, const char *name, const f
                        "F16 or BF16 with r at most %d: it was not trained on %s.",
                        file_name, name, (unsigned long long)whole->shape[1],
                        (unsigned long long)whole->shape[0], FL_ADAPTER_RANK_MAX, own->base);
+    if (own->peft_rank > 0 && a->shape[0] != own->peft_rank)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s says r %u, but the adapter of %s has rank %llu: the files do not belong "
+                       "together.",
+                       config_name, own->peft_rank, name, (unsigned long long)a->shape[0]);
     bool known = first > 0; /* parts of a matrix share the two, and so may layers (ALBERT) */
     for (const fl_adapter *other = own->adapters; other != NULL && !known; other = other->next)
         known = other->left.data == b->data;

@@ -86,10 +86,7 @@ static int add_instruction(fl_model *model, fletch_error *error) {
 }
 
 static int read_rest(fl_model *model, fl_json_reader *reader) {
-    const char *wanted = model->head == FL_HEAD_SPARSE   ? "SparseEncoder"
-                         : model->head == FL_HEAD_SCORES ? "CrossEncoder"
-                         : model->head == FL_HEAD_LATE   ? "MultiVectorEncoder"
-                                                         : "SentenceTransformer";
+    const char *wanted = fl_head_rules_of(model)->encoder;
     const char *type   = model->own->pylate ? wanted : fl_json_string(reader, "model_type", wanted);
     const char *similarity = fl_json_string(reader, "similarity_fn_name", NULL);
     model->truncate_dim    = (uint32_t)fl_json_int(reader, "truncate_dim", 0, 1, UINT32_MAX);
@@ -123,5 +120,6 @@ int fl_prompts_read(fl_model *model, fletch_error *error) {
     if (model->own->has_modules)
         FL_TRY(read_file(model, error));
     FL_TRY(add_instruction(model, error));
-    return model->head == FL_HEAD_LATE ? fl_late_prompts(model, error) : FLETCH_OK;
+    const fl_head_rules *head = fl_head_rules_of(model);
+    return head->prompts != NULL ? head->prompts(model, error) : FLETCH_OK;
 }

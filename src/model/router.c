@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router.c - sparse models whose queries are looked up in a table: nothing is computed for them.
+/* router.c - models of several routes, of which one is open; but of sparse models whose queries are looked up in a
+ * table both are: nothing is computed for them.
  *
- * Role    modules.c calls it when the one module is a Router; model.c again when lengths and tokenizer are known.
+ * Role    modules.c calls it when the first module is a Router; model.c again when lengths and tokenizer are known.
  * In/Out  router_config.json {"structure": {"query": [ids], "document": [ids]}, "types": {id: class},
  *         "parameters"} -> the document's modules in place of modules.json's, and model->lookup: the
  *         tensor "weight" of the SparseStaticEmbedding, or the idf.json that its config.json names.
  *         A folder without modules.json may have an idf.json too (models for documents alone).
+ *         Of any other routes model.task names the one whose modules are the model, with those behind the Router; the
+ *         default is not taken, for it would serve queries with the network of documents unasked.
  * Method  A query's weights are those of the tokens in it, each once. Which text is a query is said as for
  *         late interaction; where nobody says, the router's default counts. Routes have a tokenizer each,
  *         and one of them serves here: another than the document's is refused.
@@ -13,6 +16,7 @@
  *         module's folder, then in the model's.
  * Memory  lookup.weight, own->queries; strings are kept by the model. Threads: during opening only.
  * Proof   tests/golden/test_routes.py. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -29,7 +33,8 @@ static const char table_class[] = "SparseStaticEmbedding", idf_name[] = "idf.jso
 static int refuse(const fl_modules *modules, fletch_error *error) {
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                    "%s: these routes are not supported; fletch knows a query of one "
-                   "SparseStaticEmbedding with a document of Transformer and SpladePooling.",
+                   "SparseStaticEmbedding with a document of Transformer and SpladePooling, and "
+                   "routes that are models by themselves.",
                    modules->path);
 }
 
@@ -51,18 +56,19 @@ static int read_route(fl_json_reader *reader, fl_json *types, const char *route,
     return 0;
 }
 
-/* Which route a text takes when nobody says, as Router resolves it. */
-static int read_default(fl_json_reader *reader, fl_lookup *lookup) {
+/* Which route a text takes when nobody says, as Router resolves it; NULL: none. */
+static const char *default_route(fl_json_reader *reader) {
     fl_json       *unused;
-    const char    *first = fl_json_member(fl_json_object(reader, "structure"), 0, &unused);
-    fl_json_reader own   = fl_json_below(reader, "parameters");
-    bool           empty = fl_json_bool(&own, "allow_empty_key", true);
-    const char    *route = fl_json_string(&own, "default_route", empty ? first : NULL);
-    fl_json       *other = fl_json_object(&own, "route_mappings");
+    fl_json       *routes = fl_json_object(reader, "structure");
+    const char    *first  = fl_json_member(routes, 0, &unused);
+    fl_json_reader own    = fl_json_below(reader, "parameters");
+    bool           empty  = fl_json_bool(&own, "allow_empty_key", true);
+    const char    *route  = fl_json_string(&own, "default_route", empty ? first : NULL);
+    fl_json       *other  = fl_json_object(&own, "route_mappings");
     if (fl_json_count(other) > 0)
         fl_family_refuse(&own, "route_mappings", fl_json_member(other, 0, &unused));
-    lookup->by_default = route != NULL && strcmp(route, "query") == 0;
-    return own.status;
+    fl_json_settle(reader, &own);
+    return route;
 }
 
 /* Modules lie beside router_config.json. */
@@ -84,32 +90,91 @@ static int take_query(fl_model *model, const fl_module *table, fletch_error *err
     return fl_path_join(model->own->queries, room, model->folder, table->path, error);
 }
 
-int fl_router_open(fl_modules *modules, fl_model *model, const char *path, fletch_error *error) {
-    char      folder[FL_MODEL_PATH_MAX];
-    fl_module query[FL_MODULES_MAX];
-    size_t    queries = 0;
+/* A query that is looked up, and a document that is computed: both are open. */
+static int take_pair(fl_modules *modules, fl_model *model, const char *path, fl_module *query,
+                     fl_json_reader *reader) {
+    const char *route        = default_route(reader);
+    model->lookup.by_default = route != NULL && strcmp(route, "query") == 0;
+    FL_TRY(reader->status);
+    if (modules->count != 2)
+        return refuse(modules, reader->error);
+    for (size_t i = 0; i < modules->count; i++)
+        FL_TRY(place(model, path, &modules->list[i], reader->error));
+    FL_TRY(place(model, path, query, reader->error));
+    return take_query(model, query, reader->error);
+}
+
+/* The names of all routes, for people. */
+static int name_routes(fl_model *model, fl_json *routes, fletch_error *error) {
+    char   known[300] = "";
+    size_t used       = 0;
+    FL_JSON_EACH(routes, name, unused) {
+        (void)unused;
+        int size = snprintf(known + used, sizeof known - used, "%s%s", used == 0 ? "" : ", ", name);
+        used += size < 0 || (size_t)size >= sizeof known - used ? 0 : (size_t)size;
+    }
+    return fl_model_keep(model, &model->tasks, "the names of routes", error, "%s", known);
+}
+
+/* The modules of one route, and those behind the Router: rest[count]. */
+static int take_route(fl_modules *modules, fl_model *model, const char *path, const char *wanted,
+                      fl_json_reader *reader, const fl_module *rest, size_t count) {
+    fl_json    *routes = fl_json_object(reader, "structure");
+    const char *route  = wanted[0] != '\0' || !fl_json_find(routes, "text", NULL) ? wanted : "text";
+    (void)default_route(reader); /* mappings are refused */
+    FL_TRY(reader->status);
+    FL_TRY(name_routes(model, routes, reader->error));
+    if (!fl_json_find(routes, route, NULL))
+        return fl_fail(reader->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "model.task \"%.60s\": the model has a network for each of its routes and "
+                       "needs one of: %s.",
+                       wanted, model->tasks);
+    if (wanted[0] != '\0')
+        FL_TRY(fl_model_keep(model, &model->task, "a name", reader->error, "%s", route));
+    FL_TRY(
+        read_route(reader, fl_json_object(reader, "types"), route, modules->list, &modules->count));
+    if (modules->count == 0 || modules->count + count > FL_MODULES_MAX)
+        return refuse(modules, reader->error);
+    for (size_t i = 0; i < modules->count; i++)
+        FL_TRY(place(model, path, &modules->list[i], reader->error));
+    for (size_t i = 0; i < count; i++)
+        modules->list[modules->count++] = rest[i];
+    return 0;
+}
+
+/* Whether a query is one SparseStaticEmbedding. */
+static bool is_table(const fl_module *query, size_t count) {
+    const char *dot = count == 1 ? strrchr(query[0].type, '.') : NULL;
+    return dot != NULL && strcmp(dot + 1, table_class) == 0 &&
+           strncmp(query[0].type, "sentence_transformers.", strlen("sentence_transformers.")) == 0;
+}
+
+int fl_router_open(fl_modules *modules, fl_model *model, const char *path, const char *task,
+                   fletch_error *error) {
+    char         folder[FL_MODEL_PATH_MAX];
+    fl_module    query[FL_MODULES_MAX], rest[FL_MODULES_MAX];
+    size_t       queries = 0;
+    const size_t behind  = modules->count - 1;
+    memcpy(rest, modules->list + 1, behind * sizeof *rest);
     FL_TRY(fl_path_join(folder, sizeof folder, model->folder, path, error));
     fl_json_reader reader;
     FL_TRY(fl_model_read_json(&reader, modules->path, folder, "router_config.json", error));
+    if (reader.object == NULL) /* Asym, which it was once */
+        FL_TRY(fl_model_read_json(&reader, modules->path, folder, "config.json", error));
     modules->router = reader.object;
     fl_json *types  = fl_json_object(&reader, "types");
     fl_json *routes = fl_json_object(&reader, "structure");
     FL_TRY(reader.status);
-    if (fl_json_count(routes) != 2 || !fl_json_find(routes, "query", NULL) ||
-        !fl_json_find(routes, "document", NULL))
+    if (fl_json_count(routes) == 0)
         return refuse(modules, error);
-    FL_TRY(read_route(&reader, types, "query", query, &queries));
-    FL_TRY(read_route(&reader, types, "document", modules->list, &modules->count));
-    FL_TRY(read_default(&reader, &model->lookup));
-    const char *dot = queries == 1 ? strrchr(query[0].type, '.') : NULL;
-    if (dot == NULL || strcmp(dot + 1, table_class) != 0 ||
-        strncmp(query[0].type, "sentence_transformers.", strlen("sentence_transformers.")) != 0 ||
-        modules->count != 2)
-        return refuse(modules, error);
-    for (size_t i = 0; i < modules->count; i++)
-        FL_TRY(place(model, path, &modules->list[i], error));
-    FL_TRY(place(model, path, &query[0], error));
-    return take_query(model, &query[0], error);
+    if (behind == 0 && fl_json_count(routes) == 2 && fl_json_find(routes, "query", NULL) &&
+        fl_json_find(routes, "document", NULL)) {
+        FL_TRY(read_route(&reader, types, "query", query, &queries));
+        FL_TRY(read_route(&reader, types, "document", modules->list, &modules->count));
+        if (is_table(query, queries))
+            return take_pair(modules, model, path, query, &reader);
+    }
+    return take_route(modules, model, path, task == NULL ? "" : task, &reader, rest, behind);
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */

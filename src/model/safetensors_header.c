@@ -250,7 +250,7 @@ static int header_size(const unsigned char *data, size_t size, const char *sourc
 }
 
 /* Offsets become pointers; each is known to be inside. `ranges` is still in table order. */
-static void place(fl_tensor_table *table, const range *ranges, const unsigned char *buffer) {
+static void place_tensor(fl_tensor_table *table, const range *ranges, const unsigned char *buffer) {
     for (size_t i = 0; i < table->count; i++)
         table->tensors[i].data = buffer + ranges[i].begin;
 }
@@ -275,7 +275,7 @@ int fl_header_read(fl_tensor_table *out, const unsigned char *data, size_t size,
                            r.in.message, 8 + r.in.at);
     int status = r.status;
     if (status == 0) {
-        place(out, ranges, data + 8 + length);
+        place_tensor(out, ranges, data + 8 + length);
         status = check_tiling(ranges, out->count, size - 8 - length, source, error);
     }
     fl_free(ranges);

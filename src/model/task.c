@@ -97,7 +97,7 @@ int fl_task_check(const fl_model *model, const fl_model_options *options, fletch
     if (model->task != NULL || options->task == NULL || options->task[0] == '\0')
         return 0;
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                   "model.task \"%.60s\": %s has no adapters; leave model.task unset.",
+                   "model.task \"%.60s\": %s has no adapters or routes; leave model.task unset.",
                    options->task, model->folder);
 }
 

@@ -102,6 +102,16 @@ static void drop_middle(fl_tensor *tensor) {
     }
 }
 
+/* GGUF's experts are [experts, rows, columns]. */
+static void lay_flat(fl_tensor *tensor, uint64_t rows) {
+    if (tensor->rank == 3 && tensor->shape[0] <= rows &&
+        tensor->shape[0] * tensor->shape[1] == rows) {
+        tensor->rank     = 2;
+        tensor->shape[0] = rows;
+        tensor->shape[1] = tensor->shape[2];
+    }
+}
+
 /* `rows` of the whole tensor, of which `shape` may be a part. */
 static int check(const resolver *r, const char *name, const fl_tensor *tensor, uint64_t rows,
                  const fl_shape *shape) {
@@ -160,6 +170,8 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
     }
     *out = *tensor;
     drop_middle(out);
+    if (r->model->gguf)
+        lay_flat(out, rows);
     FL_TRY(check(r, name, out, rows, &mine));
     uint64_t stride = tensor->bytes / rows;
     if (r->family->by_heads && row->count > 1)

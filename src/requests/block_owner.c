@@ -60,7 +60,7 @@ static int finish(const fl_token_block *block, uint32_t k, const fl_computed *co
                            .skip   = block->skip[k],
                            .terms  = computed->terms,
                            .line   = computed->line};
-    assert(answer->ops && made.tokens > 0 && k < block->taken);
+    assert(answer->ops && made.tokens > 0 && k < block->texts);
     count_kinds(request);
     if (computed->placed < 0)
         return fl_result_fail(computed->placed, error);

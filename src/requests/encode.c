@@ -334,7 +334,7 @@ int fl_encode_item(fl_encode_call *c, size_t index, int32_t *ids, size_t room, f
     out->keys = (uint32_t)tokens;
     while (tokens < filled_to(r, index))
         ids[tokens++] = r->answer.of->filler;
-    if (model->late.attends)
+    if (model->late.attends || model->filled)
         out->keys = (uint32_t)tokens;
     const uint32_t skip = given ? 0 : r->prompt_skip; /* a caller's ids are complete */
     out->tokens         = (uint32_t)tokens;

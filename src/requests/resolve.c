@@ -108,7 +108,7 @@ static int resolve_lengths(fl_request *r, fletch_error *error) {
         max = answer->ops->max_length(answer, max);
     if (max == 0)
         max = model->max_length;
-    if (max < answer->filled_to)
+    if (max < answer->filled_to && !model->model->filled)
         max = answer->filled_to;
     uint32_t special     = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
                                     : fl_tokenizer_special_count(model->tokenizer);

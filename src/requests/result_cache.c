@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/locked.h"
 #include "base/mem.h"
 
 enum {
@@ -35,16 +36,23 @@ typedef struct entry {
     uint64_t value_bytes;
 } entry;
 
+FL_LOCK_ROLE(shard_role); /* the lock of a shard */
+
 typedef struct shard {
-    pthread_mutex_t lock;
-    char           *ring;       /* owned [size] */
-    uint32_t       *chains;     /* owned [chain_mask + 1] */
-    uint64_t        size;       /* a multiple of UNIT */
-    uint64_t        head, tail; /* positions */
-    uint64_t        touched;    /* bytes of the ring that were ever written: no longer reserved */
-    uint64_t        chain_mask, entries;
-    char            room[64]; /* the next shard's lock lies on another line */
+    pthread_mutex_t  lock;
+    char            *ring;                      /* owned [size] */
+    uint32_t *chains FL_GUARDED_BY(shard_role); /* owned [chain_mask + 1] */
+    uint64_t         size;                      /* a multiple of UNIT */
+    uint64_t head    FL_GUARDED_BY(shard_role); /* positions */
+    uint64_t tail    FL_GUARDED_BY(shard_role);
+    uint64_t touched FL_GUARDED_BY(
+        shard_role); /* bytes of the ring that were ever written: no longer reserved */
+    uint64_t         chain_mask;
+    uint64_t entries FL_GUARDED_BY(shard_role);
+    char             room[64]; /* the next shard's lock lies on another line */
 } shard;
+
+FL_LOCK_OF(shard_role, shard, lock, lock, unlock);
 
 struct fl_cache {
     shard      shard[SHARDS_MAX];
@@ -68,7 +76,7 @@ static char *value_of(const entry *e) {
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static int open_shard(shard *s, uint64_t bytes, fletch_error *error) {
+FL_UNCHECKED static int open_shard(shard *s, uint64_t bytes, fletch_error *error) {
     assert(bytes > UNIT);
     uint64_t chains = 1;
     while (2 * chains * CHAIN_BYTES <= bytes)
@@ -113,7 +121,7 @@ int fl_cache_open(fl_cache **out, uint64_t bytes_max, fl_memory *memory, fl_stat
     return status;
 }
 
-void fl_cache_close(fl_cache *cache) {
+FL_UNCHECKED void fl_cache_close(fl_cache *cache) {
     uint64_t reserved = cache ? cache->bytes_max : 0;
     for (uint32_t i = 0; cache && i < cache->shards; i++) {
         shard *s = &cache->shard[i];
@@ -151,7 +159,7 @@ static bool is(const entry *e, uint64_t hash, const fl_cache_key *key) {
            memcmp(ids_of(e), key->ids, key->count * sizeof *key->ids) == 0;
 }
 
-static entry *find(const shard *s, uint64_t hash, const fl_cache_key *key) {
+FL_REQUIRES(shard_role) static entry *find(const shard *s, uint64_t hash, const fl_cache_key *key) {
     for (uint32_t n = s->chains[hash & s->chain_mask]; n != 0;) {
         entry *e = (entry *)(void *)(s->ring + (uint64_t)(n - 1) * UNIT);
         if (is(e, hash, key))
@@ -166,7 +174,7 @@ static uint32_t number_of(const shard *s, const entry *e) {
     return (uint32_t)((uint64_t)((const char *)e - s->ring) / UNIT) + 1;
 }
 
-static void unlink_entry(shard *s, entry *e) {
+FL_REQUIRES(shard_role) static void unlink_entry(shard *s, entry *e) {
     assert(e->used && s->entries > 0);
     uint32_t *link = &s->chains[e->hash & s->chain_mask], own = number_of(s, e);
     while (*link != own)
@@ -177,7 +185,7 @@ static void unlink_entry(shard *s, entry *e) {
 }
 
 /* The oldest goes; 1 where it could still be found. */
-static uint64_t drop_oldest(shard *s) {
+FL_REQUIRES(shard_role) static uint64_t drop_oldest(shard *s) {
     assert(s->tail < s->head);
     uint64_t left = s->size - s->tail % s->size;
     if (left < sizeof(entry)) { /* too little for a head was left over */
@@ -193,7 +201,7 @@ static uint64_t drop_oldest(shard *s) {
 }
 
 /* Room for `bytes` at the head of the ring, what is there given up. */
-static entry *place_for(fl_cache *cache, shard *s, uint64_t bytes) {
+FL_REQUIRES(shard_role) static entry *place_for(fl_cache *cache, shard *s, uint64_t bytes) {
     assert(bytes % UNIT == 0 && bytes <= s->size / LARGEST_SHARE);
     uint64_t left = s->size - s->head % s->size, skip = left < bytes ? left : 0, evicted = 0;
     while (s->head + skip + bytes - s->tail > s->size)
@@ -213,6 +221,7 @@ static entry *place_for(fl_cache *cache, shard *s, uint64_t bytes) {
     return e;
 }
 
+FL_REQUIRES(shard_role)
 static void put(fl_cache *cache, shard *s, uint64_t hash, const fl_cache_key *key,
                 const void *value, size_t size) {
     uint64_t bytes = sizeof(entry) + key->count * sizeof *key->ids + size;
@@ -239,14 +248,14 @@ static void put(fl_cache *cache, shard *s, uint64_t hash, const fl_cache_key *ke
 }
 
 /* The position of an entry that is in the ring now. */
-static uint64_t position_of(const shard *s, const entry *e) {
+FL_REQUIRES(shard_role) static uint64_t position_of(const shard *s, const entry *e) {
     uint64_t place = (uint64_t)((const char *)e - s->ring), start = s->tail - s->tail % s->size;
     return start + place >= s->tail ? start + place : start + place + s->size;
 }
 
 /* An entry that was used lies down again as the newest when half of the ring is younger; not one that this
  * would overwrite. */
-static void renew(fl_cache *cache, shard *s, entry *e) {
+FL_REQUIRES(shard_role) static void renew(fl_cache *cache, shard *s, entry *e) {
     assert(e->used);
     uint64_t place = position_of(s, e), left = s->size - s->head % s->size;
     uint64_t end = s->head + (left < e->bytes ? left : 0) + e->bytes;
@@ -266,12 +275,12 @@ bool fl_cache_find(fl_cache *cache, const fl_cache_key *key, fl_cache_use use, v
     assert(key->plan && key->count > 0 && use);
     uint64_t hash = hash_of(cache, key);
     shard   *s    = shard_of(cache, hash);
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     entry *e   = find(s, hash, key);
     bool   hit = e && use(arg, value_of(e), e->value_bytes);
     if (hit)
         renew(cache, s, e);
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     fl_stats_add(cache->stats, hit ? FLETCH_COUNT_CACHE_HITS : FLETCH_COUNT_CACHE_MISSES, 1);
     return hit;
 }
@@ -280,24 +289,24 @@ void fl_cache_put(fl_cache *cache, const fl_cache_key *key, const void *value, s
     assert(key->plan && key->count > 0 && (size == 0 || value));
     uint64_t hash = hash_of(cache, key);
     shard   *s    = shard_of(cache, hash);
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     if (!find(s, hash, key))
         put(cache, s, hash, key, value, size);
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
 }
 
 uint64_t fl_cache_empty(fl_cache *cache) {
     uint64_t freed = 0;
     for (uint32_t i = 0; i < cache->shards; i++) {
         shard *s = &cache->shard[i];
-        pthread_mutex_lock(&s->lock);
+        lock(s);
         freed += s->head < s->size ? s->head : s->size;
         memset(s->chains, 0, (s->chain_mask + 1) * sizeof *s->chains);
         fl_pages_release(s->ring, s->size);
         s->head = s->tail = s->entries = 0;
         if (cache->memory && fl_memory_reserve(cache->memory, s->touched))
             s->touched = 0; /* it is to be taken again: no batch is promised it */
-        pthread_mutex_unlock(&s->lock);
+        unlock(s);
     }
     return freed;
 }
@@ -306,9 +315,9 @@ void fl_cache_read(fl_cache *cache, fl_cache_state *out) {
     *out = (fl_cache_state){.bytes_max = cache->bytes_max};
     for (uint32_t i = 0; i < cache->shards; i++) {
         shard *s = &cache->shard[i];
-        pthread_mutex_lock(&s->lock);
+        lock(s);
         out->entries += s->entries;
         out->bytes += s->head - s->tail;
-        pthread_mutex_unlock(&s->lock);
+        unlock(s);
     }
 }

@@ -19,6 +19,7 @@ int fl_rows_resolve(fl_answer *answer, const fletch_request *asked, fletch_error
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "the matrix has %zu columns, but the vectors have %u dimensions",
                        answer->out.cols, columns);
+    answer->filled_to = of->model->filled ? of->model->max_length : 0;
     fl_plan *plan     = &answer->plan;
     plan->columns     = columns;
     plan->dtype       = (uint8_t)answer->out.dtype;

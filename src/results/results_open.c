@@ -37,6 +37,13 @@ int fl_results_open(fl_results *r, const fl_model *model, const fl_tokenizer *to
             r->row_width = model->stages[i].out;
     if (model->head == FL_HEAD_LATE)
         FL_TRY(fl_late_open(r, tokenizer, error));
+    if (model->filled)
+        r->filler = fl_tokenizer_named(tokenizer, FL_TOKEN_PAD);
+    if (model->filled && r->filler < 0)
+        return fl_fail(
+            error, FLETCH_EMODEL, FLETCH_NOWHERE,
+            "%s: texts are filled up with padding, but the tokenizer names no pad_token.",
+            model->folder);
     if (model->weigher.weight)
         FL_TRY(fl_token_weights_open(r, tokenizer, error));
     return model->lookup.there ? fl_lookup_open(r, tokenizer, error) : FLETCH_OK;

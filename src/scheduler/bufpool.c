@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/locked.h"
 #include "base/mem.h"
 
 enum {
@@ -45,15 +46,20 @@ typedef struct leaving {
     size_t          capacity;
 } leaving;
 
+FL_LOCK_ROLE(pool_role); /* the lock of fl_bufpool */
+
 struct fl_bufpool {
-    fl_bufpool_options options;
-    pthread_mutex_t    lock;
-    node              *nodes; /* owned [max_buffers] */
-    int32_t            unused;
-    int32_t            newest, oldest;
-    int32_t            top[CLASSES];
-    fl_bufpool_state   state;
+    fl_bufpool_options     options;
+    pthread_mutex_t        lock;
+    node *nodes            FL_GUARDED_BY(pool_role); /* owned [max_buffers] */
+    int32_t unused         FL_GUARDED_BY(pool_role);
+    int32_t newest         FL_GUARDED_BY(pool_role);
+    int32_t oldest         FL_GUARDED_BY(pool_role);
+    int32_t                top[CLASSES] FL_GUARDED_BY(pool_role);
+    fl_bufpool_state state FL_GUARDED_BY(pool_role);
 };
+
+FL_LOCK_OF(pool_role, fl_bufpool, lock, lock, unlock);
 
 /* ---- Classes --------------------------------------------------------------------------------- */
 
@@ -75,9 +81,9 @@ static size_t class_size(unsigned class) {
     return octave + octave / STEPS * (class % STEPS);
 }
 
-/* ---- Lists; the lock is held ----------------------------------------------------------------- */
+/* ---- Lists --------------------------------------------------------------------------------- */
 
-static void unlink_node(fl_bufpool *pool, int32_t at) {
+FL_REQUIRES(pool_role) static void unlink_node(fl_bufpool *pool, int32_t at) {
     assert(at >= 0 && pool->nodes[at].buffer);
     node *n                                                            = &pool->nodes[at];
     *(n->newer == NONE ? &pool->newest : &pool->nodes[n->newer].older) = n->older;
@@ -93,7 +99,7 @@ static void unlink_node(fl_bufpool *pool, int32_t at) {
     pool->unused = at;
 }
 
-static void link_node(fl_bufpool *pool, void *buffer, size_t capacity) {
+FL_REQUIRES(pool_role) static void link_node(fl_bufpool *pool, void *buffer, size_t capacity) {
     assert(pool->unused != NONE && buffer && pool->state.buffers < pool->options.max_buffers);
     int32_t at     = pool->unused;
     node   *n      = &pool->nodes[at];
@@ -111,7 +117,7 @@ static void link_node(fl_bufpool *pool, void *buffer, size_t capacity) {
 }
 
 /* Take the oldest out and put it in front of *gone. */
-static void let_go_oldest(fl_bufpool *pool, leaving **gone) {
+FL_REQUIRES(pool_role) static void let_go_oldest(fl_bufpool *pool, leaving **gone) {
     assert(pool->oldest != NONE && pool->state.buffers > 0);
     node    *n        = &pool->nodes[pool->oldest];
     leaving *one      = n->buffer;
@@ -121,7 +127,7 @@ static void let_go_oldest(fl_bufpool *pool, leaving **gone) {
     *gone = one;
 }
 
-/* ---- Buffers; the lock is not held ------------------------------------------------------------ */
+/* ---- Buffers ---------------------------------------------------------------------------------- */
 
 static void release(const fl_bufpool *pool, void *buffer, size_t capacity) {
     assert(buffer);
@@ -162,7 +168,8 @@ static void *allocate_now(const fl_bufpool *pool, size_t capacity) {
 
 /* ---- The pool -------------------------------------------------------------------------------- */
 
-int fl_bufpool_open(fl_bufpool **out, const fl_bufpool_options *options, fletch_error *error) {
+FL_UNCHECKED int fl_bufpool_open(fl_bufpool **out, const fl_bufpool_options *options,
+                                 fletch_error *error) {
     *out             = NULL;
     uint32_t    most = options->enable ? options->max_buffers : 0;
     fl_bufpool *pool = fl_alloc_zero(1, sizeof *pool);
@@ -189,7 +196,7 @@ int fl_bufpool_open(fl_bufpool **out, const fl_bufpool_options *options, fletch_
     return FLETCH_OK;
 }
 
-void fl_bufpool_close(fl_bufpool *pool) {
+FL_UNCHECKED void fl_bufpool_close(fl_bufpool *pool) {
     if (pool == NULL) {
         return;
     }
@@ -202,7 +209,7 @@ void fl_bufpool_close(fl_bufpool *pool) {
 /* A kept buffer of `class` or up to twice as large, the smallest first; NULL: none. */
 static void *take_kept(fl_bufpool *pool, unsigned class, size_t *capacity) {
     void *buffer = NULL;
-    pthread_mutex_lock(&pool->lock);
+    lock(pool);
     for (unsigned c = class; buffer == NULL && c <= class + STEPS && c < CLASSES; c++) {
         int32_t at = pool->top[c];
         if (at != NONE) {
@@ -213,7 +220,7 @@ static void *take_kept(fl_bufpool *pool, unsigned class, size_t *capacity) {
             pool->state.used_bytes += *capacity;
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    unlock(pool);
     return buffer;
 }
 
@@ -234,15 +241,16 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
         buffer = allocate_now(pool, *capacity); /* what was kept stood in the way */
     }
     if (buffer) {
-        pthread_mutex_lock(&pool->lock);
+        lock(pool);
         pool->state.used_buffers++;
         pool->state.used_bytes += *capacity;
-        pthread_mutex_unlock(&pool->lock);
+        unlock(pool);
     }
     return buffer;
 }
 
 /* Keep a buffer, letting the oldest go for it; false when it may not be kept at all. */
+FL_REQUIRES(pool_role)
 static bool keep(fl_bufpool *pool, void *buffer, size_t capacity, leaving **gone,
                  uint64_t *evicted) {
     assert(buffer && capacity >= sizeof(leaving));
@@ -265,11 +273,11 @@ void fl_bufpool_give(fl_bufpool *pool, void *buffer, size_t capacity) {
     if (buffer == NULL) {
         return;
     }
-    pthread_mutex_lock(&pool->lock);
+    lock(pool);
     pool->state.used_buffers--;
     pool->state.used_bytes -= capacity;
     bool kept = keep(pool, buffer, capacity, &gone, &evicted);
-    pthread_mutex_unlock(&pool->lock);
+    unlock(pool);
     if (!kept) {
         release(pool, buffer, capacity);
     }
@@ -298,10 +306,10 @@ int fl_bufpool_reserve(fl_bufpool *pool, size_t bytes, uint32_t count, fletch_er
         if (buffer == NULL) {
             return fl_fail_nomem(error, capacity, "a preallocated buffer (io.input_buffers)");
         }
-        pthread_mutex_lock(&pool->lock);
+        lock(pool);
         pool->state.used_buffers++;
         pool->state.used_bytes += capacity;
-        pthread_mutex_unlock(&pool->lock);
+        unlock(pool);
         fl_bufpool_give(pool, buffer, capacity);
     }
     return FLETCH_OK;
@@ -309,19 +317,19 @@ int fl_bufpool_reserve(fl_bufpool *pool, size_t bytes, uint32_t count, fletch_er
 
 uint64_t fl_bufpool_trim(fl_bufpool *pool, uint64_t keep_bytes) {
     leaving *gone = NULL;
-    pthread_mutex_lock(&pool->lock);
+    lock(pool);
     uint64_t before = pool->state.bytes;
     while (pool->state.bytes > keep_bytes) {
         let_go_oldest(pool, &gone);
     }
     uint64_t freed = before - pool->state.bytes;
-    pthread_mutex_unlock(&pool->lock);
+    unlock(pool);
     release_all(pool, gone);
     return freed;
 }
 
 void fl_bufpool_read(fl_bufpool *pool, fl_bufpool_state *out) {
-    pthread_mutex_lock(&pool->lock);
+    lock(pool);
     *out = pool->state;
-    pthread_mutex_unlock(&pool->lock);
+    unlock(pool);
 }

@@ -22,7 +22,6 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cgroup.h"
@@ -32,7 +31,6 @@
 #include "base/os.h"
 
 enum {
-    STAT_MAX   = 16384, /* memory.stat */
     GROUPS_MAX = 24,
     TEXTS_MOST = 256, /* of an optimised batch */
     STALL      = 20   /* per cent of the last ten seconds that some task waited for memory */
@@ -40,7 +38,6 @@ enum {
 
 #define RESIDENT_NS UINT64_C(5000000)
 #define OUTSIDE_NS  UINT64_C(100000000)
-#define NO_LIMIT    (UINT64_C(1) << 62) /* v1 says "none" by a number near 2^63 */
 
 typedef struct group {
     char *folder; /* owned */
@@ -60,30 +57,6 @@ struct fl_memory {
     atomic_uint_fast64_t fullest_limit, fullest_used; /* of the group nearest to its limit */
 };
 
-/* ---- Small files ------------------------------------------------------------------------------ */
-
-/* A limit as the kernel writes it: "max", a number of bytes, or v1's huge number for none. */
-static uint64_t read_limit(const char *folder, const char *name) {
-    char text[64];
-    if (!fl_small_read(folder, name, text, sizeof text) || text[0] < '0' || text[0] > '9') {
-        return UINT64_MAX;
-    }
-    uint64_t limit = strtoull(text, NULL, 10);
-    return limit < NO_LIMIT ? limit : UINT64_MAX;
-}
-
-/* The number after `key` at the beginning of a line; 0 when there is no such line. */
-static uint64_t number_after(const char *text, const char *key) {
-    size_t length = strlen(key);
-    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == ':')) {
-            return strtoull(line + length + 1, NULL, 10);
-        }
-    }
-    return 0;
-}
-
 static uint64_t minus(uint64_t a, uint64_t b) {
     return a > b ? a - b : 0;
 }
@@ -94,10 +67,6 @@ static uint64_t lower(uint64_t a, uint64_t b) {
 
 /* ---- Control groups --------------------------------------------------------------------------- */
 
-static const char *limit_name(bool v2) {
-    return v2 ? "/memory.max" : "/memory.limit_in_bytes";
-}
-
 typedef struct finding {
     fl_memory    *memory;
     fletch_error *error;
@@ -106,9 +75,8 @@ typedef struct finding {
 static int add_group(const char *folder, bool v2, void *user) {
     const finding *f      = user;
     fl_memory     *memory = f->memory;
-    char           text[64];
-    if (memory->group_count == GROUPS_MAX ||
-        !fl_small_read(folder, limit_name(v2), text, sizeof text)) {
+    uint64_t       limit, used;
+    if (memory->group_count == GROUPS_MAX || !fl_cgroup_memory(folder, v2, &limit, &used)) {
         return FLETCH_OK; /* not visible from here, or a root, which has no limit */
     }
     char *copy = fl_strdup(folder);
@@ -124,20 +92,6 @@ static int find_groups(fl_memory *memory, fletch_error *error) {
     return fl_cgroup_each(memory->options.root, "memory", add_group, &f);
 }
 
-/* What the kernel could not take back if the group ran into its limit. */
-static uint64_t working_set(const group *g) {
-    char     text[STAT_MAX];
-    uint64_t current = 0, inactive = 0;
-    if (fl_small_read(g->folder, g->v2 ? "/memory.current" : "/memory.usage_in_bytes", text,
-                      sizeof text)) {
-        current = strtoull(text, NULL, 10);
-    }
-    if (fl_small_read(g->folder, "/memory.stat", text, sizeof text)) {
-        inactive = number_after(text, g->v2 ? "inactive_file" : "total_inactive_file");
-    }
-    return minus(current, inactive);
-}
-
 /* ---- Samples ---------------------------------------------------------------------------------- */
 
 static void sample_resident(fl_memory *memory) {
@@ -151,17 +105,14 @@ static void sample_groups(fl_memory *memory) {
     uint64_t least_limit = UINT64_MAX, least_free = UINT64_MAX, fullest_limit = UINT64_MAX;
     uint64_t fullest_used = 0;
     for (uint32_t i = 0; i < memory->group_count; i++) {
-        const group *g     = &memory->groups[i];
-        uint64_t     limit = read_limit(g->folder, limit_name(g->v2));
-        if (g->v2) {
-            limit = lower(limit, read_limit(g->folder, "/memory.high"));
-        }
+        const group *g = &memory->groups[i];
+        uint64_t     limit, used;
+        (void)fl_cgroup_memory(g->folder, g->v2, &limit, &used);
         if (limit == UINT64_MAX) {
             continue;
         }
-        uint64_t used = working_set(g);
-        least_limit   = lower(least_limit, limit);
-        least_free    = lower(least_free, minus(limit, used));
+        least_limit = lower(least_limit, limit);
+        least_free  = lower(least_free, minus(limit, used));
         if (fullest_limit == UINT64_MAX ||
             (double)used * (double)fullest_limit > (double)fullest_used * (double)limit) {
             fullest_used  = used;
@@ -307,17 +258,6 @@ static bool is_scarce(const fl_memory *memory, uint64_t used, uint64_t total, co
     return true;
 }
 
-/* Per cent of the last ten seconds that some task of the group (or the machine) waited for memory. */
-static double stalled(const fl_memory *memory) {
-    char text[256] = "";
-    if (memory->group_count == 0 || !memory->groups[0].v2 ||
-        !fl_small_read(memory->groups[0].folder, "/memory.pressure", text, sizeof text)) {
-        (void)fl_small_read(memory->options.root, "/proc/pressure/memory", text, sizeof text);
-    }
-    double average;
-    return sscanf(text, "some avg10=%lf", &average) == 1 ? average : 0.0;
-}
-
 bool fl_memory_pressure(fl_memory *memory, char *why, size_t capacity) {
     uint64_t total, available;
     if (!memory->options.detect) {
@@ -325,6 +265,8 @@ bool fl_memory_pressure(fl_memory *memory, char *why, size_t capacity) {
     }
     sample_resident(memory);
     sample_groups(memory);
+    const bool own = memory->group_count > 0 && memory->groups[0].v2;
+    double share   = fl_cgroup_stalled(own ? memory->groups[0].folder : NULL, memory->options.root);
     if (is_scarce(memory, atomic_load(&memory->resident), own_limit(memory), "memory.limit", why,
                   capacity) ||
         is_scarce(memory, atomic_load(&memory->fullest_used), atomic_load(&memory->fullest_limit),
@@ -335,7 +277,6 @@ bool fl_memory_pressure(fl_memory *memory, char *why, size_t capacity) {
         is_scarce(memory, minus(total, available), total, "the machine's memory", why, capacity)) {
         return true;
     }
-    double share = stalled(memory);
     if (share >= STALL && why) {
         (void)snprintf(why, capacity, "tasks waited for memory %.0f %% of the last ten seconds",
                        share);

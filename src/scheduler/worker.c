@@ -266,7 +266,7 @@ static void stage_inputs(fl_worker *worker, uint32_t lo, uint32_t hi, fl_batch *
 }
 
 /* Where an item's rows go, whose tokens have one each; not OK: nowhere, and why. */
-static int place(const fl_worker *worker, const fl_item *item, float **rows) {
+static int place_item(const fl_worker *worker, const fl_item *item, float **rows) {
     assert(item->block->token_rows);
     const fl_token_block *block  = item->block;
     uint32_t              length = fl_token_block_length(block, item->k);
@@ -283,7 +283,7 @@ static bool place_all(fl_worker *worker, uint32_t lo, uint32_t hi) {
     for (uint32_t i = lo; i < hi; i++) {
         const fl_item *item    = &worker->items[i];
         bool           each    = item->block->token_rows;
-        worker->placed[i - lo] = each ? place(worker, item, &worker->rows[i - lo]) : FLETCH_OK;
+        worker->placed[i - lo] = each ? place_item(worker, item, &worker->rows[i - lo]) : FLETCH_OK;
         each                   = each && worker->placed[i - lo] == FLETCH_OK;
         worker->each[i - lo]   = each;
         any                    = any || each;
@@ -384,7 +384,7 @@ static void fail_item(fl_worker *worker, uint32_t i, const fletch_error *error, 
 
 /* A text's result, finished; not OK: it has none, and *error says why. */
 static int finish_row(fl_worker *worker, const fl_item *item, uint32_t n, fletch_error *error) {
-    assert(item->k < item->block->taken);
+    assert(item->k < item->block->texts);
     const fl_block_owner *owner    = worker->replica->set->scheduler->owner;
     fl_computed           computed = {.placed = worker->placed[n],
                                       .row    = worker->rows[n],

@@ -43,3 +43,15 @@ fl_base64_fn fl_base64_best(void) {
 #endif
     return fl_base64_ref;
 }
+
+void fl_base64_put(fl_buf *out, fl_base64_fn encode, const void *data, size_t size) {
+    const size_t text = fl_base64_size(size);
+    if (fl_buf_reserve(out, text + 2)) {
+        char *p = out->data + out->size;
+        p[0]    = '"';
+        encode(p + 1, data, size);
+        p[text + 1] = '"';
+        p[text + 2] = '\0';
+        out->size += text + 2;
+    }
+}

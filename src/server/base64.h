@@ -9,6 +9,8 @@
 
 #include <stddef.h>
 
+#include "base/buf.h"
+
 /* Write the text of data[size] to out[fl_base64_size(size)]; not terminated. */
 typedef void (*fl_base64_fn)(char *out, const void *data, size_t size);
 
@@ -20,6 +22,9 @@ void fl_base64_ref(char *out, const void *data, size_t size);
 #if defined(__x86_64__)
 void fl_base64_avx2(char *out, const void *data, size_t size);
 #endif
+
+/* "\"AAAA\"", in JSON. */
+void fl_base64_put(fl_buf *out, fl_base64_fn encode, const void *data, size_t size);
 
 /* The fastest form for this processor; cheap enough to ask per request. */
 fl_base64_fn fl_base64_best(void);

@@ -101,12 +101,12 @@ static void one(fl_http_request *request, bool files) {
     if (batches == NULL) {
         return;
     }
-    pthread_mutex_lock(&batches->lock);
+    fl_batches_lock(batches);
     const fl_kept *kept = find(request, owner, files);
     if (kept != NULL) {
         put(&(fl_json_w){.out = &request->reply.body}, kept, files);
     }
-    pthread_mutex_unlock(&batches->lock);
+    fl_batches_unlock(batches);
     if (kept != NULL) {
         fl_reply_json(request, 200);
     } else {
@@ -161,7 +161,7 @@ static bool is_on(const page *p, const fl_kept *kept, const char *owner, bool fi
     return !files || p->purpose == NULL || strcmp(p->purpose, purpose) == 0;
 }
 
-/* The lock is held. */
+FL_REQUIRES(fl_batches_role)
 static void put_page(fl_http_request *request, const fl_kept_list *list, const page *p,
                      const char *owner, bool files) {
     fl_json_w      w     = {.out = &request->reply.body};
@@ -198,9 +198,9 @@ static void list(fl_http_request *request, bool files) {
     fl_batches *batches = begin(request, owner);
     if (batches != NULL && read_page(request, &p, files ? PAGE_FILES : PAGE_USUAL,
                                      files ? PAGE_FILES : PAGE_BATCHES)) {
-        pthread_mutex_lock(&batches->lock);
+        fl_batches_lock(batches);
         put_page(request, files ? &batches->files : &batches->batches, &p, owner, files);
-        pthread_mutex_unlock(&batches->lock);
+        fl_batches_unlock(batches);
         fl_reply_json(request, 200);
     }
 }
@@ -292,12 +292,12 @@ static int keep_file(fl_batches *batches, fl_batch_file *file, fl_span bytes, fl
                        ? fl_atomic_put(path, bytes.data, bytes.size, FL_ATOMIC_DURABLE, error)
                        : fl_fail_nomem(error, NAME_MAX_BYTES, "the name of a file");
     if (status == FLETCH_OK) {
-        pthread_mutex_lock(&batches->writing);
+        fl_batches_begin(batches);
         status = fl_batch_file_save(batches, file, error);
         if (status == FLETCH_OK && !fl_kept_add(batches, &file->kept)) {
             status = fl_fail_nomem(error, sizeof(fl_kept *), "the list of files");
         }
-        pthread_mutex_unlock(&batches->writing);
+        fl_batches_end(batches);
         if (status < 0) {
             (void)unlink(path);
         }
@@ -350,11 +350,11 @@ static void file_content(fl_http_request *request) {
         }
         return;
     }
-    pthread_mutex_lock(&batches->lock);
+    fl_batches_lock(batches);
     const fl_kept *file   = find(request, owner, true);
     char          *path   = file ? fl_batches_path(batches, file->id, "jsonl") : NULL;
     int            status = path != NULL ? fl_map_open(map, path, &error) : FLETCH_ENOTFOUND;
-    pthread_mutex_unlock(&batches->lock);
+    fl_batches_unlock(batches);
     fl_free(path);
     if (status == FLETCH_ENOTFOUND) { /* no such record, or it is being dropped */
         not_found(request, true);
@@ -379,7 +379,7 @@ static void delete_file(fl_http_request *request) {
     if (batches == NULL) {
         return;
     }
-    pthread_mutex_lock(&batches->writing);
+    fl_batches_begin(batches);
     fl_batch_file *file = (fl_batch_file *)(void *)find(request, owner, true);
     if (file != NULL) {
         fl_json_w_object(&w, NULL);
@@ -390,7 +390,7 @@ static void delete_file(fl_http_request *request) {
         reader = fl_batch_reading(batches, file->kept.id);
         status = reader == NULL ? fl_batch_file_drop(batches, file, &error) : FLETCH_EBUSY;
     }
-    pthread_mutex_unlock(&batches->writing);
+    fl_batches_end(batches);
     if (file == NULL) {
         not_found(request, true);
     } else if (reader != NULL) {
@@ -504,7 +504,8 @@ static bool read_wanted(fl_http_request *request, wanted *ask, fl_batch_record *
     return true;
 }
 
-/* Of a file that is there. `writing` is held. */
+/* Of a file that is there. */
+FL_REQUIRES(fl_writing_role)
 static int keep_batch(fl_batches *batches, fl_batch_record *batch, const fl_batch_file *file,
                       fletch_error *error) {
     memcpy(batch->input, file->kept.id, sizeof batch->input);
@@ -540,14 +541,14 @@ static void create(fl_http_request *request) {
         return;
     }
     memcpy(id, ask.input.data, ask.input.size < sizeof id ? ask.input.size : 0);
-    pthread_mutex_lock(&batches->writing);
+    fl_batches_begin(batches);
     const fl_kept *file = fl_kept_find(&batches->files, owner, id);
     int status = file != NULL ? keep_batch(batches, batch, (const fl_batch_file *)file, &error)
                               : FLETCH_ENOTFOUND;
     if (status == FLETCH_OK) {
         put(&(fl_json_w){.out = &request->reply.body}, &batch->kept, false);
     }
-    pthread_mutex_unlock(&batches->writing);
+    fl_batches_end(batches);
     if (status == FLETCH_OK) {
         fl_reply_json(request, 200);
         return;
@@ -571,7 +572,7 @@ static void cancel(fl_http_request *request) {
     if (batches == NULL) {
         return;
     }
-    pthread_mutex_lock(&batches->writing);
+    fl_batches_begin(batches);
     fl_batch_record *batch = (fl_batch_record *)(void *)find(request, owner, false);
     fl_batch_status  was   = batch != NULL ? batch->status : FL_BATCH_FAILED;
     if (was == FL_BATCH_VALIDATING || was == FL_BATCH_IN_PROGRESS) {
@@ -585,7 +586,7 @@ static void cancel(fl_http_request *request) {
     if (batch != NULL) {
         put(&(fl_json_w){.out = &request->reply.body}, &batch->kept, false);
     }
-    pthread_mutex_unlock(&batches->writing);
+    fl_batches_end(batches);
     if (batch == NULL) {
         not_found(request, false);
     } else if (late) {

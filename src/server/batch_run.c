@@ -24,6 +24,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/thread.h"
@@ -44,10 +45,12 @@ static const uint64_t again_ns = 100000000;  /* before a request that was refuse
 static const uint64_t pause_ns = 5000000000; /* after a turn that failed: a disk is full, say */
 static const uint64_t idle_ns  = 60000000000;
 
+FL_LOCK_ROLE(turn_role); /* the lock of a turn */
+
 typedef struct slot {
     struct turn     *turn;
     fl_request_full *full;
-    bool             done; /* guarded by turn->lock */
+    bool done        FL_GUARDED_BY(turn_role);
     fl_buf           line; /* as it was read */
     uint64_t         number, end;
     fl_span          custom_id; /* in the request's memory */
@@ -71,6 +74,8 @@ typedef struct turn {
     bool stopped; /* the first slot has no answer for now: it is run again in another turn */
     slot slots[WINDOW];
 } turn;
+
+FL_LOCK_OF(turn_role, turn, lock, lock, unlock);
 
 static bool is_stopping(const turn *t) {
     return atomic_load(&t->batches->stopping);
@@ -127,10 +132,10 @@ static int put_answer(turn *t, const slot *s, const fl_http_reply *reply, const 
 static void answered(fl_request_full *full) {
     slot *s = full->asker;
     turn *t = s->turn;
-    pthread_mutex_lock(&t->lock);
+    lock(t);
     s->done = true;
     pthread_cond_signal(&t->more);
-    pthread_mutex_unlock(&t->lock);
+    unlock(t);
 }
 
 static int read_line(turn *t, slot *s, fl_batch_line *line, fletch_error *error) {
@@ -174,9 +179,11 @@ static int start(turn *t, slot *s, fletch_error *error) {
     request->body += line.body.data - request->body; /* raw: where it stands in the line */
     request->body_size                = line.body.size;
     request->body[request->body_size] = '\0';
-    s->done                           = false;
-    s->full->answered                 = answered;
-    s->full->asker                    = s;
+    lock(t);
+    s->done = false;
+    unlock(t);
+    s->full->answered = answered;
+    s->full->asker    = s;
     fl_request_run_inner(s->full, COPIES * s->line.size);
     return FLETCH_OK;
 }
@@ -193,9 +200,9 @@ static const struct {
                                             "completion window expired."}};
 
 static unrun why_not(const turn *t) {
-    pthread_mutex_lock(&t->batches->lock);
+    fl_batches_lock(t->batches);
     bool cancelled = t->batch->status == FL_BATCH_CANCELLING;
-    pthread_mutex_unlock(&t->batches->lock);
+    fl_batches_unlock(t->batches);
     return cancelled                                  ? UNRUN_CANCELLED
            : (int64_t)time(NULL) >= t->batch->expires ? UNRUN_EXPIRED
                                                       : UNRUN_NOT;
@@ -247,25 +254,25 @@ static void cancel_all(turn *t) {
 
 /* Until the slot's request is answered. When the server ends all of them are cancelled. */
 static void wait_for(turn *t, slot *s) {
-    pthread_mutex_lock(&t->lock);
+    lock(t);
     while (!s->done) {
         if (is_stopping(t) && !t->cancelled) {
             t->cancelled = true;
-            pthread_mutex_unlock(&t->lock);
+            unlock(t);
             cancel_all(t);
-            pthread_mutex_lock(&t->lock);
+            lock(t);
             continue;
         }
         fl_cond_wait_until(&t->more, &t->lock, fl_clock_ns() + look_ns);
         atomic_store(&t->batches->server->worked_ns, fl_clock_ns()); /* also while a model opens */
     }
-    pthread_mutex_unlock(&t->lock);
+    unlock(t);
 }
 
 static void pause_for(turn *t, uint64_t ns) {
-    pthread_mutex_lock(&t->lock);
+    lock(t);
     fl_cond_wait_until(&t->more, &t->lock, fl_clock_ns() + ns);
-    pthread_mutex_unlock(&t->lock);
+    unlock(t);
 }
 
 static bool is_for_now(int status) {
@@ -306,7 +313,8 @@ static int end_first(turn *t, fletch_error *error) {
 
 /* ---- What counts ------------------------------------------------------------------------------------ */
 
-/* The file of an output, if it has a byte. `writing` is held. */
+/* The file of an output, if it has a byte. */
+FL_REQUIRES(fl_writing_role)
 static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
                        fletch_error *error) {
     const char *id      = batch->output[which];
@@ -348,7 +356,8 @@ static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
     return status;
 }
 
-/* Every line has its answer: make the files, then the status. `writing` is held. */
+/* Every line has its answer: make the files, then the status. */
+FL_REQUIRES(fl_writing_role)
 static int finish(fl_batches *batches, fl_batch_record *batch, fletch_error *error) {
     fl_batch_status status = batch->status == FL_BATCH_CANCELLING ? FL_BATCH_CANCELLED
                              : batch->progress.expired > 0        ? FL_BATCH_EXPIRED
@@ -380,7 +389,7 @@ static int commit(turn *t, bool whole, fletch_error *error) {
             return fl_fail_errno(error, errno, "cannot sync", batch->output[i]);
         }
     }
-    pthread_mutex_lock(&batches->writing);
+    fl_batches_begin(batches);
     const fl_batch_progress was  = batch->progress;
     fl_batch_record         next = *batch;
     next.progress                = t->now;
@@ -392,7 +401,7 @@ static int commit(turn *t, bool whole, fletch_error *error) {
     if (status == FLETCH_OK && whole) {
         status = finish(batches, batch, error);
     }
-    pthread_mutex_unlock(&batches->writing);
+    fl_batches_end(batches);
     return status;
 }
 
@@ -475,7 +484,7 @@ static int run_turn(turn *t, fletch_error *error) {
 /* The batch never began, or cannot go on: it ends as `status`. */
 static int end_early(fl_batches *batches, fl_batch_record *batch, fl_batch_status status,
                      fl_buf *errors, fletch_error *error) {
-    pthread_mutex_lock(&batches->writing);
+    fl_batches_begin(batches);
     fl_batch_record next = *batch;
     next.errors          = errors != NULL ? errors->data : NULL;
     fl_batch_enter(&next, status);
@@ -483,21 +492,21 @@ static int end_early(fl_batches *batches, fl_batch_record *batch, fl_batch_statu
     if (saved == FLETCH_OK && errors != NULL) {
         *errors = (fl_buf){0}; /* they are the batch's */
     }
-    pthread_mutex_unlock(&batches->writing);
+    fl_batches_end(batches);
     return saved;
 }
 
 /* The batch is sound: what its input told, and that it goes on unless it was cancelled meanwhile. */
 static int begin(fl_batches *batches, fl_batch_record *batch, uint64_t total, char *model,
                  fletch_error *error) {
-    pthread_mutex_lock(&batches->writing);
+    fl_batches_begin(batches);
     fl_batch_record next          = *batch;
     next.model                    = model;
     next.total                    = total;
     next.at[FL_BATCH_IN_PROGRESS] = (int64_t)time(NULL);
     next.status = next.status == FL_BATCH_VALIDATING ? FL_BATCH_IN_PROGRESS : next.status;
     int status  = fl_batch_become(batches, batch, &next, error);
-    pthread_mutex_unlock(&batches->writing);
+    fl_batches_end(batches);
     if (status < 0) {
         fl_free(model);
     }
@@ -538,9 +547,9 @@ static int take_turn(turn *t, fl_batch_status was, fletch_error *error) {
         return end_early(t->batches, batch, FL_BATCH_EXPIRED, NULL, error);
     }
     if (was == FL_BATCH_FINALIZING) {
-        pthread_mutex_lock(&t->batches->writing);
+        fl_batches_begin(t->batches);
         int status = finish(t->batches, batch, error);
-        pthread_mutex_unlock(&t->batches->writing);
+        fl_batches_end(t->batches);
         return status;
     }
     int status = open_at(t, batch->input, O_RDONLY, &t->lines.fd, error);
@@ -596,7 +605,7 @@ static fl_batch_record *choose(const fl_batches *batches, const char *last, bool
 
 static void drop_old_files(fl_batches *batches) {
     int64_t now = (int64_t)time(NULL);
-    pthread_mutex_lock(&batches->writing);
+    fl_batches_begin(batches);
     for (size_t i = batches->files.count; i > 0; i--) {
         fl_batch_file *file = (fl_batch_file *)(void *)batches->files.list[i - 1];
         if (file->expires > 0 && file->expires <= now &&
@@ -604,7 +613,7 @@ static void drop_old_files(fl_batches *batches) {
             (void)fl_batch_file_drop(batches, file, NULL);
         }
     }
-    pthread_mutex_unlock(&batches->writing);
+    fl_batches_end(batches);
 }
 
 static int one_turn(fl_batches *batches, fl_batch_record *batch, fl_batch_status was,
@@ -627,24 +636,24 @@ static void *run(void *arg) {
     fl_batches *batches          = arg;
     char        last[FL_KEPT_ID] = "";
     bool        failed           = false;
-    pthread_mutex_lock(&batches->lock);
+    fl_batches_lock(batches);
     while (!atomic_load(&batches->stopping)) {
         fl_batch_record *batch = choose(batches, last, failed);
         if (batch == NULL) {
             fl_cond_wait_until(&batches->more, &batches->lock, fl_clock_ns() + idle_ns);
-            pthread_mutex_unlock(&batches->lock);
+            fl_batches_unlock(batches);
             drop_old_files(batches);
-            pthread_mutex_lock(&batches->lock);
+            fl_batches_lock(batches);
             continue;
         }
         fl_batch_status was   = batch->status;
         fletch_error    error = {0};
         memcpy(last, batch->kept.id, sizeof last);
-        pthread_mutex_unlock(&batches->lock);
+        fl_batches_unlock(batches);
         drop_old_files(batches);
         int status = one_turn(batches, batch, was, &error);
         atomic_store(&batches->server->worked_ns, fl_clock_ns()); /* server.idle_exit */
-        pthread_mutex_lock(&batches->lock);
+        fl_batches_lock(batches);
         failed = status < 0;
         if (failed && !atomic_load(&batches->stopping)) {
             fl_server_log_line(batches->server->log, FL_LEVEL_WARNING,
@@ -652,7 +661,7 @@ static void *run(void *arg) {
             fl_cond_wait_until(&batches->more, &batches->lock, fl_clock_ns() + pause_ns);
         }
     }
-    pthread_mutex_unlock(&batches->lock);
+    fl_batches_unlock(batches);
     return NULL;
 }
 
@@ -667,18 +676,18 @@ int fl_batches_start(fl_server *server, fletch_error *error) {
 }
 
 void fl_batches_tell(fl_batches *batches) {
-    pthread_mutex_lock(&batches->lock);
+    fl_batches_lock(batches);
     pthread_cond_broadcast(&batches->more);
-    pthread_mutex_unlock(&batches->lock);
+    fl_batches_unlock(batches);
 }
 
 void fl_batches_stop(fl_server *server) {
     fl_batches *batches = server->batches;
     if (batches != NULL) {
-        pthread_mutex_lock(&batches->lock);
+        fl_batches_lock(batches);
         atomic_store(&batches->stopping, true);
         pthread_cond_broadcast(&batches->more);
-        pthread_mutex_unlock(&batches->lock);
+        fl_batches_unlock(batches);
     }
 }
 

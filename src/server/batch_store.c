@@ -108,19 +108,19 @@ static bool add(fl_kept_list *list, fl_kept *kept) {
 }
 
 bool fl_kept_add(fl_batches *batches, fl_kept *kept) {
-    pthread_mutex_lock(&batches->lock);
+    fl_batches_lock(batches);
     bool added = add(is_batch(kept->id) ? &batches->batches : &batches->files, kept);
-    pthread_mutex_unlock(&batches->lock);
+    fl_batches_unlock(batches);
     return added;
 }
 
 static void forget(fl_batches *batches, const fl_kept *kept) {
     fl_kept_list *list = &batches->files;
-    pthread_mutex_lock(&batches->lock);
+    fl_batches_lock(batches);
     size_t at = place(list, kept->id);
     list->count--;
     memmove(&list->list[at], &list->list[at + 1], (list->count - at) * sizeof(fl_kept *));
-    pthread_mutex_unlock(&batches->lock);
+    fl_batches_unlock(batches);
 }
 
 fl_kept *fl_kept_find(const fl_kept_list *list, const char *owner, const char *id) {
@@ -156,11 +156,11 @@ const fl_batch_record *fl_batch_reading(const fl_batches *batches, const char *f
 
 void fl_batches_count(fl_batches *batches, uint64_t count[FL_BATCH_STATUSES]) {
     memset(count, 0, FL_BATCH_STATUSES * sizeof *count);
-    pthread_mutex_lock(&batches->lock);
+    fl_batches_lock(batches);
     for (size_t i = 0; i < batches->batches.count; i++) {
         count[((const fl_batch_record *)batches->batches.list[i])->status]++;
     }
-    pthread_mutex_unlock(&batches->lock);
+    fl_batches_unlock(batches);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------------- */
@@ -277,9 +277,9 @@ static int save_batch(fl_batches *batches, const fl_batch_record *batch, fletch_
 int fl_batch_become(fl_batches *batches, fl_batch_record *batch, const fl_batch_record *next,
                     fletch_error *error) {
     FL_TRY(save_batch(batches, next, error));
-    pthread_mutex_lock(&batches->lock);
+    fl_batches_lock(batches);
     *batch = *next;
-    pthread_mutex_unlock(&batches->lock);
+    fl_batches_unlock(batches);
     return FLETCH_OK;
 }
 

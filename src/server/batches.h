@@ -16,6 +16,7 @@
 #include <pthread.h>
 
 #include "base/json_w.h"
+#include "base/locked.h"
 #include "server/fields.h"
 #include "server/server_internal.h"
 
@@ -79,39 +80,48 @@ typedef struct fl_batch_record {
     fl_batch_progress progress;
 } fl_batch_record;
 
+FL_LOCK_ROLE(fl_batches_role); /* `lock` */
+FL_LOCK_ROLE(fl_writing_role); /* `writing`, which is taken first */
+
 typedef struct fl_batches {
     fl_server       *server;
     char            *folder;
     int              lock_fd;
-    pthread_mutex_t  writing; /* taken before lock */
+    pthread_mutex_t  writing;
     pthread_mutex_t  lock;
-    pthread_cond_t   more; /* something to run; with lock */
-    fl_kept_list     files, batches;
+    pthread_cond_t   more;           /* something to run; with lock */
+    fl_kept_list     files, batches; /* read under either lock, changed under both */
     pthread_t        thread;
     bool             running;
     atomic_bool      stopping;
     _Atomic uint64_t lines[FL_BATCH_OUTPUTS]; /* since the start, for metrics */
 } fl_batches;
 
+FL_LOCK_OF(fl_batches_role, fl_batches, lock, fl_batches_lock, fl_batches_unlock);
+FL_LOCK_OF(fl_writing_role, fl_batches, writing, fl_batches_begin, fl_batches_end);
+
 /* ---- batch_store.c ---- */
 
 /* ID.SUFFIX in the folder, into request-independent memory: fl_free it. NULL: out of memory. */
 char *fl_batches_path(const fl_batches *batches, const char *id, const char *suffix);
 void  fl_kept_name(fl_kept *kept, const char *kind, const char *owner); /* id, owner and time */
-bool  fl_kept_add(fl_batches *batches, fl_kept *kept); /* to its list; holds the lock */
+bool  fl_kept_add(fl_batches *batches, fl_kept *kept); /* to its list; takes the lock */
 /* NULL: there is none, or it is not this owner's (NULL: anybody's). */
 fl_kept *fl_kept_find(const fl_kept_list *list, const char *owner, const char *id);
 
 /* The members of the object that clients see. */
 void fl_batch_file_put(fl_json_w *w, const fl_batch_file *file);
 void fl_batch_put(fl_json_w *w, const fl_batch_record *batch);
-/* Write the record; durable when it returns. For these three `writing` is held. */
+/* Write the record; durable when it returns. */
+FL_REQUIRES(fl_writing_role)
 int fl_batch_file_save(fl_batches *batches, const fl_batch_file *file, fletch_error *error);
 /* The batch becomes *next, on the disk first: what is seen of it outlasts a crash. Their pointers are the batch's. */
+FL_REQUIRES(fl_writing_role)
 int fl_batch_become(fl_batches *batches, fl_batch_record *batch, const fl_batch_record *next,
                     fletch_error *error);
 /* The file is gone, record first. */
-int  fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *error);
+FL_REQUIRES(fl_writing_role)
+int fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *error);
 void fl_batch_file_free(fl_batch_file *file);
 void fl_batch_free(fl_batch_record *batch);
 /* Its status, from now on. */
@@ -156,6 +166,6 @@ void fl_batch_fault(fl_buf *errors, const char *code, const char *message);
 
 /* ---- batch_run.c ---- */
 
-void fl_batches_tell(fl_batches *batches); /* there is something to run; holds the lock */
+void fl_batches_tell(fl_batches *batches); /* there is something to run; takes the lock */
 
 #endif

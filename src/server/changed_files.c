@@ -22,20 +22,31 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/locked.h"
 #include "base/os.h"
 #include "server/server_internal.h"
 
 enum { FILES_MAX = 2048 };
 
+FL_LOCK_ROLE(files_role); /* table_lock */
+
 static struct noted {
-    char               path[512]; /* without links */
-    struct stat        then;
-    _Atomic uintptr_t  begin, end; /* where it is mapped; 0: nowhere */
-    fl_served *_Atomic served;     /* NULL: the row is free */
-    bool               replaced;   /* told */
+    char               path[512] FL_GUARDED_BY(files_role); /* without links */
+    struct stat then   FL_GUARDED_BY(files_role);
+    _Atomic uintptr_t  begin, end;                /* where it is mapped; 0: nowhere */
+    fl_served *_Atomic served;                    /* NULL: the row is free */
+    bool replaced      FL_GUARDED_BY(files_role); /* told */
 } noted[FILES_MAX];
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* of all but the atomics */
+
+FL_ACQUIRES(files_role) FL_UNCHECKED static void lock(void) {
+    pthread_mutex_lock(&table_lock);
+}
+
+FL_RELEASES(files_role) FL_UNCHECKED static void unlock(void) {
+    pthread_mutex_unlock(&table_lock);
+}
 
 static _Atomic size_t noted_count;
 
@@ -73,7 +84,7 @@ void fl_files_guard(void) {
 void fl_files_guard(void) {}
 #endif
 
-static void note(fl_served *served, const char *path) {
+FL_REQUIRES(files_role) static void note(fl_served *served, const char *path) {
     size_t        count = atomic_load(&noted_count), at = 0;
     struct noted *file;
     char          real[PATH_MAX];
@@ -99,15 +110,15 @@ static void note(fl_served *served, const char *path) {
 
 void fl_files_note(fl_served *served) {
     const char *path;
-    pthread_mutex_lock(&table_lock);
+    lock();
     for (size_t i = 0; (path = fletch_model_file_at(served->model, i)) != NULL; i++) {
         note(served, path);
     }
-    pthread_mutex_unlock(&table_lock);
+    unlock();
 }
 
 void fl_files_drop(const fl_served *served) {
-    pthread_mutex_lock(&table_lock);
+    lock();
     for (size_t i = 0; i < atomic_load(&noted_count); i++) {
         if (atomic_load(&noted[i].served) == served) {
             atomic_store(&noted[i].end, 0);
@@ -115,7 +126,7 @@ void fl_files_drop(const fl_served *served) {
             atomic_store(&noted[i].served, NULL);
         }
     }
-    pthread_mutex_unlock(&table_lock);
+    unlock();
 }
 
 static bool is_written(const struct stat *then, const struct stat *now) {
@@ -123,8 +134,8 @@ static bool is_written(const struct stat *then, const struct stat *now) {
            now->st_mtim.tv_nsec != then->st_mtim.tv_nsec;
 }
 
-/* One file. The lock is held: a disk that stands still holds up who opens models, which it would do anyway. */
-static void look_at(fl_server *server, struct noted *file) {
+/* One file. A disk that stands still holds up who opens models, which it would do anyway. */
+FL_REQUIRES(files_role) static void look_at(fl_server *server, struct noted *file) {
     fl_served  *served = atomic_load(&file->served);
     struct stat now;
     if (served == NULL || stat(file->path, &now) != 0) {
@@ -152,9 +163,9 @@ static void look_at(fl_server *server, struct noted *file) {
 }
 
 void fl_files_look(fl_server *server) {
-    pthread_mutex_lock(&table_lock);
+    lock();
     for (size_t i = 0; i < atomic_load(&noted_count); i++) {
         look_at(server, &noted[i]);
     }
-    pthread_mutex_unlock(&table_lock);
+    unlock();
 }

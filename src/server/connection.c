@@ -266,10 +266,10 @@ static void put_chunk(fl_request_full *full, const fl_buf *data) {
 
 static void take_pieces(fl_conn *conn) {
     fl_request_full *full = conn->request;
-    pthread_mutex_lock(&conn->io->server->pieces_lock);
+    fl_pieces_lock(conn->io->server);
     put_chunk(full, &full->pieces);
     fl_buf_clear(&full->pieces);
-    pthread_mutex_unlock(&conn->io->server->pieces_lock);
+    fl_pieces_unlock(conn->io->server);
 }
 
 static void end_flow(fl_conn *conn) {

@@ -75,13 +75,7 @@ struct fl_demand {
     fl_demand_counts counts GUARDED;
 };
 
-FL_ACQUIRES(offers_role) FL_UNCHECKED static void lock(fl_demand *demand) {
-    pthread_mutex_lock(&demand->lock);
-}
-
-FL_RELEASES(offers_role) FL_UNCHECKED static void unlock(fl_demand *demand) {
-    pthread_mutex_unlock(&demand->lock);
-}
+FL_LOCK_OF(offers_role, fl_demand, lock, lock, unlock);
 
 /* ---- Who holds a model --------------------------------------------------------------------------------- */
 

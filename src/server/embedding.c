@@ -874,7 +874,7 @@ void fl_job_submit_later(fl_job *job) {
 
 uint64_t fl_job_tokens(const fl_job *job, const fletch_outcome *outcome) {
     uint64_t tokens = 0;
-    if (job->work.kind != FLETCH_KIND_SPANS) {
+    if (job->work.spans == NULL) {
         return outcome->tokens;
     }
     for (size_t i = 0; i < job->work.texts.count; i++) {

@@ -17,8 +17,10 @@
 #ifndef FL_SERVER_EMBEDDING_H
 #define FL_SERVER_EMBEDDING_H
 
+#include "base/json.h"
+#include "base/json_out.h"
+#include "server/base64.h"
 #include "server/fields.h"
-#include "server/json_out.h"
 #include "server/server.h"
 
 typedef struct fl_job fl_job;

@@ -22,23 +22,30 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
 
 enum { WAITING_MAX = 512 * 1024, END_MS = 1000, POLL_MS = 100 };
 
+FL_LOCK_ROLE(log_role); /* the lock of fl_server_log */
+
 struct fl_server_log {
     pthread_mutex_t  lock;
     pthread_cond_t   more;
-    fl_buf           waiting, writing;
-    bool             json, writes; /* the second: lines of `writing` are under way */
-    _Atomic uint64_t end_ns;       /* ending: when the writer gives up; 0: not ending */
+    fl_buf waiting   FL_GUARDED_BY(log_role);
+    fl_buf           writing; /* the writer's */
+    bool             json;
+    bool writes      FL_GUARDED_BY(log_role); /* lines of `writing` are under way */
+    _Atomic uint64_t end_ns;                  /* ending: when the writer gives up; 0: not ending */
     _Atomic int      level;
     _Atomic uint64_t dropped;
     uint64_t         told; /* of `dropped`, those that were logged; writer */
     pthread_t        writer;
 };
+
+FL_LOCK_OF(log_role, fl_server_log, lock, lock, unlock);
 
 static const char *const names[] = {"error", "warning", "info", "debug", "trace"};
 
@@ -73,7 +80,7 @@ static void write_some(fl_server_log *log, const char *data, size_t size) {
 
 static void *write_lines(void *arg) {
     fl_server_log *log = arg;
-    pthread_mutex_lock(&log->lock);
+    lock(log);
     while (atomic_load(&log->end_ns) == 0 || log->waiting.size > 0) {
         if (log->waiting.size == 0) {
             pthread_cond_wait(&log->more, &log->lock);
@@ -83,7 +90,7 @@ static void *write_lines(void *arg) {
         log->waiting = log->writing;
         log->writing = full;
         log->writes  = true;
-        pthread_mutex_unlock(&log->lock);
+        unlock(log);
         write_some(log, log->writing.data, log->writing.size);
         fl_buf_clear(&log->writing);
         uint64_t dropped = atomic_load(&log->dropped);
@@ -92,10 +99,10 @@ static void *write_lines(void *arg) {
                                (unsigned long long)(dropped - log->told));
             log->told = dropped;
         }
-        pthread_mutex_lock(&log->lock);
+        lock(log);
         log->writes = false;
     }
-    pthread_mutex_unlock(&log->lock);
+    unlock(log);
     return NULL;
 }
 
@@ -122,23 +129,23 @@ int fl_server_log_open(fl_server_log **out, const char *format, int level, fletc
 void fl_server_log_flush(fl_server_log *log) {
     static const struct timespec moment = {0, 1000000};
     const uint64_t               end    = fl_clock_ns() + END_MS * 1000000ull;
-    pthread_mutex_lock(&log->lock);
+    lock(log);
     while ((log->waiting.size > 0 || log->writes) && fl_clock_ns() < end) {
-        pthread_mutex_unlock(&log->lock);
+        unlock(log);
         (void)nanosleep(&moment, NULL);
-        pthread_mutex_lock(&log->lock);
+        lock(log);
     }
-    pthread_mutex_unlock(&log->lock);
+    unlock(log);
 }
 
 void fl_server_log_close(fl_server_log *log) {
     if (log == NULL) {
         return;
     }
-    pthread_mutex_lock(&log->lock);
+    lock(log);
     atomic_store(&log->end_ns, fl_clock_ns() + END_MS * 1000000ull);
     pthread_cond_signal(&log->more);
-    pthread_mutex_unlock(&log->lock);
+    unlock(log);
     pthread_join(log->writer, NULL);
     pthread_cond_destroy(&log->more);
     pthread_mutex_destroy(&log->lock);
@@ -168,19 +175,20 @@ static void write_time(char out[32], bool whole) {
     snprintf(out + size, 32 - size, ".%03dZ", (int)(now.tv_nsec / 1000000));
 }
 
-/* Begin a line; false when it is not to be written. The lock is held when true is returned. */
-static bool begin_line(fl_server_log *log, int level) {
+/* Begin a line; false when it is not to be written. */
+FL_MAY_ACQUIRE(log_role)
+FL_UNCHECKED static bool begin_line(fl_server_log *log, int level) {
     if (!wants(log, level)) {
         return false;
     }
     char now[32];
     write_time(now, log->json);
-    pthread_mutex_lock(&log->lock);
+    lock(log);
     if (log->waiting.size > WAITING_MAX || log->waiting.failed) {
         if (log->waiting.failed) {
             fl_buf_free(&log->waiting);
         }
-        pthread_mutex_unlock(&log->lock);
+        unlock(log);
         (void)atomic_fetch_add(&log->dropped, 1);
         return false;
     }
@@ -189,10 +197,10 @@ static bool begin_line(fl_server_log *log, int level) {
     return true;
 }
 
-static void end_line(fl_server_log *log) {
+FL_RELEASES(log_role) static void end_line(fl_server_log *log) {
     fl_buf_puts(&log->waiting, log->json ? "}\n" : "\n");
     pthread_cond_signal(&log->more);
-    pthread_mutex_unlock(&log->lock);
+    unlock(log);
 }
 
 /* Text for a terminal: what would steer it becomes a space. */

@@ -39,13 +39,13 @@ enum {
 /* ---- The pool ---------------------------------------------------------------------------------- */
 
 fl_request_full *fl_request_make(fl_server *server) {
-    pthread_mutex_lock(&server->pool_lock);
+    fl_pool_lock(server);
     fl_request_full *full = server->pool;
     if (full != NULL) {
         server->pool = full->next;
         server->pool_count--;
     }
-    pthread_mutex_unlock(&server->pool_lock);
+    fl_pool_unlock(server);
     if (full == NULL) {
         full = fl_alloc_zero(1, sizeof *full);
         if (full == NULL) {
@@ -82,6 +82,18 @@ static void free_full(fl_request_full *full) {
     fl_free(full);
 }
 
+/* All of it but the buffers. Nobody else has it any more. */
+FL_UNCHECKED static void wipe(fl_request_full *full, fl_block *kept) {
+    fl_request_full clean;
+    memset(&clean, 0, sizeof clean);
+    clean.gather            = full->gather;
+    clean.out               = full->out;
+    clean.pieces            = full->pieces;
+    clean.shared.reply.body = full->shared.reply.body;
+    clean.blocks            = kept;
+    memcpy(full, &clean, sizeof clean);
+}
+
 /* Keep the buffers, forget everything else. */
 void fl_request_retire(fl_request_full *full) {
     fl_server *server = full->shared.server;
@@ -106,22 +118,15 @@ void fl_request_retire(fl_request_full *full) {
             fl_free(block);
         }
     }
-    fl_request_full clean;
-    memset(&clean, 0, sizeof clean);
-    clean.gather            = full->gather;
-    clean.out               = full->out;
-    clean.pieces            = full->pieces;
-    clean.shared.reply.body = full->shared.reply.body;
-    clean.blocks            = kept;
-    memcpy(full, &clean, sizeof clean);
-    pthread_mutex_lock(&server->pool_lock);
+    wipe(full, kept);
+    fl_pool_lock(server);
     bool room = server->pool_count < FL_POOLED_REQUESTS;
     if (room) {
         full->next   = server->pool;
         server->pool = full;
         server->pool_count++;
     }
-    pthread_mutex_unlock(&server->pool_lock);
+    fl_pool_unlock(server);
     if (!room) {
         free_full(full);
     }
@@ -133,7 +138,7 @@ void fl_request_drop(fl_request_full *full) {
     fl_request_retire(full);
 }
 
-void fl_request_pool_free(fl_server *server) {
+FL_UNCHECKED void fl_request_pool_free(fl_server *server) {
     while (server->pool != NULL) {
         fl_request_full *full = server->pool;
         server->pool          = full->next;
@@ -620,8 +625,7 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     full->work_texts   = work->texts.count;
     full->outputs      = work->outputs;
     full->output_count = work->output_count;
-    bool lists         = work->kind == FLETCH_KIND_TOKENS || work->kind == FLETCH_KIND_SPARSE;
-    full->work_cells   = lists ? 0 : work->out.rows * work->out.cols;
+    full->work_cells   = work->out.data == NULL ? 0 : work->out.rows * work->out.cols;
     for (size_t i = 0; i < work->output_count; i++) {
         full->work_cells += work->texts.count * work->outputs[i].out.cols;
     }
@@ -708,12 +712,12 @@ void fl_reply_bytes(fl_http_request *request, int status, const char *type) {
 bool fl_reply_piece(fl_http_request *request, const char *type, const void *data, size_t size) {
     fl_request_full *full   = fl_full(request);
     fl_server       *server = request->server;
-    pthread_mutex_lock(&server->pieces_lock);
+    fl_pieces_lock(server);
     bool room = full->pieces.size + size <= PIECES_MAX && fl_buf_reserve(&full->pieces, size);
     if (room) {
         fl_buf_append(&full->pieces, data, size);
     }
-    pthread_mutex_unlock(&server->pieces_lock);
+    fl_pieces_unlock(server);
     if (!atomic_load(&full->flows)) {
         request->reply.type = type;
         atomic_store(&full->flows, true);

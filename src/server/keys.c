@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/sha256.h"
@@ -38,18 +39,23 @@ enum {
     WEIGHT_MAX     = 1000
 };
 
+FL_LOCK_ROLE(key_role); /* the lock of fl_api_key: what changes of a key */
+
 struct fl_api_key {
-    unsigned char   digest[DIGEST];
-    char            name[NAME_MAX_BYTES + 1];
-    size_t          first;                          /* index of the first key of this name */
-    uint64_t        rate, burst, concurrent, queue; /* 0: no limit */
-    uint64_t        weight;
-    bool            bulk, named, admin;
-    pthread_mutex_t lock;
-    uint64_t        filled_ns; /* time to which the bucket is used up */
-    uint64_t        under_way;
-    uint64_t waiting, tokens; /* texts submitted and not answered; tokens of those that are */
+    unsigned char      digest[DIGEST];
+    char               name[NAME_MAX_BYTES + 1];
+    size_t             first;                          /* index of the first key of this name */
+    uint64_t           rate, burst, concurrent, queue; /* 0: no limit */
+    uint64_t           weight;
+    bool               bulk, named, admin;
+    pthread_mutex_t    lock;
+    uint64_t filled_ns FL_GUARDED_BY(key_role); /* time to which the bucket is used up */
+    uint64_t under_way FL_GUARDED_BY(key_role);
+    uint64_t waiting   FL_GUARDED_BY(key_role); /* texts submitted and not answered … */
+    uint64_t tokens    FL_GUARDED_BY(key_role); /* … and tokens of those that are */
 };
+
+FL_LOCK_OF(key_role, fl_api_key, lock, lock, unlock);
 
 struct fl_keys {
     _Atomic int holders;
@@ -301,35 +307,35 @@ uint32_t fl_api_key_weight(const fl_api_key *key) {
 }
 
 bool fl_api_key_submit(fl_api_key *key, uint64_t texts) {
-    pthread_mutex_lock(&key->lock);
+    lock(key);
     bool ok =
         texts == 0 || key->queue == 0 || key->waiting == 0 || key->waiting + texts <= key->queue;
     key->waiting += ok ? texts : 0;
-    pthread_mutex_unlock(&key->lock);
+    unlock(key);
     return ok;
 }
 
 void fl_api_key_answered(fl_api_key *key, uint64_t texts, uint64_t tokens) {
-    pthread_mutex_lock(&key->lock);
+    lock(key);
     key->waiting -= texts;
     key->tokens += tokens;
-    pthread_mutex_unlock(&key->lock);
+    unlock(key);
 }
 
 void fl_keys_usage(fl_keys *keys, fl_key_usage *usage) {
     for (size_t i = 0; i < keys->count; i++) {
         fl_api_key   *key = &keys->key[i];
         fl_key_usage *sum = &usage[key->first];
-        pthread_mutex_lock(&key->lock);
+        lock(key);
         *sum = (fl_key_usage){key->name, sum->waiting + key->waiting, sum->tokens + key->tokens};
-        pthread_mutex_unlock(&key->lock);
+        unlock(key);
     }
 }
 
 bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds) {
     bool ok       = true;
     *wait_seconds = 1;
-    pthread_mutex_lock(&key->lock);
+    lock(key);
     if (key->concurrent > 0 && key->under_way >= key->concurrent) {
         ok = false;
     } else if (key->rate > 0) {
@@ -344,12 +350,12 @@ bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds) 
         }
     }
     key->under_way += ok;
-    pthread_mutex_unlock(&key->lock);
+    unlock(key);
     return ok;
 }
 
 void fl_api_key_leave(fl_api_key *key) {
-    pthread_mutex_lock(&key->lock);
+    lock(key);
     key->under_way--;
-    pthread_mutex_unlock(&key->lock);
+    unlock(key);
 }

@@ -50,19 +50,26 @@ uint64_t fl_server_number(const fl_server *server, const char *key, uint64_t non
 }
 
 fl_keys *fl_server_keys(fl_server *server) {
-    pthread_mutex_lock(&server->keys_lock);
+    fl_keys_lock(server);
     fl_keys *keys = fl_keys_hold(server->keys);
-    pthread_mutex_unlock(&server->keys_lock);
+    fl_keys_unlock(server);
     return keys;
+}
+
+bool fl_server_has_keys(fl_server *server) {
+    fl_keys_lock(server);
+    bool has = server->keys != NULL;
+    fl_keys_unlock(server);
+    return has;
 }
 
 /* ---- Reload ------------------------------------------------------------------------------------------- */
 
 static void use_keys(fl_server *server, fl_keys *keys) {
-    pthread_mutex_lock(&server->keys_lock);
+    fl_keys_lock(server);
     fl_keys *old = server->keys;
     server->keys = keys;
-    pthread_mutex_unlock(&server->keys_lock);
+    fl_keys_unlock(server);
     fl_keys_drop(old);
 }
 
@@ -84,7 +91,7 @@ void fl_server_reload(fl_server *server) {
     bool        open = path == NULL || path[0] == '\0';
     if (fl_keys_load(&keys, path, &error) < 0) {
         fl_server_log_line(server->log, FL_LEVEL_ERROR, "API keys unchanged: %s", error.message);
-    } else if (open && server->keys != NULL) {
+    } else if (open && fl_server_has_keys(server)) {
         fl_server_log_line(server->log, FL_LEVEL_ERROR,
                            "API keys unchanged: turning them off needs a restart");
     } else {
@@ -104,7 +111,7 @@ static int check_exposure(fl_server *server, fletch_error *error) {
     bool        insecure = strcmp(fl_server_option(server, "server.insecure"), "true") == 0;
     const char *where    = fl_sockets_exposed(server);
     server->confined     = where == NULL;
-    if (server->keys != NULL || insecure || where == NULL) {
+    if (fl_server_has_keys(server) || insecure || where == NULL) {
         return FLETCH_OK;
     }
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -182,8 +189,10 @@ static int open_parts(fl_server *server, const fl_serve *serve, fletch_error *er
     take_log(server, serve->config, level);
     FL_TRY(fl_metrics_open(&server->metrics, fl_server_option(server, "server.metrics_prefix"),
                            error));
-    FL_TRY(fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error));
-    server->guarded = server->keys != NULL; /* stays so: a reload cannot open what was guarded */
+    fl_keys *keys = NULL;
+    FL_TRY(fl_keys_load(&keys, fl_server_option(server, "server.api_key_file"), error));
+    use_keys(server, keys);
+    server->guarded = keys != NULL; /* stays so: a reload cannot open what was guarded */
     FL_TRY(fl_seed_open(server, error));
     FL_TRY(fl_otlp_open(&server->otlp, server, error));
     return fl_batches_open(server, error);
@@ -335,7 +344,7 @@ static void stop(fl_server *server, bool served, int code) {
     fl_sockets_close(server);
     fl_request_pool_free(server);
     fl_demand_free(server);
-    fl_keys_drop(server->keys);
+    use_keys(server, NULL);
     fl_metrics_close(server->metrics);
     fletch_config_set_log(server->config, NULL, NULL);
     fl_server_log_close(server->log);

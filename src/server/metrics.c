@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "server/batches.h"
@@ -38,6 +39,8 @@ static const double bounds[BOUNDS] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.
                                       0.025,  0.05,    0.1,    0.25,  0.5,    1,     2.5,
                                       5,      10,      25,     50,    100,    250};
 
+FL_LOCK_ROLE(exemplars_role);
+
 /* A traced request that fell into a bucket; trace_id "": none did. */
 typedef struct exemplar {
     char   trace_id[33], span_id[17];
@@ -47,7 +50,7 @@ typedef struct exemplar {
 typedef struct spread {
     _Atomic uint64_t bucket[BOUNDS + 1];
     _Atomic uint64_t sum_ns;
-    exemplar         last[BOUNDS + 1]; /* under exemplars_lock */
+    exemplar         last[BOUNDS + 1] FL_GUARDED_BY(exemplars_role);
 } spread;
 
 typedef struct route_row {
@@ -66,6 +69,8 @@ struct fl_metrics {
     _Atomic uint64_t cancelled;
     route_row        row[ROUTES_MAX];
 };
+
+FL_LOCK_OF(exemplars_role, fl_metrics, exemplars_lock, lock_exemplars, unlock_exemplars);
 
 static const char *const rejections[FL_REJECTION_COUNT] = {
     "queue_full", "key_limit", "key_queue", "api_key",
@@ -126,12 +131,12 @@ static void keep_exemplar(fl_metrics *metrics, exemplar *last, double seconds,
                           const fl_otlp_span *span) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    pthread_mutex_lock(&metrics->exemplars_lock);
+    lock_exemplars(metrics);
     memcpy(last->trace_id, span->trace_id, sizeof last->trace_id);
     memcpy(last->span_id, span->span_id, sizeof last->span_id);
     last->seconds = seconds;
     last->when    = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-    pthread_mutex_unlock(&metrics->exemplars_lock);
+    unlock_exemplars(metrics);
 }
 
 static void observe(fl_metrics *metrics, spread *seen, uint64_t ns, const fl_otlp_span *span) {
@@ -210,12 +215,12 @@ static void simple(const writer *w, const char *name, const char *type, const ch
 }
 
 static void write_exemplar(const writer *w, const exemplar *last) {
-    pthread_mutex_lock(&w->metrics->exemplars_lock);
+    lock_exemplars(w->metrics);
     if (w->open && last->trace_id[0] != '\0') {
         fl_buf_printf(w->out, " # {trace_id=\"%s\",span_id=\"%s\"} %.9f %.3f", last->trace_id,
                       last->span_id, last->seconds, last->when);
     }
-    pthread_mutex_unlock(&w->metrics->exemplars_lock);
+    unlock_exemplars(w->metrics);
     fl_buf_putc(w->out, '\n');
 }
 

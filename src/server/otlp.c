@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/libcurl.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/os.h"
@@ -52,30 +53,35 @@ typedef struct channel {
     bool        failing; /* the exporter's: that was said */
 } channel;
 
+FL_LOCK_ROLE(spans_role); /* the lock of fl_otlp: lists of spans */
+
 struct fl_otlp {
-    fl_server         *server;
-    channel            spans_out, metrics_out;
-    bool               metered; /* metrics are exported */
-    fl_buf             resource;
-    bool               given[3]; /* of the resource's keys: the environment has it */
-    bool               obeys_parent;
-    uint64_t           share; /* of 2^56 trace ids, so many are traced */
-    uint64_t           interval_ns;
-    CURL              *curl; /* the exporter's */
-    struct curl_slist *headers;
-    fl_buf             message, packed, answer; /* likewise */
-    bool               told;                    /* likewise: that spans were dropped */
-    pthread_mutex_t    lock;
-    pthread_cond_t     more;
-    fl_otlp_span      *spans; /* all of them */
-    fl_otlp_span      *idle;
-    fl_otlp_span      *first, **last; /* those that wait */
-    size_t             waiting;
-    _Atomic uint64_t   end_ns; /* ending: when it gives up; 0: not ending */
-    _Atomic uint64_t   exported, dropped;
-    pthread_t          thread;
-    bool               running;
+    fl_server          *server;
+    channel             spans_out, metrics_out;
+    bool                metered; /* metrics are exported */
+    fl_buf              resource;
+    bool                given[3]; /* of the resource's keys: the environment has it */
+    bool                obeys_parent;
+    uint64_t            share; /* of 2^56 trace ids, so many are traced */
+    uint64_t            interval_ns;
+    CURL               *curl; /* the exporter's */
+    struct curl_slist  *headers;
+    fl_buf              message, packed, answer; /* likewise */
+    bool                told;                    /* likewise: that spans were dropped */
+    pthread_mutex_t     lock;
+    pthread_cond_t      more;
+    fl_otlp_span       *spans; /* all of them */
+    fl_otlp_span *idle  FL_GUARDED_BY(spans_role);
+    fl_otlp_span *first FL_GUARDED_BY(spans_role); /* those that wait … */
+    fl_otlp_span **last FL_GUARDED_BY(spans_role);
+    size_t waiting      FL_GUARDED_BY(spans_role); /* … so many */
+    _Atomic uint64_t    end_ns;                    /* ending: when it gives up; 0: not ending */
+    _Atomic uint64_t    exported, dropped;
+    pthread_t           thread;
+    bool                running;
 };
+
+FL_LOCK_OF(spans_role, fl_otlp, lock, lock, unlock);
 
 /* ---- Settings ------------------------------------------------------------------------------------- */
 
@@ -256,10 +262,10 @@ bool fl_otlp_samples(const fl_otlp *otlp, bool has_parent, bool parent_sampled,
 /* ---- Spans -------------------------------------------------------------------------------------------- */
 
 fl_otlp_span *fl_otlp_take(fl_otlp *otlp) {
-    pthread_mutex_lock(&otlp->lock);
+    lock(otlp);
     fl_otlp_span *span = otlp->idle;
     otlp->idle         = span != NULL ? span->next : NULL;
-    pthread_mutex_unlock(&otlp->lock);
+    unlock(otlp);
     if (span == NULL) {
         (void)atomic_fetch_add(&otlp->dropped, 1);
         return NULL;
@@ -269,7 +275,7 @@ fl_otlp_span *fl_otlp_take(fl_otlp *otlp) {
 }
 
 void fl_otlp_give(fl_otlp *otlp, fl_otlp_span *span, bool wanted) {
-    pthread_mutex_lock(&otlp->lock);
+    lock(otlp);
     if (wanted) {
         *otlp->last = span;
         otlp->last  = &span->next;
@@ -280,7 +286,7 @@ void fl_otlp_give(fl_otlp *otlp, fl_otlp_span *span, bool wanted) {
         span->next = otlp->idle;
         otlp->idle = span;
     }
-    pthread_mutex_unlock(&otlp->lock);
+    unlock(otlp);
 }
 
 void fl_otlp_counts(const fl_otlp *otlp, uint64_t *exported, uint64_t *dropped) {
@@ -288,7 +294,8 @@ void fl_otlp_counts(const fl_otlp *otlp, uint64_t *exported, uint64_t *dropped) 
     *dropped  = atomic_load(&otlp->dropped);
 }
 
-/* The first ones that wait, linked; how many. The lock is held. */
+/* The first ones that wait, linked; how many. */
+FL_REQUIRES(spans_role)
 static size_t take_waiting(fl_otlp *otlp, fl_otlp_span **first) {
     fl_otlp_span **end   = &otlp->first;
     size_t         count = 0;
@@ -396,11 +403,11 @@ static bool pause_before(fl_otlp *otlp, unsigned tries, unsigned after_s) {
     (void)fl_os_random(&random, sizeof random);
     pause_ms += pause_ms * random / 1024; /* so that many servers do not come back at once */
     uint64_t until = fl_clock_ns() + pause_ms * millisecond;
-    pthread_mutex_lock(&otlp->lock);
+    lock(otlp);
     while (atomic_load(&otlp->end_ns) == 0 && fl_clock_ns() < until) {
         fl_cond_wait_until(&otlp->more, &otlp->lock, until);
     }
-    pthread_mutex_unlock(&otlp->lock);
+    unlock(otlp);
     return atomic_load(&otlp->end_ns) == 0;
 }
 
@@ -485,14 +492,14 @@ static void *export(void *arg) {
         uint64_t      spans = now + SPANS_MS * millisecond;
         uint64_t      until = spans < metrics ? spans : metrics;
         fl_otlp_span *first;
-        pthread_mutex_lock(&otlp->lock);
+        lock(otlp);
         while (atomic_load(&otlp->end_ns) == 0 && otlp->waiting < SPANS_AT_ONCE &&
                fl_clock_ns() < until) {
             fl_cond_wait_until(&otlp->more, &otlp->lock, until);
         }
         uint64_t count = take_waiting(otlp, &first);
         ending         = atomic_load(&otlp->end_ns) != 0 && otlp->waiting == 0;
-        pthread_mutex_unlock(&otlp->lock);
+        unlock(otlp);
         if (count > 0) {
             send_spans(otlp, first, count);
         }
@@ -529,13 +536,9 @@ static int make_handle(fl_otlp *otlp, fletch_error *error) {
     return read_pairs(otlp, "OTEL_EXPORTER_OTLP_HEADERS", take_header, error);
 }
 
-static int prepare(fl_otlp *otlp, const char *endpoint, fletch_error *error) {
-    otlp->interval_ns = fl_server_number(otlp->server, "server.otlp_interval_ms", 0) * millisecond;
-    otlp->metered     = !says("OTEL_METRICS_EXPORTER", "none");
-    FL_TRY(make_urls(otlp, endpoint, error));
-    FL_TRY(read_sampler(otlp, error));
-    FL_TRY(make_handle(otlp, error));
-    FL_TRY(make_resource(otlp, error));
+/* Nobody else has the exporter yet. */
+FL_UNCHECKED static int make_spans(fl_otlp *otlp, fletch_error *error) {
+    otlp->last  = &otlp->first;
     otlp->spans = fl_alloc_zero(FL_SPANS_MAX, sizeof *otlp->spans);
     if (otlp->spans == NULL) {
         return fl_fail_nomem(error, FL_SPANS_MAX * sizeof *otlp->spans, "spans");
@@ -545,6 +548,16 @@ static int prepare(fl_otlp *otlp, const char *endpoint, fletch_error *error) {
     }
     otlp->idle = otlp->spans;
     return FLETCH_OK;
+}
+
+static int prepare(fl_otlp *otlp, const char *endpoint, fletch_error *error) {
+    otlp->interval_ns = fl_server_number(otlp->server, "server.otlp_interval_ms", 0) * millisecond;
+    otlp->metered     = !says("OTEL_METRICS_EXPORTER", "none");
+    FL_TRY(make_urls(otlp, endpoint, error));
+    FL_TRY(read_sampler(otlp, error));
+    FL_TRY(make_handle(otlp, error));
+    FL_TRY(make_resource(otlp, error));
+    return make_spans(otlp, error);
 }
 
 int fl_otlp_open(fl_otlp **out, fl_server *server, fletch_error *error) {
@@ -558,7 +571,6 @@ int fl_otlp_open(fl_otlp **out, fl_server *server, fletch_error *error) {
         return fl_fail_nomem(error, sizeof *otlp, "the exporter");
     }
     otlp->server = server;
-    otlp->last   = &otlp->first;
     pthread_mutex_init(&otlp->lock, NULL);
     fl_cond_init(&otlp->more);
     *out       = otlp; /* before the thread, whose metrics look for it */
@@ -579,10 +591,10 @@ void fl_otlp_close(fl_otlp *otlp, bool flush) {
         return;
     }
     if (otlp->running) {
-        pthread_mutex_lock(&otlp->lock);
+        lock(otlp);
         atomic_store(&otlp->end_ns, fl_clock_ns() + (flush ? FLUSH_MS * millisecond : 0));
         pthread_cond_signal(&otlp->more);
-        pthread_mutex_unlock(&otlp->lock);
+        unlock(otlp);
         pthread_join(otlp->thread, NULL);
     }
     if (otlp->curl != NULL) {

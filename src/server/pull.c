@@ -43,14 +43,15 @@ typedef struct listener {
 } listener;
 
 struct fl_pull {
-    struct fl_pull *next;
-    fl_server      *server;
-    pthread_t       thread;
-    char            name[NAME_BYTES];
-    char            file[NAME_BYTES]; /* that the last line was of, */
-    uint64_t        said_ns;          /* and when */
-    listener       *listeners;
-    bool            stops, over; /* nobody may join; its thread is at its end */
+    struct fl_pull     *next;
+    fl_server          *server;
+    pthread_t           thread;
+    char                name[NAME_BYTES];
+    char                file[NAME_BYTES]; /* that the last line was of, and when; the thread's */
+    uint64_t            said_ns;
+    listener *listeners FL_GUARDED_BY(fl_pulls_role);
+    bool stops          FL_GUARDED_BY(fl_pulls_role); /* nobody may join */
+    bool over           FL_GUARDED_BY(fl_pulls_role); /* its thread is at its end */
 };
 
 /* ---- Who may, and what ------------------------------------------------------------------------------- */
@@ -137,6 +138,7 @@ static void put_status(fl_buf *line, const char *status) {
 }
 
 /* A line of progress to all who listen. A client that takes none for long misses some. */
+FL_REQUIRES(fl_pulls_role)
 static void tell(fl_pull *pull, const char *file, uint64_t done, uint64_t total) {
     fl_buf first = {0}, line = {0}, name = {0};
     put_status(&first, "pulling manifest");
@@ -184,7 +186,7 @@ static void finish(const listener *one, const fletch_error *error) {
 }
 
 /* Let those go who have left, or whose deadline has passed. */
-static void let_go(fl_pull *pull) {
+FL_REQUIRES(fl_pulls_role) static void let_go(fl_pull *pull) {
     for (listener **at = &pull->listeners; *at != NULL;) {
         listener    *one   = *at;
         fletch_error error = {0};
@@ -203,7 +205,7 @@ static void let_go(fl_pull *pull) {
 static int on_progress(void *user, const char *file, uint64_t done, uint64_t total) {
     fl_pull *pull = user;
     uint64_t now  = fl_clock_ns();
-    pthread_mutex_lock(&pull->server->pulls_lock);
+    fl_pulls_lock(pull->server);
     bool same = strcmp(pull->file, file) == 0;
     if (total > 0 && /* else the hub is still asked what there is */
         (!same || done == total || now - pull->said_ns >= QUIET_NS)) {
@@ -214,7 +216,7 @@ static int on_progress(void *user, const char *file, uint64_t done, uint64_t tot
     let_go(pull);
     pull->stops = pull->listeners == NULL || atomic_load(&pull->server->state) != FL_READY;
     bool stops  = pull->stops;
-    pthread_mutex_unlock(&pull->server->pulls_lock);
+    fl_pulls_unlock(pull->server);
     return stops;
 }
 
@@ -238,18 +240,19 @@ static void *run(void *arg) {
     fl_server_log_line(
         server->log, error.code < 0 ? FL_LEVEL_WARNING : FL_LEVEL_INFO, "pull of %s: %s, %.2f s",
         pull->name, error.code < 0 ? error.message : "done", (double)(fl_clock_ns() - begin) / 1e9);
-    pthread_mutex_lock(&server->pulls_lock);
+    fl_pulls_lock(server);
     while (pull->listeners != NULL) {
         listener *one   = pull->listeners;
         pull->listeners = one->next;
         finish(one, &error);
     }
     pull->over = true;
-    pthread_mutex_unlock(&server->pulls_lock);
+    fl_pulls_unlock(server);
     return NULL;
 }
 
-/* Free the pulls that are over; how many are not. pulls_lock is held: a thread that is over needs it no more. */
+/* Free the pulls that are over; how many are not. A thread that is over needs the lock no more. */
+FL_REQUIRES(fl_pulls_role)
 static size_t sweep(fl_server *server) {
     size_t count = 0;
     for (fl_pull **at = &server->pulls; *at != NULL;) {
@@ -266,7 +269,7 @@ static size_t sweep(fl_server *server) {
     return count;
 }
 
-void fl_pulls_close(fl_server *server) {
+FL_UNCHECKED void fl_pulls_close(fl_server *server) {
     for (fl_pull *pull; (pull = server->pulls) != NULL;) {
         server->pulls = pull->next;
         pthread_join(pull->thread, NULL);
@@ -276,7 +279,7 @@ void fl_pulls_close(fl_server *server) {
 
 /* ---- What the routes ask --------------------------------------------------------------------------------- */
 
-static fl_pull *find(const fl_server *server, const char *name) {
+FL_REQUIRES(fl_pulls_role) static fl_pull *find(const fl_server *server, const char *name) {
     fl_pull *pull = server->pulls;
     while (pull != NULL && (pull->over || pull->stops || strcmp(pull->name, name) != 0)) {
         pull = pull->next;
@@ -284,7 +287,7 @@ static fl_pull *find(const fl_server *server, const char *name) {
     return pull;
 }
 
-/* pulls_lock is held. */
+FL_REQUIRES(fl_pulls_role)
 static int start(fl_server *server, const char *name, listener *first, fletch_error *error) {
     if (sweep(server) >= PULLS_MAX) {
         return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "%d models are being pulled; try later",
@@ -322,7 +325,7 @@ void fl_pull_begin(fl_http_request *request, fl_span name, bool streams) {
     one->request = request;
     one->streams = streams;
     one->timed   = fl_request_header(request, "x-fletch-deadline-ms") != NULL;
-    pthread_mutex_lock(&server->pulls_lock);
+    fl_pulls_lock(server);
     fl_pull *under_way = find(server, id);
     if (under_way != NULL) {
         one->next            = under_way->listeners;
@@ -330,7 +333,7 @@ void fl_pull_begin(fl_http_request *request, fl_span name, bool streams) {
     } else {
         (void)start(server, id, one, &error);
     }
-    pthread_mutex_unlock(&server->pulls_lock);
+    fl_pulls_unlock(server);
     if (error.code < 0) {
         refuse(request, &error);
     }
@@ -365,8 +368,8 @@ static int on_entry(void *user, const fletch_hub_entry *entry) {
     return 0;
 }
 
-/* Any revision of it. pulls_lock is held. */
-static bool is_pulled(const fl_server *server, const char *id) {
+/* Any revision of it. */
+FL_REQUIRES(fl_pulls_role) static bool is_pulled(const fl_server *server, const char *id) {
     size_t size = strlen(id);
     for (const fl_pull *pull = server->pulls; pull != NULL; pull = pull->next) {
         bool same = strncmp(pull->name, id, size) == 0 &&
@@ -392,9 +395,9 @@ void fl_pull_delete(fl_http_request *request, fl_span name) {
         refuse(request, &error);
         return;
     }
-    pthread_mutex_lock(&server->pulls_lock);
+    fl_pulls_lock(server);
     bool pulled = is_pulled(server, found.id);
-    pthread_mutex_unlock(&server->pulls_lock);
+    fl_pulls_unlock(server);
     if (found.served || pulled) {
         fl_reply_error(request, FL_HTTP_CONFLICT, "model '%s' is being %s", asked,
                        found.served ? "served" : "pulled");

@@ -3,7 +3,7 @@
 #ifndef FL_SERVER_PULL_H
 #define FL_SERVER_PULL_H
 
-#include "server/json_out.h"
+#include "base/json.h"
 #include "server/server.h"
 
 /* Whether models may be pulled and deleted here at all. */

@@ -15,32 +15,17 @@
 static void put_bytes(fl_job *job, const void *row, size_t bytes, fletch_dtype dtype, bool base64) {
     fl_buf *body = &job->request->reply.body;
     if (base64) {
-        fl_json_out_base64(body, job->encode, row, bytes);
+        fl_base64_put(body, job->encode, row, bytes);
     } else {
         fl_json_out_bytes(body, row, bytes, dtype == FLETCH_INT8 || dtype == FLETCH_BINARY);
     }
 }
 
-/* [[0.1,…],…] */
-static bool put_vectors(fl_buf *body, const fletch_list *list, size_t columns) {
-    bool finite = true;
-    fl_buf_puts(body, "[");
-    for (size_t k = 0; k < list->count && finite; k++) {
-        fl_buf_puts(body, k > 0 ? "," : "");
-        finite = fl_json_out_floats(body, list->values + k * columns, columns);
-    }
-    fl_buf_puts(body, "]");
-    return finite;
-}
-
 /* {"indices":[7,…],"values":[0.1,…]} */
 static bool put_weights(fl_buf *body, const fletch_list *list) {
-    fl_buf_puts(body, "{\"indices\":[");
-    for (size_t k = 0; k < list->count; k++) {
-        fl_buf_puts(body, k > 0 ? "," : "");
-        fl_json_out_u64(body, (uint64_t)list->ids[k]);
-    }
-    fl_buf_puts(body, "],\"values\":");
+    fl_buf_puts(body, "{\"indices\":");
+    fl_json_out_ids(body, list->ids, list->count);
+    fl_buf_puts(body, ",\"values\":");
     bool finite = fl_json_out_floats(body, list->values, list->count);
     fl_buf_puts(body, "}");
     return finite;
@@ -49,11 +34,11 @@ static bool put_weights(fl_buf *body, const fletch_list *list) {
 bool fl_job_put_output(fl_job *job, const fletch_output *output, size_t index) {
     fl_buf              *body = &job->request->reply.body;
     const fletch_matrix *out  = &output->out;
-    if (output->kind == FLETCH_KIND_SPARSE) {
-        return put_weights(body, &output->lists->list[index]);
-    }
-    if (output->kind != FLETCH_KIND_DENSE) {
-        return put_vectors(body, &output->lists->list[index], output->lists->columns);
+    if (output->lists != NULL) {
+        const fletch_list *list = &output->lists->list[index];
+        return output->kind == FLETCH_KIND_SPARSE
+                   ? put_weights(body, list)
+                   : fl_json_out_rows(body, list->values, list->count, output->lists->columns);
     }
     const void *row = (const char *)out->data + index * out->stride;
     if (out->dtype == FLETCH_FLOAT32 && !job->base64) {

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 
+#include "base/locked.h"
 #include "server/http1.h"
 #include "server/server.h"
 
@@ -41,6 +42,14 @@ fl_http_code fl_http_code_of(int status);
 /* ---- admission.c: what is decided about a request when only its head is there ------------------------ */
 
 typedef struct fl_request_full fl_request_full;
+
+/* Locks of fl_server. */
+FL_LOCK_ROLE(fl_paths_role);  /* paths of listeners, which a signal may have to remove */
+FL_LOCK_ROLE(fl_keys_role);   /* which table of keys there is */
+FL_LOCK_ROLE(fl_pieces_role); /* pieces of every reply that comes in pieces */
+FL_LOCK_ROLE(fl_pulls_role);  /* the list, and all of a pull but its name */
+FL_LOCK_ROLE(fl_pool_role);
+FL_LOCK_ROLE(fl_watch_role); /* held while the watch looks at models */
 
 /* Judge the head that fl_http_head_read found, or refused: find the route, the key, priority and deadline. When the
  * request is refused or answered already, full->judged is set and the reply stands. */
@@ -189,7 +198,7 @@ struct fl_request_full {
     fl_http_chunks   chunks;
     fl_buf           gather; /* the body */
     fl_buf           out;    /* the reply's status line and headers; of one in pieces all of it */
-    fl_buf           pieces; /* of such a reply, to be sent; guarded by the server's pieces_lock */
+    fl_buf pieces    FL_GUARDED_BY(fl_pieces_role); /* of such a reply, to be sent */
     fl_block        *blocks; /* fl_request_alloc; the first is kept in the pool */
     const void      *static_data;
     size_t           static_size;
@@ -499,33 +508,33 @@ struct fl_server {
     fl_demand         *demand;       /* NULL: nothing is opened on demand */
     fl_listener        listeners[FL_LISTENERS];
     size_t             listener_count;
-    pthread_mutex_t    paths_lock; /* of the listeners, which a signal may have to remove */
+    pthread_mutex_t    paths_lock;
     pthread_mutex_t    keys_lock;
-    fl_keys           *keys; /* guarded by keys_lock; the table itself is shared by its holders */
+    fl_keys *keys      FL_GUARDED_BY(fl_keys_role); /* the table itself is shared by its holders */
     pthread_mutex_t    pieces_lock;
     pthread_mutex_t    pulls_lock;
-    fl_pull           *pulls; /* guarded by pulls_lock */
+    fl_pull *pulls     FL_GUARDED_BY(fl_pulls_role);
     pthread_mutex_t    pool_lock;
-    fl_request_full   *pool;
-    size_t             pool_count;
-    _Atomic int        state;
-    _Atomic int        inflight; /* requests between headers and the end of the reply */
-    _Atomic uint64_t   bodies;  /* bytes of bodies that are held, and of what is read out of them */
-    _Atomic int        signals; /* how often we were asked to end */
-    _Atomic uint64_t   replies; /* bytes of replies that are made or wait for their readers */
-    _Atomic int        first_signal;
-    atomic_bool        idled;       /* server.idle_exit: we end for want of work */
-    _Atomic uint64_t   worked_ns;   /* when there was work last; probes and scrapes are none */
-    _Atomic int        reloading;   /* 1: a worker does; 2: and once more */
-    atomic_bool        looking;     /* a worker is looking at the models' files */
-    int                heard[2];    /* fl_os_pair: signals, and 0 to end the watch */
-    bool               on_terminal; /* which ends the server when it closes */
-    pthread_t          watch;
-    pthread_mutex_t    watch_lock; /* held while the watch looks at models */
-    pthread_cond_t     stop;       /* `signals` has grown */
-    bool               watching, guarded;
-    bool               confined; /* only this machine can reach it */
-    uint64_t           max_connections;
+    fl_request_full *pool FL_GUARDED_BY(fl_pool_role);
+    size_t pool_count     FL_GUARDED_BY(fl_pool_role);
+    _Atomic int           state;
+    _Atomic int           inflight; /* requests between headers and the end of the reply */
+    _Atomic uint64_t bodies;  /* bytes of bodies that are held, and of what is read out of them */
+    _Atomic int      signals; /* how often we were asked to end */
+    _Atomic uint64_t replies; /* bytes of replies that are made or wait for their readers */
+    _Atomic int      first_signal;
+    atomic_bool      idled;       /* server.idle_exit: we end for want of work */
+    _Atomic uint64_t worked_ns;   /* when there was work last; probes and scrapes are none */
+    _Atomic int      reloading;   /* 1: a worker does; 2: and once more */
+    atomic_bool      looking;     /* a worker is looking at the models' files */
+    int              heard[2];    /* fl_os_pair: signals, and 0 to end the watch */
+    bool             on_terminal; /* which ends the server when it closes */
+    pthread_t        watch;
+    pthread_mutex_t  watch_lock;
+    pthread_cond_t   stop; /* `signals` has grown */
+    bool             watching, guarded;
+    bool             confined; /* only this machine can reach it */
+    uint64_t         max_connections;
     uint64_t start_time, max_body, deadline_ms, watchdog_ns, header_ns, body_ns, idle_ns, write_ns;
     uint64_t idle_exit_ns; /* 0: never */
     _Atomic uint64_t max_bodies, max_replies;
@@ -538,7 +547,15 @@ struct fl_server {
     void *user;
 };
 
+FL_LOCK_OF(fl_paths_role, fl_server, paths_lock, fl_paths_lock, fl_paths_unlock);
+FL_LOCK_OF(fl_keys_role, fl_server, keys_lock, fl_keys_lock, fl_keys_unlock);
+FL_LOCK_OF(fl_pieces_role, fl_server, pieces_lock, fl_pieces_lock, fl_pieces_unlock);
+FL_LOCK_OF(fl_pulls_role, fl_server, pulls_lock, fl_pulls_lock, fl_pulls_unlock);
+FL_LOCK_OF(fl_pool_role, fl_server, pool_lock, fl_pool_lock, fl_pool_unlock);
+FL_LOCK_OF(fl_watch_role, fl_server, watch_lock, fl_watch_lock, fl_watch_unlock);
+
 fl_keys *fl_server_keys(fl_server *server); /* held for the caller */
+bool     fl_server_has_keys(fl_server *server);
 /* The configuration as a copy of the caller's, with the server's log; NULL with *error. */
 fletch_config *fl_server_config_copy(const fl_server *server, fletch_error *error);
 void           fl_server_reload(fl_server *server);

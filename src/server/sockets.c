@@ -145,10 +145,10 @@ static bool is_stale(const struct sockaddr_un *address) {
 }
 
 /* Who may connect is what umask says, but without a key never everybody. */
-static bool keep_others_out(const fl_server *server, const char *path) {
+static bool keep_others_out(fl_server *server, const char *path) {
     struct stat info;
     bool        open = strcmp(fl_server_option(server, "server.insecure"), "true") == 0;
-    return open || server->keys != NULL ||
+    return open || fl_server_has_keys(server) ||
            (stat(path, &info) == 0 && chmod(path, info.st_mode & 0770) == 0);
 }
 
@@ -207,7 +207,7 @@ int fl_sockets_open(fl_server *server, fletch_error *error) {
 }
 
 void fl_sockets_hush(fl_server *server) {
-    pthread_mutex_lock(&server->paths_lock);
+    fl_paths_lock(server);
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
         if (listener->tcp && !listener->inherited) {
@@ -218,11 +218,11 @@ void fl_sockets_hush(fl_server *server) {
             listener->path[0] = '\0';
         }
     }
-    pthread_mutex_unlock(&server->paths_lock);
+    fl_paths_unlock(server);
 }
 
 void fl_sockets_close(fl_server *server) {
-    pthread_mutex_lock(&server->paths_lock);
+    fl_paths_lock(server);
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
         if (listener->path[0] != '\0') {
@@ -232,7 +232,7 @@ void fl_sockets_close(fl_server *server) {
         listener->fd = -1;
     }
     server->listener_count = 0;
-    pthread_mutex_unlock(&server->paths_lock);
+    fl_paths_unlock(server);
 }
 
 const char *fl_sockets_exposed(const fl_server *server) {

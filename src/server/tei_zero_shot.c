@@ -122,10 +122,10 @@ static bool check(fl_job *job, zero_shot *z, fl_span *sentence) {
         fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
     } else if (z->labels.count == 0 || z->labels.empty) {
         fl_reply_error(job->request, FL_HTTP_EMPTY, "`candidate_labels` cannot be empty");
-    } else if (memmem(sentence->data, sentence->size, FL_ENTAIL_GAP, strlen(FL_ENTAIL_GAP)) ==
-               NULL) {
+    } else if (!fl_entail_has_gap(sentence->data, sentence->size)) {
         fl_reply_error(job->request, FL_HTTP_VALIDATION,
-                       "`hypothesis_template` has no {} for the label, as in \"%s\"",
+                       "`hypothesis_template` needs one {} for the label and no other braces, as "
+                       "in \"%s\"",
                        FL_ENTAIL_SENTENCE);
     } else {
         return true;

@@ -65,7 +65,7 @@ static bool is_idle(const fl_server *server, uint64_t now) {
 
 static void look_at_models(fl_server *server) {
     uint64_t now = fl_clock_ns();
-    pthread_mutex_lock(&server->watch_lock);
+    fl_watch_lock(server);
     int state = atomic_load(&server->state);
     if (state >= FL_READY && state < FL_STOPPED) {
         fl_models_tick(server, now);
@@ -81,7 +81,7 @@ static void look_at_models(fl_server *server) {
             atomic_store(&server->looking, false);
         }
     }
-    pthread_mutex_unlock(&server->watch_lock);
+    fl_watch_unlock(server);
 }
 
 static void reload(void *arg) {
@@ -95,12 +95,12 @@ static void reload(void *arg) {
 }
 
 static void on_hangup(fl_server *server) {
-    pthread_mutex_lock(&server->watch_lock);
+    fl_watch_lock(server);
     if (atomic_load(&server->state) < FL_STOPPED && atomic_exchange(&server->reloading, 2) == 0 &&
         !fl_workers_add(server->workers, reload, server, 0, NULL)) {
         atomic_store(&server->reloading, 0);
     }
-    pthread_mutex_unlock(&server->watch_lock);
+    fl_watch_unlock(server);
 }
 
 /* Whether there is a controlling terminal. One that closes is gone when its SIGHUP comes. */
@@ -121,7 +121,7 @@ static void on_signal(fl_server *server, int number) {
         atomic_store(&server->first_signal, number);
     }
     if (before > 0 || atomic_load(&server->state) == FL_LOADING) {
-        pthread_mutex_lock(&server->paths_lock); /* for good: the process ends */
+        fl_paths_lock(server); /* for good: the process ends */
         for (size_t i = 0; i < server->listener_count; i++) {
             if (server->listeners[i].path[0] != '\0') {
                 (void)unlink(server->listeners[i].path);
@@ -129,9 +129,9 @@ static void on_signal(fl_server *server, int number) {
         }
         _exit(before > 0 ? 128 + number : 0); /* asked twice, or nothing was under way */
     }
-    pthread_mutex_lock(&server->watch_lock);
+    fl_watch_lock(server);
     pthread_cond_broadcast(&server->stop);
-    pthread_mutex_unlock(&server->watch_lock);
+    fl_watch_unlock(server);
 }
 
 static const int  heeded[] = {SIGTERM, SIGINT, SIGHUP};
@@ -193,17 +193,17 @@ int fl_watch_start(fl_server *server, fletch_error *error) {
 }
 
 void fl_watch_leave(fl_server *server) {
-    pthread_mutex_lock(&server->watch_lock);
+    fl_watch_lock(server);
     atomic_store(&server->state, FL_STOPPED);
-    pthread_mutex_unlock(&server->watch_lock);
+    fl_watch_unlock(server);
 }
 
 void fl_watch_wait(fl_server *server) {
-    pthread_mutex_lock(&server->watch_lock);
+    fl_watch_lock(server);
     while (atomic_load(&server->signals) == 0 && !atomic_load(&server->idled)) {
         pthread_cond_wait(&server->stop, &server->watch_lock);
     }
-    pthread_mutex_unlock(&server->watch_lock);
+    fl_watch_unlock(server);
 }
 
 void fl_watch_stop(fl_server *server) {

@@ -45,13 +45,7 @@ struct fl_workers {
     pthread_t       thread[FL_WORKERS_MAX];
 };
 
-FL_ACQUIRES(jobs_role) FL_UNCHECKED static void lock(fl_workers *workers) {
-    pthread_mutex_lock(&workers->lock);
-}
-
-FL_RELEASES(jobs_role) FL_UNCHECKED static void unlock(fl_workers *workers) {
-    pthread_mutex_unlock(&workers->lock);
-}
+FL_LOCK_OF(jobs_role, fl_workers, lock, lock, unlock);
 
 /* The job whose turn it is, or workers->count: none that this thread may take. A look at all of them costs
  * microseconds where a job takes tens at least. */

@@ -35,6 +35,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/locked.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/thread.h"
@@ -110,6 +111,8 @@ typedef struct word_reader {
     pthread_mutex_t *lock, own;
 } word_reader;
 
+FL_LOCK_ROLE(queue_role); /* the lock of fl_store: what is to be written */
+
 struct fl_store {
     char           *path;
     size_t          columns;
@@ -123,13 +126,17 @@ struct fl_store {
     word_reader     word_readers[FL_STORE_READERS];
     size_t          word_reader_count; /* 0: no FTS5 */
     pthread_mutex_t read_lock;
-    pthread_mutex_t lock; /* guards the queue */
+    pthread_mutex_t lock;
     pthread_cond_t  more;
-    fl_write       *first, **last;
+    fl_write *first FL_GUARDED_BY(queue_role);
+    fl_write **last FL_GUARDED_BY(queue_role);
+    bool ending     FL_GUARDED_BY(queue_role);
+    bool            running;
     _Atomic int64_t pages; /* of the database */
-    bool            ending, running;
     pthread_t       thread;
 };
+
+FL_LOCK_OF(queue_role, fl_store, lock, lock, unlock);
 
 /* ---- Errors -------------------------------------------------------------------------------------- */
 
@@ -459,7 +466,7 @@ static int open_database(fl_store *store, fletch_error *error) {
     return make_tables(store, error);
 }
 
-int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
+FL_UNCHECKED int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
     fl_store *store = fl_alloc_zero(1, sizeof *store);
     *out            = NULL;
     bool lasts      = path[0] != '\0';
@@ -490,10 +497,10 @@ void fl_store_close(fl_store *store) {
         return;
     }
     if (store->running) {
-        pthread_mutex_lock(&store->lock);
+        lock(store);
         store->ending = true;
         pthread_cond_signal(&store->more);
-        pthread_mutex_unlock(&store->lock);
+        unlock(store);
         pthread_join(store->thread, NULL);
     }
     for (size_t i = 0; i < WRITER_COUNT; i++) {
@@ -530,11 +537,11 @@ void fl_store_close(fl_store *store) {
 void fl_store_write(fl_store *store, fl_write *write) {
     assert(write);
     write->next = NULL;
-    pthread_mutex_lock(&store->lock);
+    lock(store);
     *store->last = write;
     store->last  = &write->next;
     pthread_cond_signal(&store->more);
-    pthread_mutex_unlock(&store->lock);
+    unlock(store);
 }
 
 static bool bind_text(sqlite3_stmt *s, int at, const char *text, size_t size) {
@@ -712,7 +719,7 @@ static void serve(fl_store *store, fl_write *group) {
 
 static void *run(void *arg) {
     fl_store *store = arg;
-    pthread_mutex_lock(&store->lock);
+    lock(store);
     while (store->first != NULL || !store->ending) {
         fl_write *group = store->first;
         if (group == NULL) {
@@ -721,14 +728,14 @@ static void *run(void *arg) {
         }
         store->first = NULL;
         store->last  = &store->first;
-        pthread_mutex_unlock(&store->lock);
+        unlock(store);
         group = drop_late(group);
         if (group != NULL) {
             serve(store, group);
         }
-        pthread_mutex_lock(&store->lock);
+        lock(store);
     }
-    pthread_mutex_unlock(&store->lock);
+    unlock(store);
     return NULL;
 }
 

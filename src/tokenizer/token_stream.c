@@ -224,7 +224,7 @@ static void remember_short(fl_stream *j, const fl_waiting_piece *w, const int32_
 
 static void remember_long(fl_stream *j, fl_cache_line *own, const uint64_t key[4],
                           const int32_t *ids, size_t count) {
-    assert(own && count > 0);
+    assert(own && key[1] >> 56 == 0 && key[3] != 0); /* no ids are some as well: all was dropped */
     bool   small = j->tokenizer->small_ids;
     size_t half  = small ? SMALL_IDS - 1 : WIDE_IDS - 1;
     size_t first = count < half ? count : half;

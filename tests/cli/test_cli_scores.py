@@ -160,7 +160,9 @@ def test_labels_of_ones_own(fletch, case):
 
 @pytest.mark.parametrize("flags, folder, code, says", [
     (["--labels", " , "], CLASSIFIER, 2, "--labels is empty"), (["--multi-label"], CLASSIFIER, 2, "need --labels"),
-    (["--labels", "a", "--hypothesis", "b"], CLASSIFIER, 2, "no {}"), (["--labels", "a", "--pair", "b"], CLASSIFIER, 2, "excludes"),
+    (["--labels", "a", "--hypothesis", "b"], CLASSIFIER, 2, "one {}"),
+    *((["--labels", "a", "--hypothesis", words], CLASSIFIER, 2, "one {}") for words in ("{} and {}", "{{}} {}", "a } {}", "{0}")),
+    (["--labels", "a,b, a"], CLASSIFIER, 2, 'has "a" twice'), (["--labels", "a", "--pair", "b"], CLASSIFIER, 2, "excludes"),
     (["--labels", "a"], RERANKER, 3, 'labels is "entailment"')])
 def test_labels_that_cannot_be(fletch, flags, folder, code, says):
     done = fletch("classify", "-m", folder, *flags, "x", model=False)

@@ -214,17 +214,31 @@ void fl_store_write(fl_store *store, fl_write *write) {
     write->done(write, &error);
 }
 
+/* Three rows, or as many as are asked for. */
+static size_t find_rows(const float *row, size_t k, fl_hit *hits) {
+    const size_t found = k < 3 ? k : 3;
+    must(row[0] <= 1.001f && k >= 1);
+    for (size_t i = 0; i < found; i++) {
+        hits[i] = (fl_hit){.key = (int64_t)i, .score = 0.5f};
+    }
+    return found;
+}
+
+void fl_store_search_rows(fl_store *store, fl_query *queries, size_t count) {
+    (void)store;
+    for (size_t i = 0; i < count; i++) {
+        queries[i].found = find_rows(queries[i].row, queries[i].k, queries[i].hits);
+    }
+}
+
 int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_error *error) {
     char metadata[] = "{\"a\":1,\"b\":\"\\u0062\",\"c\":true}";
     (void)store, (void)by.over, (void)error;
-    must(search->row[0] <= 1.001f && search->k >= 1);
     if (search->filter != NULL) {
         (void)fl_filter_passes(search->filter, metadata, sizeof metadata - 1);
     }
-    search->count = search->k < 3 ? search->k : 3;
-    for (size_t i = 0; i < search->count; i++) {
-        search->hits[i] = (fl_hit){.key = (int64_t)i, .score = 0.5f};
-    }
+    search->count = search->query != NULL ? search->query->found
+                                          : find_rows(search->row, search->k, search->hits);
     search->word_count = search->words != NULL;
     if (search->words != NULL) {
         must(is_text(search->words, strlen(search->words)));
@@ -289,8 +303,8 @@ void fl_store_close(fl_store *store) {
     (void)store;
 }
 
-bool fl_pull_is_allowed(const fl_server *server) {
-    (void)server;
+bool fl_pull_is_allowed(const fl_server *of) {
+    (void)of;
     return true;
 }
 
@@ -341,6 +355,17 @@ bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cos
     (void)cost_ns;
     fn(request);
     return true;
+}
+
+/* Nobody else waits. */
+size_t fl_request_gather(const fl_http_request *request, fl_wanted_fn wanted,
+                         fl_http_request **others, size_t most) {
+    (void)request, (void)wanted, (void)others, (void)most;
+    return 0;
+}
+
+void fl_request_gathered(fl_http_request *other) {
+    (void)other;
 }
 
 bool fl_request_hold(fl_http_request *request, size_t bytes) {

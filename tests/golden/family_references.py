@@ -65,6 +65,23 @@ def jina_shapes(c: dict, qk: bool) -> dict:
     return shapes
 
 
+FLASH = (("encoder.layer.", "encoder.layers."), ("embeddings.LayerNorm", "emb_ln"), ("attention.output.dense", "mixer.out_proj"),
+         ("attention.output.LayerNorm", "norm1"), ("mlp.layernorm", "norm2"))
+
+
+def jina_flash(tensors: dict) -> dict:
+    """The same tensors as jina-bert-flash-implementation calls them, which has queries, keys and values in one."""
+    out = {}
+    for name, tensor in tensors.items():
+        if ".self.query." in name:
+            out[name.replace("attention.self.query", "mixer.Wqkv")] = torch.cat([tensors[name.replace("query", part)] for part in ("query", "key", "value")])
+        elif ".self." not in name:
+            out[name] = tensor
+    for old, new in FLASH:
+        out = {name.replace(old, new): tensor for name, tensor in out.items()}
+    return out
+
+
 def slopes(heads: int) -> list[float]:
     """From the paper of ALiBi, as all implementations spell it."""
     def powers(n):

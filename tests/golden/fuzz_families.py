@@ -191,6 +191,11 @@ def clip(d: Draw):
                                        layer_norm_eps=d.eps(), projection_dim=d.randint(3, 70))
 
 
+def siglip(d: Draw):
+    return transformers.SiglipTextConfig(**d.sizes(), max_position_embeddings=d.positions(), layer_norm_eps=d.eps(), projection_size=d.randint(3, 70),
+                                         hidden_act=d.choice(["gelu_pytorch_tanh", "gelu_pytorch_tanh", "gelu", "quick_gelu"]))
+
+
 def any_t5(d: Draw, kind):
     return kind(
         d_model=d.randint(8, 90), d_kv=d.head(), num_heads=d.randint(1, 7), num_layers=d.randint(1, 4), d_ff=d.choice([3, 30, 48, 384, 400]),
@@ -343,6 +348,13 @@ def jina_qk(d: Draw):
     return jina(d, True)
 
 
+def jina_clip(d: Draw):
+    known, shapes, rows = jina(d)
+    config = {"model_type": "jina_clip", "auto_map": {"AutoModel": "jinaai/jina-clip-implementation--modeling_clip.JinaCLIPModel"}, "text_config": {
+        "embed_dim": known["hidden_size"], "hf_model_name_or_path": "jinaai/jina-bert-flash-implementation", "hf_model_config_kwargs": known}} | known
+    return config, shapes, rows
+
+
 def nomic_moe(d: Draw):
     s = d.sizes(even=True)
     experts = d.randint(2, 12)
@@ -355,7 +367,7 @@ def nomic_moe(d: Draw):
     return config, reference.moe_shapes, reference.moe_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, albert, t5, umt5, clip, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3, lfm2,
                                     lfm2_bidirectional)}
 
@@ -392,7 +404,7 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
     if config.model_type == CLIP:  # the largest id, or the last token
         config.eos_token_id = d.choice([2, tokenizer.sep_token_id])
     encoder = {"t5": transformers.T5EncoderModel, "mt5": transformers.MT5EncoderModel, "umt5": transformers.UMT5EncoderModel,
-               CLIP: transformers.CLIPTextModelWithProjection}.get(config.model_type)
+               CLIP: transformers.CLIPTextModelWithProjection, SIGLIP: transformers.SiglipTextModel}.get(config.model_type)
     model = (encoder(config) if encoder else transformers.AutoModel.from_config(config)).eval()
     base.randomise(model, seed)
     model.save_pretrained(path, save_original_format=d.flag())
@@ -406,13 +418,15 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
         base.write_json(path / "config.json", written | told)
 
     def rows(ids: list[int], dtype) -> torch.Tensor:
+        if config.model_type == SIGLIP:
+            ids = ids + [tokenizer.pad_token_id] * (config.max_position_embeddings - len(ids))
         out = model.to(dtype)(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long))
-        return out.text_embeds if config.model_type == CLIP else out.last_hidden_state[0]
+        return out.text_embeds if config.model_type == CLIP else out.pooler_output if config.model_type == SIGLIP else out.last_hidden_state[0]
     skipped = config.pad_token_id + 1 if config.model_type in ROBERTA else 0
     return rows, getattr(config, "max_position_embeddings", LONGEST + 9) - skipped, getattr(config, "dim", None) or config.hidden_size
 
 
-CLIP = "clip_text_model"
+CLIP, SIGLIP = "clip_text_model", "siglip_text_model"
 LONGROPE = ("qwen3", "qwen2", "llama", "mistral", "eurobert", "gemma", "lfm2")
 ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "mpnet")
 
@@ -420,8 +434,13 @@ ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prel
 def save_by_hand(path: pathlib.Path, config: dict, shapes, formula, tokenizer, seed: int):
     config["vocab_size"] = len(tokenizer)
     tensors = reference.draw(shapes(config), seed)
-    base.write_json(path / "config.json", config)
-    save_file(tensors, path / "model.safetensors")
+    written, saved = config, tensors
+    if config["model_type"] == "jina_clip":
+        written = {key: config[key] for key in ("model_type", "auto_map", "text_config")}
+        written["text_config"]["hf_model_config_kwargs"] |= {"vocab_size": len(tokenizer)}
+        saved = {"text_model.transformer." + name: tensor for name, tensor in reference.jina_flash(tensors).items()}
+    base.write_json(path / "config.json", written)
+    save_file(saved, path / "model.safetensors")
 
     def rows(ids: list[int], dtype) -> torch.Tensor:
         return formula(config, {name: tensor.to(dtype) for name, tensor in tensors.items()}, ids)
@@ -470,9 +489,11 @@ def run(family: str, number: int, seed: int, path: pathlib.Path, tokenizers: dic
     else:
         rows, limit, width = save_native(path, made, tokenizer, d.getrandbits(30), d)
     pooling = d.choice(list(POOLINGS))
-    if kind == CLIP:  # which row counts the network says
+    if kind in (CLIP, SIGLIP):  # which row counts the network says
         pooling, module = "cls", "sentence_transformers.models."
         base.write_json(path / "modules.json", [{"path": "", "type": module + "Transformer"}, {"path": "1_Normalize", "type": module + "Normalize"}])
+    elif isinstance(made, tuple) and made[0]["model_type"] == "jina_clip":
+        pooling = "mean"
     else:
         base.save_modules(path, {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True},
                           [base.NORMALIZE], old=False, sentence={"max_seq_length": limit})

@@ -18,6 +18,7 @@ DISTIL = {"dim": "embedding_length", "n_layers": "block_count", "hidden_dim": "f
 NOMIC = BERT | {"n_embd": "embedding_length", "n_layer": "block_count", "n_inner": "feed_forward_length",
                 "n_head": "attention.head_count", "n_positions": "context_length", "rotary_emb_base": "rope.freq_base",
                 "layer_norm_epsilon": "attention.layer_norm_epsilon"}
+MOE = NOMIC | {"num_experts": "expert_count", "moe_top_k": "expert_used_count", "moe_every_n_layers": "moe_every_n_layers"}
 MODERN = SIZES | {"norm_eps": "attention.layer_norm_epsilon", "local_attention": "attention.sliding_window",
                   "hidden_activation": "hidden_activation"}
 LLAMA = SIZES | {"num_key_value_heads": "attention.head_count_kv", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
@@ -39,6 +40,8 @@ def architecture_of(config: dict):
     """gguf's number of the architecture, and the keys of its config.json."""
     if config.get("position_embedding_type") == "alibi":
         return ARCH.JINA_BERT_V2, BERT
+    if "num_experts" in config:
+        return ARCH.NOMIC_BERT_MOE, MOE
     return ARCHITECTURES[config["model_type"]]
 
 
@@ -162,6 +165,12 @@ def tensors(folder: pathlib.Path) -> dict[str, numpy.ndarray]:
         bare = re.sub(r"^(bert|roberta|distilbert|nomic_bert|xlm-roberta|camembert|model)\.", "", name)
         if LEFT_OUT.search(bare):
             continue
+        if "mlp.experts." in bare:  # [experts, rows, columns], and no bias
+            if bare.endswith("bias"):
+                continue
+            data = data.reshape(config["num_experts"], -1, data.shape[1])
+            data = data.swapaxes(1, 2) if bare.endswith("w2") else data
+            bare += ".weight"
         bare = bare.replace(".gamma", ".weight").replace(".beta", ".bias")
         if number in (ARCH.QWEN2, ARCH.QWEN3, ARCH.LLAMA, ARCH.GEMMA_EMBEDDING):
             bare = "model." + bare

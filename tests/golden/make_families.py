@@ -505,6 +505,78 @@ def make_clip() -> None:
     base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 40}])
 
 
+def make_siglip() -> None:
+    """A whole SigLIP 2 with Gemma's tokenizer as published, and the text tower alone as transformers saves it, with a head that is wider.
+    transformers' vectors of texts padded to the longest, with padding attended to: the tokenizer names no attention_mask."""
+    tokenizer = odd_classes.gemma()
+    vocab = tokenizer["model"]["vocab"]
+    small = {"vocab_size": len(vocab), "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 4,
+             "max_position_embeddings": 24}
+    vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 8}
+    torch.manual_seed(7)
+    whole = transformers.SiglipModel(transformers.SiglipConfig(text_config=small, vision_config=vision))
+    alone = transformers.SiglipTextModel(transformers.SiglipTextConfig(**small | {"projection_size": 40, "hidden_act": "gelu"}))
+    for name, model in (("family-siglip-whole", whole), ("family-siglip", alone)):
+        path = base.new_folder(name)
+        base.randomise(getattr(model, "text_model", model), sum(name.encode()))
+        model.save_pretrained(path)
+        base.write_json(path / "tokenizer.json", tokenizer | {"post_processor": odd_classes.template(vocab, "A", "<eos>")})
+        base.write_json(path / "tokenizer_config.json", odd_classes.BASES["gemma3"][2] | {
+            "add_bos_token": False, "add_eos_token": True, "padding_side": "right", "model_input_names": ["input_ids"], "model_max_length": 10 ** 30})
+        read = transformers.AutoTokenizer.from_pretrained(path)
+        tower, rows = getattr(model, "text_model", model).eval(), []
+        for text in base.TEXTS:
+            inputs = read(text, padding="max_length", truncation=True, max_length=24, return_tensors="pt")
+            assert list(inputs) == ["input_ids"] and inputs.input_ids.shape == (1, 24)
+            with torch.no_grad():
+                rows.append(tower(**inputs).pooler_output[0].numpy())
+        numpy.save(path / "expected-0.npy", numpy.stack(rows))
+        base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 24}])
+    path = base.HERE / "siglip-onnx"  # as onnx-community and fastembed have it: ids in, two outputs
+    shutil.copytree(base.HERE / "family-siglip-whole", path)
+    (path / "model.safetensors").unlink()
+    (path / "expected.json").unlink()
+    (path / "onnx").mkdir()
+    ids = torch.ones(2, 24, dtype=torch.int64)
+
+    class Tower(torch.nn.Module):
+        def forward(self, input_ids):
+            out = whole.text_model(input_ids=input_ids)
+            return out.last_hidden_state, out.pooler_output
+    tower = Tower()
+    tower.model = whole.text_model
+    whole.text_model.config._attn_implementation = "eager"
+    torch.onnx.export(tower.eval(), (ids,), str(path / "onnx/text_model.onnx"), input_names=["input_ids"], output_names=["last_hidden_state", "pooler_output"],
+                      dynamic_axes={"input_ids": {0: "batch", 1: "tokens"}, "last_hidden_state": {0: "batch", 1: "tokens"}, "pooler_output": {0: "batch"}},
+                      opset_version=17, dynamo=False)
+
+
+def make_jina_clip() -> None:
+    """jina-clip-v1 as published, but for its sizes: those are in another repository's config.json, which hf_model_config_kwargs changes."""
+    path = base.new_folder("family-jina-clip")
+    tokenizer = base.bert_tokenizer(path)
+    tokenizer.save_pretrained(path)
+    sizes = {"num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40, "vocab_size": len(tokenizer), "max_position_embeddings": 200}
+    known = sizes | {"hidden_size": 36, "layer_norm_eps": 1e-12, "feed_forward_type": "geglu"}
+    tensors = reference.draw(reference.jina_shapes(known, False), 77)
+    code = "jinaai/jina-clip-implementation--{}"
+    base.write_json(path / "config.json", {
+        "add_projections": False, "architectures": ["JinaCLIPModel"], "model_type": "jina_clip", "projection_dim": 36, "logit_scale_init_value": 2.6592,
+        "auto_map": {"AutoConfig": code.format("configuration_clip.JinaCLIPConfig"), "AutoModel": code.format("modeling_clip.JinaCLIPModel")},
+        "text_config": {"model_type": "jina_clip_text", "embed_dim": 36, "hf_model_name_or_path": "jinaai/jina-bert-flash-implementation",
+                        "hf_model_config_kwargs": {"use_flash_attn": False, **sizes}, "pooler_type": "mean_pooler", "proj_bias": False, "proj_type": None},
+        "vision_config": {"model_type": "jina_clip_vision", "embed_dim": 36, "width": 36, "layers": 1},
+        "use_text_flash_attn": None, "use_vision_xformers": None})
+    save_file({"text_model.transformer." + name: tensor for name, tensor in reference.jina_flash(tensors).items()} |
+              {"logit_scale": torch.tensor(2.6592), "vision_model.cls_token": torch.zeros(1, 1, 36)}, path / "model.safetensors")
+    base.write_json(path / "modules.json", [
+        {"idx": 0, "name": "0", "path": "", "type": "custom_st.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Normalize", "type": base.OLD + "Normalize"}])
+    vectors = [reference.jina_rows(known, tensors, tokenizer(text, truncation=True, max_length=64).input_ids, False).mean(0) for text in base.TEXTS]
+    numpy.save(path / "expected-0.npy", torch.nn.functional.normalize(torch.stack(vectors)).numpy())
+    base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 64}])
+
+
 def by_hand(name: str, config: dict, shapes, rows, prefix: str = "") -> pathlib.Path:
     """A folder of a family that transformers lacks; its vectors are mean and unit length of `rows`."""
     path = base.new_folder(name)
@@ -552,6 +624,39 @@ def static(name: str, tensors: dict, after: list) -> None:
         {"idx": i, "name": str(i), "path": "" if i == 0 else f"{i}_{kind}", "type": base.OLD + kind}
         for i, kind in enumerate(kinds)])
     base.finish(path)
+
+
+def make_routes() -> None:
+    """A static table for queries and an encoder for documents, each with its tokenizer, and what both go through."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+    path = base.new_folder("router-dense")
+    document, query = path / "document", path / "query"
+    for folder in (document, query):
+        folder.mkdir()
+    tokenizer = base.bert_tokenizer(document)
+    tokenizer.save_pretrained(document)
+    config = transformers.BertConfig(**SMALL | {"vocab_size": len(tokenizer)})
+    encoder = transformers.BertModel(config)
+    base.randomise(encoder, 31)
+    encoder.save_pretrained(document)
+    words = base.bert_tokenizer(query, lower=False).backend_tokenizer
+    table = modules.StaticEmbedding(words, embedding_weights=torch.randn(words.get_vocab_size(), 32, generator=torch.Generator().manual_seed(5)).numpy())
+    transformer = modules.Transformer(str(document))
+    transformer.max_seq_length = 48
+    routes = {"query": [table], "document": [transformer, modules.Pooling(32, pooling_mode="mean")]}
+    dense = modules.Dense(32, 20)
+    base.randomise(dense, 32)
+    model = SentenceTransformer(modules=[modules.Router(routes, default_route="document"), dense, modules.Normalize()],
+                                prompts={"query": "the sea: ", "document": ""})
+    shutil.rmtree(path)
+    model.save(str(path), create_model_card=False)
+    model = SentenceTransformer(str(path), device="cpu")
+    expected = []
+    for index, (encode, flags) in enumerate(((model.encode_query, ["--model-task", "query"]), (model.encode_document, ["--model-task", "document"]))):
+        numpy.save(path / f"expected-{index}.npy", numpy.stack([encode(text, show_progress_bar=False) for text in base.TEXTS]).astype("<f4"))
+        expected.append({"flags": flags, "vectors": f"expected-{index}.npy", "max_length": 1 << 20 if index == 0 else 48})
+    base.write_json(path / "expected.json", expected)
 
 
 def make_static() -> None:
@@ -718,9 +823,12 @@ def make_all() -> None:
     make_by_heads()
     make_ruri()
     make_clip()
+    make_siglip()
+    make_jina_clip()
     make_by_hand()
     make_native_names()
     make_tasks()
     make_jina5()
     make_static()
+    make_routes()
     make_gated()

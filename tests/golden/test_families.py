@@ -192,8 +192,8 @@ FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet", "jina_flash": "../late/jina
 
 
 def pairs(text: str) -> dict:
-    """{"key", "values"}, … of C."""
-    return dict(re.findall(r'{\s*"(\w+)", "([^"]*)"\s*}', text))
+    """{"key", "values"}, … of C; a key of an object in the network's is "KWARGS.key"."""
+    return dict(re.findall(r'{\s*"([\w.]+)", "([^"]*)"\s*}', re.sub(r'FL_KWARGS\("(\w+)"\)', r'"KWARGS.\1"', text)))
 
 
 def own_values(name: str) -> dict:
@@ -211,6 +211,19 @@ def other_value(values: str):
     return {"false": True, "true": False, "absent": {"a": 1}, "*": None}.get(values, "another")
 
 
+def with_value(name: str, folder: str, key: str, value):
+    """config.json with that value wherever it counts: as such, or below text_config and in hf_model_config_kwargs there."""
+    if name != "jina_clip":
+        yield {key: value}
+        return
+    inner = json.loads((FOLDERS / folder / "config.json").read_text())["text_config"]
+    if not key.startswith("KWARGS."):
+        yield {"text_config": inner | {key: value}}
+    if key not in own_values(name) or key.startswith("KWARGS."):
+        kwargs = inner["hf_model_config_kwargs"] | {key.removeprefix("KWARGS."): value}
+        yield {"text_config": inner | {"hf_model_config_kwargs": kwargs}}
+
+
 FAMILIES = {path.stem: path.read_text() for path in sorted((SOURCES / "families").glob("*.c")) if "const fl_family " in path.read_text()}
 
 
@@ -225,9 +238,10 @@ def test_every_only_value_of_a_table_is_kept_to(name, tmp_path):
         if values == "*":
             continue  # anything goes
         folder = FOLDER_OF.get(name, "family-" + name.replace("_", "-"))
-        message = refusal(changed(folder, tmp_path, **{key: other_value(values)}))
-        mark = key == "position_embedding_type" and "auto_map" in message  # it says whose code that is
-        assert message.startswith((UNSUPPORTED, DAMAGED)) and (key in message or mark), (key, values, message)
+        for config in with_value(name, folder, key, other_value(values)):
+            message = refusal(changed(folder, tmp_path, **config))
+            mark = key == "position_embedding_type" and "auto_map" in message  # it says whose code that is
+            assert message.startswith((UNSUPPORTED, DAMAGED)) and (key.split(".")[-1] in message or mark), (key, values, message)
 
 
 def published() -> dict:
@@ -253,7 +267,7 @@ def test_the_forms_of_the_document_are_folders_of_the_tests(name, classes):
 def test_every_code_of_the_tables_is_in_the_document():
     codes = {code for text in FAMILIES.values() for block in re.findall(r"\.remote_code\s*=\s*{(.*?)}", text, re.S)
              for code in re.findall(r'"(?:[\w./-]+--)?([\w*]+\.(?:\w+Model|\w+LoRA|\*))"', block)}
-    assert len(codes) == 15
+    assert len(codes) == 16
     assert codes == {name for classes in published().values() for name in classes}
 
 
@@ -355,11 +369,77 @@ def test_clip_reads_the_first_end_token(tmp_path):
     assert numpy.array_equal(golden.embed(largest, ENDED, work=tmp_path), rows)
 
 
-@pytest.mark.parametrize("name", ["family-clip", "clip-whole"])
+@pytest.mark.parametrize("name", ["family-clip", "clip-whole", "family-siglip", "family-siglip-whole"])
 @pytest.mark.parametrize("flags, says", [(("--model-pooling", "mean"), "model.pooling mean"), (("--output-kind", "tokens"), "token")])
 def test_clip_has_one_vector_a_text(name, flags, says):
     done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, *flags, "a"], capture_output=True, text=True)
     assert done.returncode in (2, 3) and says in done.stderr, done.stderr
+
+
+def test_siglip_fills_a_text_up(tmp_path):
+    """The tokens of its padding are attended to: they count, a cut does not change their number, and a caller's ids are complete."""
+    def embedded(*words) -> list:
+        done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / "family-siglip", "--format", "jsonl", *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+    long = " ".join(["the cat sat"] * 20)
+    rows = embedded("the cat", long)
+    assert [row["tokens"] for row in rows] == [24, 24] and [row["truncated"] for row in rows] == [False, True]
+    short, cut = embedded("--max-length", "5", "the cat", long)
+    assert short["embedding"] == rows[0]["embedding"] and cut["tokens"] == 24 and cut["truncated"] and cut["embedding"] != rows[1]["embedding"]
+
+
+def test_siglip_needs_padding_and_a_head(tmp_path):
+    path = changed("family-siglip", tmp_path)
+    tokenizer, settings = (json.loads((path / file).read_text()) for file in ("tokenizer.json", "tokenizer_config.json"))
+    (path / "tokenizer_config.json").unlink()
+    (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 24}))
+    done = subprocess.run([golden.BIN, "embed", "-m", path, "a"], capture_output=True, text=True)
+    assert done.returncode == 3 and "names no pad_token" in done.stderr, done.stderr
+    tensors = load_file(path / "model.safetensors")
+    for name in ("head.weight", "head.bias"):
+        (path / "model.safetensors").unlink()
+        save_file({key: value for key, value in tensors.items() if key != name}, path / "model.safetensors")
+        assert f"tensor {name} is missing" in refusal(path)
+    (path / "model.safetensors").unlink()
+    save_file(tensors, path / "model.safetensors")
+    (path / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": "SiglipTokenizer"}))
+    done = subprocess.run([golden.BIN, "embed", "-m", path, "a"], capture_output=True, text=True)
+    assert done.returncode == 3 and "SiglipTokenizer" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("where, key, value, says", [
+    ("", "add_projections", True, 'add_projections "true"'),
+    ("", "auto_map", {"AutoModel": "a/jina-clip--modeling_clip.JinaCLIPModel"}, "a/jina-clip"),
+    ("text_config", "hf_model_name_or_path", "jinaai/jina-embeddings-v3", "jinaai/jina-embeddings-v3"),
+    ("text_config", "hf_model_name_or_path", None, 'hf_model_name_or_path "absent"'),
+    ("text_config", "pooler_type", "cls_pooler", "cls_pooler"),
+    ("text_config", "proj_type", "linear", "proj_type"),
+    ("text_config", "default_lora_task", "retrieval.query", "default_lora_task"),
+    ("text_config", "embed_dim", 24, "embed"),
+    ("hf_model_config_kwargs", "use_qk_norm", True, 'use_qk_norm "true"'),
+    ("hf_model_config_kwargs", "mlp_type", "mlp", 'mlp_type "mlp"'),
+    ("hf_model_config_kwargs", "window_size", [3, 3], 'window_size "present"'),
+    ("hf_model_config_kwargs", "hidden_act", "mish", "mish"),
+    ("hf_model_config_kwargs", "num_hidden_layers", "3", "num_hidden_layers"),
+])
+def test_what_jina_clip_is_not(where, key, value, says, tmp_path):
+    config = json.loads((FOLDERS / "family-jina-clip/config.json").read_text())
+    part = config if where == "" else config["text_config"] if where == "text_config" else config["text_config"]["hf_model_config_kwargs"]
+    part[key] = value
+    if value is None:
+        del part[key]
+    assert says in refusal(changed("family-jina-clip", tmp_path, **config))
+
+
+def test_jina_clip_pools_as_its_code_does(tmp_path):
+    done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / "family-jina-clip", "--model-pooling", "cls", "a"], capture_output=True, text=True)
+    assert done.returncode in (2, 3) and "takes the mean" in done.stderr, done.stderr
+    rows = golden.embed(FOLDERS / "family-jina-clip", TEXTS, work=tmp_path)
+    plain = changed("family-jina-clip", tmp_path)
+    (plain / "modules.json").unlink()  # as it was first published
+    assert numpy.array_equal(golden.embed(plain, TEXTS, work=tmp_path), rows) or \
+        numpy.abs(golden.embed(plain, TEXTS, work=tmp_path) - rows).max() < 1e-6
 
 
 def test_the_older_name_of_clips_text_config_counts_first(tmp_path):
@@ -497,7 +577,7 @@ TASKS = "retrieval.query, separation, text-matching"
     ("family-jina3-tasks", ("--model-task", "Separation"), TASKS),
     ("family-jina5", (), "retrieval, text-matching"),
     ("family-jina5-nano", ("--model-task", "retrieval.query"), "retrieval, text-matching"),
-    ("family-jina3", ("--model-task", "separation"), "has no adapters"),
+    ("family-jina3", ("--model-task", "separation"), "has no adapters or routes"),
     ("family-static", ("--model-task", "separation"), "has no adapters"),
 ], ids=str)
 def test_a_task_is_asked_for_where_there_are_tasks_and_nowhere_else(name, flags, says):

@@ -66,6 +66,28 @@ def test_jina_with_the_halves_apart(name, first, second, tmp_path):
     assert numpy.array_equal(read(tmp_path / "m.gguf", work=tmp_path), expected)
 
 
+@pytest.mark.parametrize("kind", ["F32", "F16"])
+def test_nomics_experts_without_their_bias(kind, tmp_path):
+    """As in Ollama's nomic-embed-text-v2-moe: the vectors of the folder whose experts have a bias of zeros, and a word about it."""
+    folder = copy("family-nomic-moe", tmp_path, {})
+    named = load_file(folder / "model.safetensors")
+    for name, data in named.items():
+        if kind == "F16" and data.ndim > 1:
+            named[name] = data = data.astype(numpy.float16).astype(numpy.float32)
+        if name.endswith("experts.bias"):
+            assert numpy.abs(data).max() > 0.01
+            named[name] = numpy.zeros_like(data)
+    save_file(named, folder / "model.safetensors")
+    gguf_writer.write(FOLDERS / "family-nomic-moe", tmp_path / "m.gguf", kind)
+    expected = read(folder, "--normalize", "true", work=tmp_path)
+    assert numpy.array_equal(read(tmp_path / "m.gguf", work=tmp_path), expected)
+    assert numpy.abs(read(FOLDERS / "family-nomic-moe", "--normalize", "true", work=tmp_path) - expected).max() > 1e-3
+    done = subprocess.run([golden.BIN, "embed", "-m", tmp_path / "m.gguf", "text"], capture_output=True, text=True)
+    assert "lacks the bias of the experts" in done.stderr and "safetensors" in done.stderr, done.stderr
+    gguf_writer.write(FOLDERS / "family-nomic-moe", tmp_path / "m.gguf", keys={"nomic-bert-moe.expert_count": 4})
+    assert "ffn_" in refusal(tmp_path / "m.gguf")
+
+
 def test_a_file_that_llama_cpp_reads_otherwise_is_refused(tmp_path):
     """What llama.cpp computes of it is at a cosine of -0.24 to the reference: it takes the other half for the gate."""
     gguf_writer.write(FOLDERS / "family-jina-qk", tmp_path / "m.gguf")

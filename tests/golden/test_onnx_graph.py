@@ -26,7 +26,7 @@ FOLDERS = golden.HERE / "folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
 FULL = "FLETCH_TEST_FULL" in os.environ  # make check-full: every level of optimisation in every form, padded up to the longest
 LEVELS = "0123" if FULL else "3"
-PROJECTED = ("family-voyage", "family-clip")
+PROJECTED = ("family-voyage", "family-clip", "family-siglip", "family-siglip-whole", "family-jina-clip")
 
 
 def known(folder: pathlib.Path) -> bool:
@@ -39,7 +39,7 @@ def modules(folder: pathlib.Path) -> list:
 
 
 def runs():
-    """(folder, index) of the runs whose rows are the pooled ones, as they are or of length 1; PROJECTED are those of others."""
+    """(folder, index) of the runs whose rows are the pooled ones, as they are or of length 1; PROJECTED are those of others, or of code."""
     for path in sorted(FOLDERS.glob("*/expected.json")):
         after_pooling = set(modules(path.parent)) - {"Transformer", "Pooling"}
         if known(path.parent) and path.parent.name not in PROJECTED and after_pooling <= {"Normalize"} and path.parent.name != "truncate-dim":

@@ -218,6 +218,18 @@ def test_a_file_of_clip_has_to_project_what_counts(tmp_path):
     assert golden.embed(path, TEXTS, *LIBRARY, work=tmp_path).shape == (len(TEXTS), 30)
 
 
+@pytest.mark.parametrize("file", ["", "onnx/text_model.onnx"])
+def test_siglips_file_gives_its_pooler_output(file, tmp_path):
+    """As onnx-community and fastembed have it: no mask goes in, two outputs come out, and a text is filled up as for the safetensors."""
+    whole = json.loads((golden.HERE / "folders/texts.json").read_text(encoding="utf-8"))
+    rows = golden.embed(golden.HERE / "folders/siglip-onnx" / file, whole, *LIBRARY, work=tmp_path)
+    assert golden.difference(rows, numpy.load(golden.HERE / "folders/siglip-onnx/expected-0.npy")) <= 1e-5
+    path = onnx_files.folder_without_weights(golden.HERE / "folders/siglip-onnx", tmp_path / "siglip")
+    onnx_files.toy(path / "model.onnx", 32)
+    done = run("embed", "-m", path, *LIBRARY, "hello")
+    assert done.returncode == 3 and "pooler_output" in done.stderr, done.stderr
+
+
 def test_an_architecture_that_is_not_known_is_no_matter(folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "something-new"}))

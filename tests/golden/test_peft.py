@@ -131,6 +131,23 @@ def test_what_makes_another_product_is_refused(key, value, tmp_path):
     assert "adapter_config.json" in message and key in message and "rather than approximated" in message, message
 
 
+@pytest.mark.parametrize("changes, says", [
+    ({"r": 16}, "says r 16, but the adapter of"), ({"r": 0}, '"r"'), ({"r": -4}, '"r"'), ({"r": "4"}, '"r"'), ({"r": None}, '"r" is null'),
+    ({"r": 10 ** 9}, '"r"'), ({"lora_alpha": None}, '"lora_alpha" is null'), ({"lora_alpha": 1e39}, "lora_alpha 1e+39"),
+    ({"lora_alpha": "8"}, '"lora_alpha"')], ids=str)
+def test_numbers_that_are_not_those_of_the_matrices(changes, says, tmp_path):
+    """peft, too, makes matrices of r and refuses others; alpha / r is what the product counts."""
+    message = refusal(adapter("decoder", tmp_path, **changes))
+    assert says in message, message
+
+
+def test_a_pattern_of_ranks_leaves_them_to_the_matrices(tmp_path):
+    rows = golden.embed(adapter("decoder", tmp_path), TEXTS, work=tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    assert numpy.array_equal(golden.embed(adapter("decoder", other, r=16, rank_pattern={"q_proj": 4, "v_proj": 4, "down_proj": 4}), TEXTS, work=tmp_path), rows)
+
+
 def test_damage(tmp_path):
     from safetensors.numpy import load_file, save_file
     path = adapter("decoder", tmp_path)

@@ -68,8 +68,8 @@ def test_a_table_beside_a_plain_masked_language_model(tmp_path):
 
 
 @pytest.mark.parametrize("file, old, new, code, words", [
-    ("router_config.json", "SparseStaticEmbedding\"", "OtherTable\"", 3, "routes are not supported"),
-    ("router_config.json", "\"document\": [", "\"passage\": [", 3, "routes are not supported"),
+    ("router_config.json", "SparseStaticEmbedding\"", "OtherTable\"", 2, "needs one of: query, document"),
+    ("router_config.json", "\"document\": [", "\"passage\": [", 2, "needs one of: query, passage"),
     ("router_config.json", "\"route_mappings\": {}", "\"route_mappings\": {\"('query', None)\": \"query\"}", 3, "route_mappings"),
     ("router_config.json", "document_1_SpladePooling", "../document_1_SpladePooling", 3, "leaves the folder"),
     ("router_config.json", "{", "[", 3, "router_config.json"),
@@ -94,3 +94,70 @@ def test_a_damaged_idf_is_told(idf, words, tmp_path):
     (copy / "query_0_SparseStaticEmbedding/idf.json").write_text(idf)
     done = embed(copy)
     assert done.returncode == 3 and words in done.stderr, done.stderr
+
+
+# ---- Routes of dense vectors: one of them is open ------------------------------------------------------
+
+def dense(work, **changes):
+    """router-dense with other values in its router_config.json; a key of None is taken away."""
+    path = work / "dense"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(FOLDERS / "router-dense", path)
+    config = json.loads((path / "router_config.json").read_text())
+    config["parameters"] |= changes
+    (path / "router_config.json").write_text(json.dumps(config))
+    return path
+
+
+def open_route(path, *flags):
+    return subprocess.run([golden.BIN, "embed", "-m", path, *flags, "the cat"], capture_output=True, text=True, check=False)
+
+
+def test_a_route_of_texts_is_the_one_that_nobody_has_to_name(tmp_path):
+    path = dense(tmp_path)
+    config = json.loads((path / "router_config.json").read_text())
+    config["structure"] = {"text": config["structure"]["document"], "image": config["structure"]["query"]}
+    (path / "router_config.json").write_text(json.dumps(config))
+    assert open_route(path).stdout == open_route(FOLDERS / "router-dense", "--model-task", "document").stdout != ""
+
+
+@pytest.mark.parametrize("changes, flags, code, says", [
+    ({}, ("--model-task", "passage"), 2, "needs one of: query, document"),
+    ({}, (), 2, "needs one of: query, document"),  # its default is documents'
+    ({"route_mappings": {"('query', 'text')": "document"}}, ("--model-task", "query"), 3, "route_mappings"),
+])
+def test_a_route_that_is_not_there(changes, flags, code, says, tmp_path):
+    done = open_route(dense(tmp_path, **changes), *flags)
+    assert done.returncode == code and says in done.stderr, (done.returncode, done.stderr)
+
+
+def test_asym_is_a_router(tmp_path):
+    """Its older class, of which the routes stand in config.json."""
+    path = dense(tmp_path)
+    (path / "router_config.json").rename(path / "config.json")
+    modules = json.loads((path / "modules.json").read_text())
+    modules[0]["type"] = "sentence_transformers.models.Asym"
+    (path / "modules.json").write_text(json.dumps(modules))
+    assert open_route(path, "--model-task", "query").stdout == open_route(FOLDERS / "router-dense", "--model-task", "query").stdout
+    modules[1:1] = [modules[0]]
+    (path / "modules.json").write_text(json.dumps(modules))
+    done = open_route(path, "--model-task", "query")
+    assert done.returncode == 3 and "Asym" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("types, structure, says", [
+    ({"document_0_Transformer": "evil.Module"}, {}, "evil.Module"),
+    ({}, {"document": []}, "these routes"),
+    ({}, {"document": ["document_0_Transformer", "nothing"]}, "has no type"),
+    ({"../x": "sentence_transformers.models.Transformer"}, {"document": ["../x"]}, "leaves the folder"),
+    ({"r": "sentence_transformers.models.Router"}, {"document": ["r"]}, "Router"),
+    ({}, {"document": ["document_0_Transformer"] * 40}, "these routes"),
+])
+def test_routes_that_lie_are_told(types, structure, says, tmp_path):
+    path = dense(tmp_path)
+    config = json.loads((path / "router_config.json").read_text())
+    config["types"] |= types
+    config["structure"] |= structure
+    (path / "router_config.json").write_text(json.dumps(config))
+    done = open_route(path, "--model-task", "document")
+    assert done.returncode == 3 and says in done.stderr, (done.returncode, done.stderr)

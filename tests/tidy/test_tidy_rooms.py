@@ -13,10 +13,10 @@ import rings
 
 RING_MAX = 3
 # Lines outside of results, fletch.c and the readers of heads that ask which kind a result or a head is.
-MENTIONS_MAX = 110
-KIND_FILES_MAX = 12 # that name one kind, beside the kind's own room
-HEADS = {f"src/model/{name}.c" for name in ("causal_scores", "chat_template", "late_interaction", "pair_code", "router",
-                                           "scores", "static", "token_heads")}
+MENTIONS_MAX = 52
+KIND_FILES_MAX = 5 # that name one kind, beside the kind's own room
+HEADS = {f"src/model/{name}.c" for name in ("causal_scores", "chat_template", "heads", "late_interaction", "pair_code", "router",
+                                           "scores", "static", "token_heads")} | {"src/model/heads.h"}
 MENTION = re.compile(r"\bFLETCH_KIND_\w+|\bFL_HEAD_(?:EMBEDDING|SCORES|SPARSE|LATE)\b|\bis_static\b|\bchat_count\b")
 
 

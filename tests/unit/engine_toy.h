@@ -28,6 +28,7 @@ typedef struct toy_spec {
     fl_mlp        glu;
     fl_qk_norm    qk_norm;
     uint32_t      experts, experts_used; /* of every other layer, from the first on */
+    bool          experts_of_gguf;       /* upright, without a bias */
     bool          final_norm, bare_embeddings, skips_first, no_bias, no_positions;
     float         embed_scale;
     uint32_t      rope_dims; /* 0: none */
@@ -199,6 +200,7 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
         e->desc.rope[0] = (fl_rope){.theta = s->theta, .dims = s->rope_dims};
         e->desc.rope[1] = (fl_rope){.theta = s->theta * 16.0, .dims = s->rope_dims};
     }
+    e->desc.experts_unbiased = e->desc.experts_upright = s->experts_of_gguf;
     for (uint32_t i = 0; i < s->layers; i++) {
         bool other                 = s->alternate && i % 2 == 1;
         e->desc.layer[i].distance  = other;
@@ -502,7 +504,7 @@ static inline void toy_mlp(const fl_encoder *e, const fl_tensor *w, const double
     free(m), free(gate);
 }
 
-/* Each row to the most probable of the experts, whose second matrix is [intermediate, hidden]. */
+/* Each row to the most probable of the experts, whose second matrix is [intermediate, hidden] unless upright. */
 static inline void toy_experts(const fl_encoder *e, const fl_layer_desc *l, const fl_tensor *w,
                                const double *z, size_t n, double *out) {
     size_t  hidden = e->desc.hidden, mlp = e->desc.intermediate, count = l->experts;
@@ -517,7 +519,7 @@ static inline void toy_experts(const fl_encoder *e, const fl_layer_desc *l, cons
             sum += exp(p[i] - top);
         }
         for (size_t i = 0; i < hidden; i++) {
-            out[i] = toy_at(&w[FL_LAYER_DOWN_B], i);
+            out[i] = e->desc.experts_unbiased ? 0.0 : toy_at(&w[FL_LAYER_DOWN_B], i);
         }
         for (size_t k = 0; k < l->experts_used; k++) {
             size_t best = 0;
@@ -534,7 +536,9 @@ static inline void toy_experts(const fl_encoder *e, const fl_layer_desc *l, cons
                 }
                 m[j] = toy_activate(e->desc.activation, m[j]);
                 for (size_t i = 0; i < hidden; i++) {
-                    out[i] += chance * m[j] * toy_at(&w[FL_LAYER_EXPERTS_DOWN], row * hidden + i);
+                    size_t at =
+                        e->desc.experts_upright ? (best * hidden + i) * mlp + j : row * hidden + i;
+                    out[i] += chance * m[j] * toy_at(&w[FL_LAYER_EXPERTS_DOWN], at);
                 }
             }
         }

@@ -138,8 +138,10 @@ static const toy_spec families[] = {
     {SIZES, .extra = FL_EXTRA_NORM_RESIDUAL, .alibi = true, .glu = FL_MLP_GLU, .no_positions = true,
      .qk_norm = FL_QK_NORM_WIDE}, /* JinaBERT with its double residual */
     {SIZES, .experts = 8, .experts_used = 2, .rope_dims = 16, .theta = 10000.0,
-     .no_positions = true},                 /* NomicBERT with experts */
-    {SIZES, .embedding = 24, .type = true}, /* ELECTRA */
+     .no_positions = true}, /* NomicBERT with experts */
+    {SIZES, .experts = 5, .experts_used = 2, .rope_dims = 16, .theta = 10000.0,
+     .no_positions = true, .experts_of_gguf = true}, /* … as GGUF has it */
+    {SIZES, .embedding = 24, .type = true},          /* ELECTRA */
     {SIZES, .norm = FL_NORM_RMS, .place = FL_NORM_PRE, .final_norm = true, .kv_heads = 1,
      .causal = true, .window = 100, .glu = FL_MLP_GLU, .bare_embeddings = true,
      .no_positions = true, .rope_dims = 16, .theta = 10000.0,

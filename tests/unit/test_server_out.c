@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_out.h"
 #include "server/base64.h"
-#include "server/json_out.h"
 
 static uint32_t next(uint32_t *state) { /* xorshift */
     *state ^= *state << 13;
@@ -48,14 +48,20 @@ Test(server_out, short_lists_have_their_brackets) {
     float   f[2]  = {0.5f, -1.0f};
     int8_t  i8[4] = {-128, -7, 0, 127};
     uint8_t u8[4] = {0, 9, 10, 255};
+    int32_t ids[] = {0, 30522, INT32_MAX};
     fl_json_out_floats(&out, f, 0);
     fl_json_out_floats(&out, f, 1);
     fl_json_out_floats(&out, f, 2);
     fl_json_out_bytes(&out, i8, 4, true);
     fl_json_out_bytes(&out, u8, 4, false);
     fl_json_out_bytes(&out, u8, 0, false);
+    fl_json_out_ids(&out, ids, 0);
+    fl_json_out_ids(&out, ids, 3);
+    fl_json_out_rows(&out, f, 0, 2);
+    fl_json_out_rows(&out, f, 2, 1);
     fl_json_out_u64(&out, UINT64_MAX);
-    cr_assert_str_eq(out.data, "[][0.5][0.5,-1][-128,-7,0,127][0,9,10,255][]18446744073709551615");
+    cr_assert_str_eq(out.data, "[][0.5][0.5,-1][-128,-7,0,127][0,9,10,255][]"
+                               "[][0,30522,2147483647][][[0.5],[-1]]18446744073709551615");
     fl_buf_free(&out);
 }
 
@@ -68,6 +74,7 @@ Test(server_out, what_is_not_finite_is_never_written) {
             row[at]       = bad[i];
             cr_assert_not(fl_json_out_floats(&out, row, 9));
             cr_assert_eq(out.size, 0);
+            cr_assert_not(fl_json_out_rows(&out, row, 3, 3));
             fl_buf_free(&out);
         }
     }
@@ -83,14 +90,14 @@ Test(server_out, base64_is_that_of_the_rfc) {
                                          {"foobar", "Zm9vYmFy"}};
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         fl_buf out = {0};
-        fl_json_out_base64(&out, fl_base64_ref, row[i][0], strlen(row[i][0]));
+        fl_base64_put(&out, fl_base64_ref, row[i][0], strlen(row[i][0]));
         cr_assert_eq(out.size, strlen(row[i][1]) + 2);
         cr_assert(memcmp(out.data + 1, row[i][1], out.size - 2) == 0, "%s", out.data);
         fl_buf_free(&out);
     }
     const float two[2] = {0.1f, 0.2f}; /* the value Ollama's tests expect */
     fl_buf      out    = {0};
-    fl_json_out_base64(&out, fl_base64_best(), two, sizeof two);
+    fl_base64_put(&out, fl_base64_best(), two, sizeof two);
     cr_assert_str_eq(out.data, "\"zczMPc3MTD4=\"");
     fl_buf_free(&out);
 }

@@ -423,12 +423,17 @@ static void pack_expert_tile(const fl_engine *e, const fl_tensor *slot, const fl
                    .rows  = real,
                    .cols  = hidden,
                    .scale = 1.0f};
-    source down = {.w      = &slot[FL_LAYER_EXPERTS_DOWN],
-                   .in     = hidden,
-                   .rows   = hidden,
-                   .col    = expert * mlp + col,
-                   .cols   = real,
-                   .turned = true};
+    source down = {.w = &slot[FL_LAYER_EXPERTS_DOWN], .rows = hidden, .cols = real};
+    if (e->desc.experts_upright) {
+        down.in    = mlp;
+        down.row   = expert * hidden;
+        down.col   = col;
+        down.scale = 1.0f;
+    } else {
+        down.in     = hidden;
+        down.col    = expert * mlp + col;
+        down.turned = true;
+    }
     pack_floats(&up, panels, e->hidden16, at);
     pack_floats(&down, e->hidden16 / FL_CPU_LANES, width, at + width * e->hidden16);
 }

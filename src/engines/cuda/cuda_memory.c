@@ -15,6 +15,7 @@
  * Memory  one row of a table per device. Threads: a lock per process; opening and closing only.
  * Proof   tests/cuda/test_cuda_memory.c: the account against what the driver counted. */
 #include "base/error.h"
+#include "base/locked.h"
 #include "engines/cuda/cuda_engine.h"
 
 enum {
@@ -23,10 +24,20 @@ enum {
     POOL_STEP = 32 << 20
 };
 
+FL_LOCK_ROLE(account_role); /* process.lock: pools, and what engines took */
+
 static struct {
     pthread_mutex_t lock;
-    fl_cuda_blocks  pool[POOLS];
+    fl_cuda_blocks  pool[POOLS]; /* engines point to theirs */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+FL_ACQUIRES(account_role) FL_UNCHECKED static void lock(void) {
+    pthread_mutex_lock(&process.lock);
+}
+
+FL_RELEASES(account_role) FL_UNCHECKED static void unlock(void) {
+    pthread_mutex_unlock(&process.lock);
+}
 
 static CUresult make_pool(const fl_engine *e, CUmemoryPool *out) {
     const fl_cuda_calls *cu    = &e->cuda->cu;
@@ -58,13 +69,13 @@ void fl_cuda_memory_open(fl_engine *e, bool pooled) {
     if (!pooled || !has_pools(e))
         return;
     fl_cuda_blocks *shared = &process.pool[e->device];
-    pthread_mutex_lock(&process.lock);
+    lock();
     CUresult result = shared->engines > 0 ? CUDA_SUCCESS : make_pool(e, &shared->handle);
     if (result == CUDA_SUCCESS) {
         shared->engines++;
         e->pool = shared;
     }
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     if (result != CUDA_SUCCESS)
         fl_log_write(e->log, FL_LOG_INFO, "cuda: %s gives no memory pool; blocks are taken singly",
                      e->name);
@@ -73,12 +84,12 @@ void fl_cuda_memory_open(fl_engine *e, bool pooled) {
 void fl_cuda_memory_close(fl_engine *e) {
     if (e->pool == NULL || e->pool == &e->own)
         return;
-    pthread_mutex_lock(&process.lock);
+    lock();
     if (--e->pool->engines == 0) {
         e->cuda->cu.pool_destroy(e->pool->handle);
         *e->pool = (fl_cuda_blocks){0};
     }
-    pthread_mutex_unlock(&process.lock);
+    unlock();
 }
 
 uint64_t fl_cuda_mapped(const fl_engine *e, uint64_t bytes) {
@@ -86,8 +97,8 @@ uint64_t fl_cuda_mapped(const fl_engine *e, uint64_t bytes) {
     return (bytes + step - 1) / step * step;
 }
 
-/* What the pool has of the device, in use or not. (locked) */
-static uint64_t held(const fl_engine *e) {
+/* What the pool has of the device, in use or not. */
+FL_REQUIRES(account_role) static uint64_t held(const fl_engine *e) {
     cuuint64_t bytes = 0;
     if (e->pool->handle == NULL ||
         e->cuda->cu.pool_get(e->pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) !=
@@ -96,7 +107,8 @@ static uint64_t held(const fl_engine *e) {
     return bytes;
 }
 
-/* From the pool, in the order of the default stream. (locked) */
+/* From the pool, in the order of the default stream. */
+FL_REQUIRES(account_role)
 static CUresult take_pooled(const fl_engine *e, CUdeviceptr *out, size_t bytes) {
     uint64_t before = held(e);
     CUresult result = e->cuda->cu.pool_alloc(out, bytes, e->pool->handle, NULL);
@@ -106,7 +118,7 @@ static CUresult take_pooled(const fl_engine *e, CUdeviceptr *out, size_t bytes) 
 
 CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
     fl_cuda_blocks *pool = e->pool;
-    pthread_mutex_lock(&process.lock);
+    lock();
     CUresult result =
         pool->handle != NULL ? take_pooled(e, out, bytes) : e->cuda->cu.memory_alloc(out, bytes);
     if (result == CUDA_SUCCESS) {
@@ -114,7 +126,7 @@ CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
         pool->used += bytes;
         pool->peak = pool->used > pool->peak ? pool->used : pool->peak;
     }
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     if (result != CUDA_SUCCESS || pool->handle == NULL)
         return result;
     result = fl_cuda_await(e, NULL, NULL, 0); /* other streams use the block at once */
@@ -124,30 +136,30 @@ CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
 }
 
 bool fl_cuda_give(fl_engine *e, CUdeviceptr *block, size_t bytes) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     /* Nothing runs on it any more. A block of no pool goes with the context, if not now. */
     bool given = e->cuda->cu.memory_free(*block) == CUDA_SUCCESS || e->pool->handle == NULL;
     if (given) {
         e->pool->used -= bytes;
         *block = 0;
     }
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     return given;
 }
 
 uint64_t fl_cuda_spare(const fl_engine *e) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     uint64_t bytes = held(e), spare = bytes > e->pool->used ? bytes - e->pool->used : 0;
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     return spare;
 }
 
 void fl_cuda_account(const fl_engine *e, fl_device_load *out) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     out->pool_used  = e->pool->used;
     out->pool_peak  = e->pool->peak;
     out->pool_held  = held(e);
     out->pool_takes = e->pool->takes;
     out->pool_hits  = e->pool->hits;
-    pthread_mutex_unlock(&process.lock);
+    unlock();
 }

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/locked.h"
 #include "engines/cuda/cuda_engine.h"
 
 enum {
@@ -33,13 +34,23 @@ enum {
 
 static const uint64_t second = 1000000000;
 
+FL_LOCK_ROLE(hang_role); /* process.lock */
+
 static struct {
-    pthread_mutex_t lock;
-    fl_engine      *aside;   /* by next_open */
-    fl_cuda_work   *working; /* by next */
-    uint64_t        begun;   /* works so far */
-    atomic_uint     hanging;
+    pthread_mutex_t       lock;
+    fl_engine *aside      FL_GUARDED_BY(hang_role); /* by next_open */
+    fl_cuda_work *working FL_GUARDED_BY(hang_role); /* by next */
+    uint64_t begun        FL_GUARDED_BY(hang_role); /* works so far */
+    atomic_uint           hanging;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+FL_ACQUIRES(hang_role) FL_UNCHECKED static void lock(void) {
+    pthread_mutex_lock(&process.lock);
+}
+
+FL_RELEASES(hang_role) FL_UNCHECKED static void unlock(void) {
+    pthread_mutex_unlock(&process.lock);
+}
 
 void fl_cuda_hang_open(fl_engine *e, const fl_config *config) {
     int64_t seconds = config != NULL ? fl_config_int(config, FL_KEY_CUDA_TIMEOUT_SECONDS) : SECONDS;
@@ -99,28 +110,28 @@ int fl_cuda_awaited(const fl_engine *e, CUresult result, int code, fletch_error 
 /* ---- Work of all engines --------------------------------------------------------------------- */
 
 void fl_cuda_work_begin(fl_cuda_work *work) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     *work           = (fl_cuda_work){process.working, process.begun++};
     process.working = work;
-    pthread_mutex_unlock(&process.lock);
+    unlock();
 }
 
 void fl_cuda_work_end(fl_cuda_work *work) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     fl_cuda_work **link = &process.working;
     while (*link != work)
         link = &(*link)->next;
     *link = work->next;
-    pthread_mutex_unlock(&process.lock);
+    unlock();
 }
 
 /* Whether all of the first `count` works have ended. */
 static bool have_ended(uint64_t count) {
     bool ended = true;
-    pthread_mutex_lock(&process.lock);
+    lock();
     for (const fl_cuda_work *w = process.working; w != NULL && ended; w = w->next)
         ended = w->number >= count;
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     return ended;
 }
 
@@ -129,9 +140,9 @@ static unsigned hanging(const fl_engine *e) {
 }
 
 bool fl_cuda_others_end(const fl_engine *e) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     uint64_t count = process.begun;
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     uint64_t begin = fl_clock_ns();
     while (atomic_load(&process.hanging) <= hanging(e)) {
         if (have_ended(count))
@@ -171,8 +182,8 @@ static bool is_busy(fl_engine *e, bool patience) {
     return busy;
 }
 
-/* Whether any engine that was kept aside on the device is not done yet. (locked) */
-static bool any_busy(CUdevice device) {
+/* Whether any engine that was kept aside on the device is not done yet. */
+FL_REQUIRES(hang_role) static bool any_busy(CUdevice device) {
     for (fl_engine *e = process.aside; e != NULL; e = e->next_open)
         if (e->device == device && is_busy(e, false))
             return true;
@@ -183,7 +194,7 @@ bool fl_cuda_keep_aside(fl_engine *e) {
     if (e->context == NULL)
         return false;
     bool busy = is_busy(e, true) || !fl_cuda_others_end(e);
-    pthread_mutex_lock(&process.lock);
+    lock();
     bool keep = busy || any_busy(e->device);
     if (keep) {
         fl_cuda_pinned_leave(e);
@@ -191,7 +202,7 @@ bool fl_cuda_keep_aside(fl_engine *e) {
         e->next_open  = process.aside;
         process.aside = e;
     }
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     return keep;
 }
 
@@ -205,7 +216,7 @@ void fl_cuda_hang_close(fl_engine *e) {
 
 bool fl_cuda_device_hangs(CUdevice device) {
     fl_engine *done = NULL;
-    pthread_mutex_lock(&process.lock);
+    lock();
     bool        hangs = any_busy(device);
     fl_engine **link  = &process.aside;
     while (*link != NULL) {
@@ -219,7 +230,7 @@ bool fl_cuda_device_hangs(CUdevice device) {
         e->next_open = done;
         done         = e;
     }
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     while (done != NULL) {
         fl_engine *e = done;
         done         = e->next_open;

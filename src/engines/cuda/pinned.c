@@ -11,6 +11,7 @@
  *         registered buffer that is freed then is kept until the device answers.
  * Memory  a node per buffer; the pools bound their number. Threads: any; one lock.
  * Proof   tests/cuda/test_cuda_memory.c. */
+#include "base/locked.h"
 #include "base/mem.h"
 #include "engines/cuda/cuda_engine.h"
 
@@ -22,15 +23,25 @@ typedef struct buffer {
     bool           unused; /* freed while a device hung, which may yet touch it */
 } buffer;
 
+FL_LOCK_ROLE(pinned_role); /* process.lock */
+
 static struct {
-    pthread_mutex_t lock;
-    fl_engine      *engines; /* open ones, by next_open */
-    buffer         *buffers;
+    pthread_mutex_t    lock;
+    fl_engine *engines FL_GUARDED_BY(pinned_role); /* open ones, by next_open */
+    buffer *buffers    FL_GUARDED_BY(pinned_role);
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+FL_ACQUIRES(pinned_role) FL_UNCHECKED static void lock(void) {
+    pthread_mutex_lock(&process.lock);
+}
+
+FL_RELEASES(pinned_role) FL_UNCHECKED static void unlock(void) {
+    pthread_mutex_unlock(&process.lock);
+}
+
 /* One call under the context of an engine that is open, unless a device hangs, for which it would wait.
- * (locked) */
-static void set_registered(const fl_engine *e, buffer *b, bool wanted) {
+ * */
+FL_REQUIRES(pinned_role) static void set_registered(const fl_engine *e, buffer *b, bool wanted) {
     CUcontext popped;
     if (e == NULL || b->registered == wanted || fl_cuda_hangs() ||
         e->cuda->cu.context_push(e->context) != CUDA_SUCCESS)
@@ -44,20 +55,20 @@ static void set_registered(const fl_engine *e, buffer *b, bool wanted) {
     e->cuda->cu.context_pop(&popped);
 }
 
-static void set_all(const fl_engine *e, bool wanted) {
+FL_REQUIRES(pinned_role) static void set_all(const fl_engine *e, bool wanted) {
     for (buffer *b = process.buffers; b != NULL; b = b->next)
         set_registered(e, b, wanted);
 }
 
-static void remove_buffer(buffer **link) {
+FL_REQUIRES(pinned_role) static void remove_buffer(buffer **link) {
     buffer *b = *link;
     *link     = b->next;
     fl_big_free(b->at, b->bytes);
     fl_free(b);
 }
 
-/* Those that waited for a device, when none hangs any more. (locked) */
-static void sweep(const fl_engine *e) {
+/* Those that waited for a device, when none hangs any more. */
+FL_REQUIRES(pinned_role) static void sweep(const fl_engine *e) {
     for (buffer **link = &process.buffers; *link != NULL && !fl_cuda_hangs();) {
         if ((*link)->unused) {
             set_registered(e, *link, false);
@@ -68,7 +79,7 @@ static void sweep(const fl_engine *e) {
     }
 }
 
-static void leave(fl_engine *e) {
+FL_REQUIRES(pinned_role) static void leave(fl_engine *e) {
     fl_engine **link = &process.engines;
     while (*link != NULL && *link != e)
         link = &(*link)->next_open;
@@ -77,28 +88,28 @@ static void leave(fl_engine *e) {
 }
 
 void fl_cuda_pinned_open(fl_engine *e) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     e->next_open    = process.engines;
     process.engines = e;
     set_all(e, true);
     sweep(e);
-    pthread_mutex_unlock(&process.lock);
+    unlock();
 }
 
 void fl_cuda_pinned_close(fl_engine *e) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     leave(e);
     if (process.engines == NULL && e->context != NULL)
         set_all(e, false);
     if (e->context != NULL)
         sweep(e);
-    pthread_mutex_unlock(&process.lock);
+    unlock();
 }
 
 void fl_cuda_pinned_leave(fl_engine *e) {
-    pthread_mutex_lock(&process.lock);
+    lock();
     leave(e);
-    pthread_mutex_unlock(&process.lock);
+    unlock();
 }
 
 void *fl_cuda_host_alloc(size_t bytes) {
@@ -110,17 +121,17 @@ void *fl_cuda_host_alloc(size_t bytes) {
         fl_free(b);
         return NULL;
     }
-    pthread_mutex_lock(&process.lock);
+    lock();
     b->next         = process.buffers;
     process.buffers = b;
     set_registered(process.engines, b, true);
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     return b->at;
 }
 
 void fl_cuda_host_free(void *block, size_t bytes) {
     (void)fl_cuda_others_end(NULL);
-    pthread_mutex_lock(&process.lock);
+    lock();
     buffer **link = &process.buffers;
     while (*link != NULL && (*link)->at != (unsigned char *)block)
         link = &(*link)->next;
@@ -132,15 +143,15 @@ void fl_cuda_host_free(void *block, size_t bytes) {
         if (!(*link)->unused)
             remove_buffer(link);
     }
-    pthread_mutex_unlock(&process.lock);
+    unlock();
 }
 
 bool fl_cuda_is_pinned(const void *at, size_t bytes) {
     const unsigned char *first = at;
     bool                 yes   = false;
-    pthread_mutex_lock(&process.lock);
+    lock();
     for (const buffer *b = process.buffers; b != NULL && !yes; b = b->next)
         yes = b->registered && first >= b->at && first + bytes <= b->at + b->bytes;
-    pthread_mutex_unlock(&process.lock);
+    unlock();
     return yes;
 }

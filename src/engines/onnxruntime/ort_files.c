@@ -35,9 +35,11 @@ static const variant variants[] = {
     {"fp32", "model_O3", NEEDS_NOTHING},
     {"fp32", "model_O2", NEEDS_NOTHING},
     {"fp32", "model_O1", NEEDS_NOTHING},
+    {"fp32", "text_model", NEEDS_NOTHING}, /* of a network of images and texts */
     {"fp16", "model_fp16", NEEDS_NOTHING},
     {"fp16", "model_float16", NEEDS_NOTHING},
     {"fp16", "model_O4", NEEDS_NOTHING},
+    {"fp16", "text_model_fp16", NEEDS_NOTHING},
     {"bf16", "model_bf16", NEEDS_NOTHING},
     {"int8", "model_qint8_avx512_vnni", NEEDS_VNNI},
     {"int8", "model_qint8_avx512", NEEDS_AVX512},
@@ -46,6 +48,9 @@ static const variant variants[] = {
     {"int8", "model_quantized", NEEDS_NOTHING},
     {"int8", "model_int8", NEEDS_NOTHING},
     {"int8", "model_uint8", NEEDS_NOTHING},
+    {"int8", "text_model_quantized", NEEDS_NOTHING},
+    {"int8", "text_model_int8", NEEDS_NOTHING},
+    {"int8", "text_model_uint8", NEEDS_NOTHING},
 };
 
 static bool runs_here(needs processor, const fl_cpu *cpu) {

@@ -111,7 +111,7 @@ static int check_input(const fl_ort_session *s, const described *d, fl_ort_role 
     return FLETCH_OK;
 }
 
-static int match_inputs(fl_ort_session *s, fletch_error *error) {
+static int match_inputs(fl_ort_session *s, const fl_encoder *encoder, fletch_error *error) {
     size_t count             = 0;
     bool   has[FL_ORT_ROLES] = {false};
     FL_TRY(fl_ort_check(s->ort, s->ort->api.SessionGetInputCount(s->session, &count), FLETCH_EMODEL,
@@ -133,7 +133,7 @@ static int match_inputs(fl_ort_session *s, fletch_error *error) {
         input->type         = d.type;
         snprintf(input->name, sizeof input->name, "%.90s", d.name);
     }
-    if (!has[FL_ORT_IDS] || !has[FL_ORT_MASK])
+    if (!has[FL_ORT_IDS] || (!has[FL_ORT_MASK] && !encoder->own_row))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%.200s has no input %s; export the model for feature extraction, with "
                        "input_ids and attention_mask",
@@ -156,13 +156,15 @@ static bool is_tokens(const described *d, uint32_t hidden) {
     return is_float(d) && d->rank == 3 && fits(d->shape[2], hidden) && d->shape[1] < 0;
 }
 
-/* A row per text under a name that means "as the folder pools": never pooler_output, which is a
- * layer that embedding models do not use. */
-static bool is_pooled(const described *d, uint32_t width) {
-    return is_float(d) && d->rank == 2 && fits(d->shape[1], width) &&
-           (strcasecmp(d->name, "sentence_embedding") == 0 ||
-            strcasecmp(d->name, "sentence_embeddings") == 0 ||
-            strcasecmp(d->name, "text_embeds") == 0);
+/* A row per text under a name that means "as the folder pools": not pooler_output, which is a layer that
+ * embedding models do not use, unless it is the network's own row. */
+static bool is_pooled(const fl_ort_session *s, const described *d, const fl_encoder *encoder) {
+    const bool own = encoder->own_row && s->graph.model == NULL;
+    return is_float(d) && d->rank == 2 && fits(d->shape[1], fl_encoder_width(encoder)) &&
+           (own ? strcasecmp(d->name, "pooler_output") == 0
+                : strcasecmp(d->name, "sentence_embedding") == 0 ||
+                      strcasecmp(d->name, "sentence_embeddings") == 0 ||
+                      strcasecmp(d->name, "text_embeds") == 0);
 }
 
 static int refuse_outputs(const fl_ort_session *s, uint32_t hidden, const described *last,
@@ -207,10 +209,11 @@ static int match_outputs(fl_ort_session *s, const fl_encoder *encoder, const fl_
         if (status < 0)
             return status;
         bool better = s->output[0] == '\0' || s->pooled;
-        if (is_tokens(&d, encoder->desc.hidden) && better) {
+        if (is_tokens(&d, encoder->desc.hidden) && better &&
+            (!encoder->own_row || s->graph.model)) {
             take_output(s, &d, false);
             s->skips = true;
-        } else if (is_pooled(&d, fl_encoder_width(encoder)) && s->output[0] == '\0') {
+        } else if (is_pooled(s, &d, encoder) && s->output[0] == '\0') {
             take_output(s, &d, true);
         }
     }
@@ -369,7 +372,7 @@ static int check_segments(const fl_ort_session *s, const fl_encoder *encoder, fl
 
 static int match(fl_ort_session *s, const fl_encoder *encoder, const fl_engine_options *options,
                  fletch_error *error) {
-    FL_TRY(match_inputs(s, error));
+    FL_TRY(match_inputs(s, encoder, error));
     FL_TRY(check_segments(s, encoder, error));
     return match_outputs(s, encoder, options, error);
 }

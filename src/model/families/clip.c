@@ -36,15 +36,5 @@ const fl_family fl_family_clip = {
     .projection = "text_projection.weight",
     .module     = "CLIPModel",
 
-    .tensors = {FL_AT("embeddings.token_embedding.weight", FL_SLOT_WORD),
-                FL_AT("embeddings.position_embedding.weight", FL_SLOT_POSITION),
-                FL_AT("final_layer_norm.", FL_SLOT_FINAL_NORM_W),
-                FL_AT("encoder.layers.*.layer_norm1.", FL_LAYER_ATTENTION_NORM_W),
-                FL_AT("encoder.layers.*.self_attn.q_proj.", FL_LAYER_Q_W),
-                FL_AT("encoder.layers.*.self_attn.k_proj.", FL_LAYER_K_W),
-                FL_AT("encoder.layers.*.self_attn.v_proj.", FL_LAYER_V_W),
-                FL_AT("encoder.layers.*.self_attn.out_proj.", FL_LAYER_O_W),
-                FL_AT("encoder.layers.*.layer_norm2.", FL_LAYER_MLP_NORM_W),
-                FL_AT("encoder.layers.*.mlp.fc1.", FL_LAYER_UP_W),
-                FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)},
+    .tensors = {FL_CLIP_TENSORS},
 };

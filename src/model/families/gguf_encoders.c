@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_encoders.c - BERT, NomicBERT and ModernBERT as llama.cpp writes them.
+/* gguf_encoders.c - BERT and ModernBERT as llama.cpp writes them.
  *
  * "bert" is RoBERTa and XLM-RoBERTa too, whose padding rows the converter cuts off, and, without token types,
  * DistilBERT. What a file does not say is what the reference computes: BERT's GELU is the exact one. */
@@ -25,17 +25,6 @@ const fl_gguf_arch fl_gguf_arch_bert_untyped = {
                 {"hidden_dim", "feed_forward_length", NULL}},
     .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_POSITIONS, FL_GGUF_ATTENTION, FL_GGUF_MLP,
                 FL_GGUF_POST_NORMS},
-};
-
-const fl_gguf_arch fl_gguf_arch_nomic = {
-    .name    = "nomic-bert",
-    .fields  = {FL_GGUF_IS("nomic_bert"),
-                FL_GGUF_SIZES,
-                FL_GGUF_LAYER_NORM,
-                FL_GGUF_TYPES,
-                FL_GGUF_BOTH_WAYS,
-                {"rope_theta", "rope.freq_base", NULL}},
-    .tensors = {FL_GGUF_EMBEDDINGS, FL_GGUF_ATTENTION_FUSED, FL_GGUF_MLP, FL_GGUF_POST_NORMS},
 };
 
 const fl_gguf_arch fl_gguf_arch_modernbert = {

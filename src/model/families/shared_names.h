@@ -56,7 +56,7 @@
 /* Jina v5: a network of transformers', an adapter of peft's for each task, and the last token. */
 #define FL_JINA5                                                                                   \
     .model_types = {"jina_embeddings_v5"}, .prefixes = {"model."},                                 \
-    .module = "custom_st.Transformer", .own_pooling = true,                                        \
+    .module = "custom_st.Transformer", .own_pooling = "lasttoken",                                 \
     .tasks = {.names = "task_names", .folder = "adapters"}
 #define FL_LLAMA_ATTENTION                                                                         \
     FL_AT("embed_tokens.weight", FL_SLOT_WORD), FL_AT("norm.", FL_SLOT_FINAL_NORM_W),              \
@@ -122,6 +122,20 @@
         FL_AT("encoder.layers.*.attn.out_proj.", FL_LAYER_O_W),                                    \
         FL_AT("encoder.layers.*.norm1.", FL_LAYER_ATTENTION_NORM_W),                               \
         FL_AT("encoder.layers.*.norm2.", FL_LAYER_MLP_NORM_W),                                     \
+        FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
+
+/* The text towers of CLIP and SigLIP. */
+#define FL_CLIP_TENSORS                                                                            \
+    FL_AT("embeddings.token_embedding.weight", FL_SLOT_WORD),                                      \
+        FL_AT("embeddings.position_embedding.weight", FL_SLOT_POSITION),                           \
+        FL_AT("final_layer_norm.", FL_SLOT_FINAL_NORM_W),                                          \
+        FL_AT("encoder.layers.*.layer_norm1.", FL_LAYER_ATTENTION_NORM_W),                         \
+        FL_AT("encoder.layers.*.self_attn.q_proj.", FL_LAYER_Q_W),                                 \
+        FL_AT("encoder.layers.*.self_attn.k_proj.", FL_LAYER_K_W),                                 \
+        FL_AT("encoder.layers.*.self_attn.v_proj.", FL_LAYER_V_W),                                 \
+        FL_AT("encoder.layers.*.self_attn.out_proj.", FL_LAYER_O_W),                               \
+        FL_AT("encoder.layers.*.layer_norm2.", FL_LAYER_MLP_NORM_W),                               \
+        FL_AT("encoder.layers.*.mlp.fc1.", FL_LAYER_UP_W),                                         \
         FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 
 /* LFM2, whichever way its tokens look. */

@@ -134,6 +134,9 @@ class Encoder:
 
     def _role(self, names: tuple[str, ...], prompt_name: str | None, prompt: str | None) -> str | None:
         """The prompt's name for a query or a document."""
+        opened = self.model.properties.get("task", "").partition(",")[0]  # of a Router one route is open
+        if opened in ("query", "document") and opened != names[0]:
+            self._refuse(f"encode_{names[0]} here", f"this model was opened with model.task={opened}; open it once more with {names[0]}")
         if prompt_name is not None or prompt is not None:
             return prompt_name
         return next((name for name in names if name in self.prompts), None)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_out.c - write the parts of a JSON reply that are long: lists of numbers and base64.
+/* json_out.c - write the parts of a JSON text that are long: lists of numbers.
  *
  * Role    one row of a result is some 400 numbers; what surrounds it is a handful of short strings.
- * Method  reserve for the worst case, write without checks, take the size once. Every reply grows one
- *         pooled buffer, so after the first requests nothing is allocated.
+ * Method  reserve for the worst case, write without checks, take the size once. A reply of the server
+ *         grows a pooled buffer, so after the first requests nothing is allocated.
  * Memory  the caller's buffer. Threads: any; a buffer belongs to one.
- * Proof   tests/unit/test_server_json.c. */
-#include "server/json_out.h"
+ * Proof   tests/unit/test_server_out.c. */
+#include "base/json_out.h"
 
 #include <assert.h>
 #include <math.h>
@@ -54,6 +54,17 @@ bool fl_json_out_floats(fl_buf *out, const float *row, size_t count) {
     return true;
 }
 
+bool fl_json_out_rows(fl_buf *out, const float *rows, size_t count, size_t columns) {
+    bool finite = true;
+    fl_buf_putc(out, '[');
+    for (size_t i = 0; i < count && finite; i++) {
+        fl_buf_puts(out, i > 0 ? "," : "");
+        finite = fl_json_out_floats(out, rows + i * columns, columns);
+    }
+    fl_buf_putc(out, ']');
+    return finite;
+}
+
 bool fl_json_out_float(fl_buf *out, float value) {
     char text[FL_F32_TEXT_MAX];
     if (!isfinite(value)) {
@@ -95,18 +106,23 @@ void fl_json_out_bytes(fl_buf *out, const void *row, size_t count, bool is_signe
     settle(out, p);
 }
 
-void fl_json_out_u64(fl_buf *out, uint64_t value) {
-    char text[20];
-    fl_buf_append(out, text, fl_u64_text(text, value));
-}
-
-void fl_json_out_base64(fl_buf *out, fl_base64_fn encode, const void *data, size_t size) {
-    char *p = room_for(out, fl_base64_size(size), 1);
+void fl_json_out_ids(fl_buf *out, const int32_t *ids, size_t count) {
+    assert(ids || count == 0);
+    char *p = room_for(out, count, 11);
     if (p == NULL) {
         return;
     }
-    *p = '"';
-    encode(p + 1, data, size);
-    p[1 + fl_base64_size(size)] = '"';
-    settle(out, p + 2 + fl_base64_size(size));
+    *p++ = '[';
+    for (size_t i = 0; i < count; i++) {
+        p += fl_u64_text(p, (uint64_t)ids[i]);
+        *p++ = ',';
+    }
+    p -= count > 0;
+    *p++ = ']';
+    settle(out, p);
+}
+
+void fl_json_out_u64(fl_buf *out, uint64_t value) {
+    char text[20];
+    fl_buf_append(out, text, fl_u64_text(text, value));
 }
