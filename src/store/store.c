@@ -112,7 +112,6 @@ typedef struct word_reader {
 } word_reader;
 
 FL_LOCK_ROLE(queue_role); /* the lock of fl_store: what is to be written */
-
 struct fl_store {
     char           *path;
     size_t          columns;
@@ -125,11 +124,9 @@ struct fl_store {
     sqlite3_stmt   *read[READER_COUNT];
     word_reader     word_readers[FL_STORE_READERS];
     size_t          word_reader_count; /* 0: no FTS5 */
-    pthread_mutex_t read_lock;
-    pthread_mutex_t lock;
+    pthread_mutex_t read_lock, lock;
     pthread_cond_t  more;
-    fl_write *first FL_GUARDED_BY(queue_role);
-    fl_write **last FL_GUARDED_BY(queue_role);
+    fl_write *first FL_GUARDED_BY(queue_role), **last FL_GUARDED_BY(queue_role);
     bool ending     FL_GUARDED_BY(queue_role);
     bool            running;
     _Atomic int64_t pages; /* of the database */
