@@ -12,6 +12,9 @@ target_compile_options(fl_flags INTERFACE
   # clang 17 and later: enumerators are this house's constants, and some strings have no end on purpose
   -Wno-enum-float-conversion -Wno-unterminated-string-initialization
   -fno-math-errno -ffp-contract=off -fno-strict-aliasing)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64") # as where the tests run
+  target_compile_options(fl_flags INTERFACE -fsigned-char)
+endif()
 if(FLETCH_WERROR)
   target_compile_options(fl_flags INTERFACE -Werror)
 endif()

@@ -45,23 +45,9 @@ if(TARGET fletch)
     endforeach()")
 endif()
 
-# Shell completions come out of the program itself (fletch completion SHELL), as it is installed.
+# Shell completions as the sources have them: a program for another processor cannot be asked.
 if(TARGET fletch)
-  set(completion_files bash=bash-completion/completions/fletch zsh=zsh/site-functions/_fletch
-                       fish=fish/vendor_completions.d/fletch.fish)
-  foreach(entry IN LISTS completion_files)
-    string(REPLACE "=" ";" entry ${entry})
-    list(GET entry 0 shell)
-    list(GET entry 1 target)
-    cmake_path(GET target PARENT_PATH folder)
-    cmake_path(GET target FILENAME file)
-    install(CODE "
-      execute_process(COMMAND \"${CMAKE_BINARY_DIR}/fletch\" completion ${shell}
-                      OUTPUT_FILE \"${CMAKE_BINARY_DIR}/completion-${shell}\"
-                      ERROR_QUIET RESULT_VARIABLE status)
-      if(status EQUAL 0)
-        file(INSTALL DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${folder}\"
-             TYPE FILE RENAME \"${file}\" FILES \"${CMAKE_BINARY_DIR}/completion-${shell}\")
-      endif()")
-  endforeach()
+  install(FILES completions/fletch.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME fletch)
+  install(FILES completions/_fletch DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES completions/fletch.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()

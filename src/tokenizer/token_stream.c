@@ -760,12 +760,13 @@ static const char *lowered(fl_stream *j, const char *text, size_t size) {
     if (!fl_buf_reserve(buf, size)) {
         return NULL;
     }
-    char *low = buf->data, any = 0;
+    char   *low = buf->data;
+    uint8_t any = 0; // char has no sign on ARM
     for (size_t i = 0; i < size; i++) {
         low[i] = (char)(text[i] + ((unsigned char)(text[i] - 'A') < 26 ? 0x20 : 0));
-        any |= text[i];
+        any |= (uint8_t)text[i];
     }
-    for (size_t i = 0; any < 0 && i < size; i += length) {
+    for (size_t i = 0; any >= 0x80 && i < size; i += length) {
         length = 1;
         if ((uint8_t)text[i] >= 0xC0) {
             uint32_t cp[2];

@@ -60,14 +60,18 @@ def sparse(name, texts, work, *flags):
     return rows
 
 
+@pytest.mark.parametrize("precision, least", [("int16", 0.9999), ("int8", 0.99)])
 @pytest.mark.parametrize("name", SPARSE)
-def test_sparse_in_integers(name, tmp_path):
+def test_sparse_in_integers(name, precision, least, tmp_path):
     texts = [text for text in TEXTS if text.strip()]
+    known = subprocess.run([golden.BIN, "model", "id", "-m", FOLDERS / name, "--provider-precision", precision],
+                           capture_output=True, text=True, check=False)
+    if f"kernels have no {precision}" in known.stderr:
+        pytest.skip(known.stderr)
     want = sparse(name, texts, tmp_path, "--precision", "fp32")
-    for precision, least in ("int16", 0.9999), ("int8", 0.99):
-        got = sparse(name, texts, tmp_path, "--precision", precision)
-        cosine = (got * want).sum(axis=1) / numpy.linalg.norm(got, axis=1) / numpy.linalg.norm(want, axis=1)
-        assert cosine.min() >= least and not numpy.array_equal(got, want), (precision, cosine)
+    got = sparse(name, texts, tmp_path, "--precision", precision)
+    cosine = (got * want).sum(axis=1) / numpy.linalg.norm(got, axis=1) / numpy.linalg.norm(want, axis=1)
+    assert cosine.min() >= least and not numpy.array_equal(got, want), cosine
 
 
 @pytest.mark.parametrize("name", SPARSE)

@@ -159,6 +159,36 @@ def test_an_upgrade_removes_what_the_new_version_has_not(release):
     assert run("--uninstall").returncode == 0 and not list(prefix.rglob("*"))
 
 
+def test_an_upgrade_that_breaks_off_leaves_the_program_and_a_whole_list(release):
+    archive, prefix, run = release
+    assert run().returncode == 0
+    name = archive.name.removesuffix(".tar.gz")
+    archive.write_bytes(gzip.compress(pack.tar_bytes({f"{name}/bin/fletch": b"#!/bin/sh\necho fletch 9.10\n", f"{name}/zone/x/y": b"new"})))
+    (archive.parent / "SHA256SUMS").write_text(f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {archive.name}\n")
+    (prefix / "zone").write_text("where the new version wants a folder")
+    result = run()
+    assert result.returncode != 0 and house.run(prefix / "bin/fletch").stdout == "fletch 9.10\n", "replaced, never missing"
+    (prefix / "zone").unlink()
+    assert run("--uninstall").returncode == 0 and not list(prefix.rglob("*"))
+
+
+def test_of_an_installer_that_was_cut_off_nothing_runs(release):
+    archive, prefix, run = release
+    script = archive.parent / "install.sh"
+    whole = script.read_text()
+    for end in (len(whole) // 3, len(whole) * 2 // 3, whole.rindex("main ")):
+        script.write_text(whole[:end])
+        run()
+        assert not prefix.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(release):
+    archive, prefix, run = release
+    prefix.write_text("a file")
+    result = run()
+    assert result.returncode == 1 and f"{prefix} cannot be written" in result.stderr and "FLETCH_PREFIX" in result.stderr
+
+
 def test_the_installer_refuses_what_is_not_the_release(release):
     archive, prefix, run = release
     archive.write_bytes(archive.read_bytes() + b"\0")

@@ -5,12 +5,14 @@
 # a trace. The last line sums up; what cannot be had here (wine, an emulator, Debian's archive) is skipped and says so.
 # Parts, all of them where none is named:
 #   sums         SHA256SUMS, its signature, names in the tables
-#   again        the first program, archives, wheels and image made a second time: the same bytes
+#   again        the first program, archives, wheels and image made a second time: the same bytes; with FLETCH_AGAIN=all every
+#                program, module and package, an hour
 #   static       the programs for Linux in an empty root; aarch64 by an emulator
 #   install      install.sh and --uninstall in bare roots of Debian 11, 12 and 13 and Ubuntu 24.04; another file, another
 #                key: refused; how long from nothing to the first vector
 #   wheels       each wheel for this processor and glibc in an empty environment
-#   deb          the Debian packages in bare roots of Debian 12 and 13 and Ubuntu 24.04, out of the apt repository
+#   deb          the Debian packages in bare roots of Debian 12 and 13 and Ubuntu 24.04, out of the apt repository, over an
+#                older one; arm64 by an emulator
 #   image        the OCI image, unpacked, as its user, with its health check; aarch64 by an emulator
 #   windows      the zip, its server in a console and as a service, and the wheel, by wine
 #   macos        Mach-O files of their processors, signed (ad hoc) on ARM; nothing runs them
@@ -98,21 +100,12 @@ unpack_program() { # SYSTEM FOLDER
     tar xzf "$dist/fletch-$version-$1.tar.gz" -C "$2" --strip-components=1
 }
 
-# A bare root of a release of Debian or Ubuntu, as debootstrap makes it, in build-release/roots; a copy to work in: $root.
-# Or $why not.
+# A copy of a bare root to work in: $root. Or $why not.
 make_root() { # SUITE
-    local kept=$ROOT/build-release/roots/$1 from=() keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
-    why="debootstrap could not make its root ($log)"
-    if [ "$1" = noble ]; then # whose script an older debootstrap has under another name; all of Ubuntu's are one
-        from=(http://archive.ubuntu.com/ubuntu gutsy)
-        [ -f $keys ] || { why="there is no $keys to trust its archive by" && return 1; }
-    fi
-    if [ ! -f "$kept/.whole" ]; then
-        command -v debootstrap >/dev/null || return 1
-        rm -rf "$kept"
-        mkdir -p "$kept"
-        debootstrap --variant=minbase --include=curl,ca-certificates "$1" "$kept" "${from[@]}" >>"$log" 2>&1 || return 1
-        touch "$kept/.whole"
+    local kept
+    if ! kept=$(tools/release/root.sh "$1" 2>"$work/why"); then
+        why=$(sed -n 's/^failed: //p' "$work/why")
+        return 1
     fi
     root=$work/$1
     rm -rf "$root"
@@ -142,17 +135,26 @@ same_files() { # FOLDER PATTERN
 }
 
 check_again() {
-    local first again=$work/again
-    first=$(grep -v '^#' tools/release/targets.tsv | head -n 1 | cut -f1)
-    check "$first compiled again, in another folder" tools/release/build.sh "$first" "$again/build"
-    check "its program has the same bytes" cmp "$again/build/fletch" "build-release/$first/fletch"
-    check "its Python module has the same bytes" \
-        cmp "$again/build/python/fletch/_fletch.abi3.so" "build-release/$first/python/fletch/_fletch.abi3.so"
+    local again=$work/again targets target module program
+    mapfile -t targets < <(grep -v '^#' tools/release/targets.tsv | cut -f1)
+    [ "${FLETCH_AGAIN:-}" = all ] || targets=("${targets[0]}")
+    # Nothing that a compiler remembers of the first time.
+    export CCACHE_DISABLE=1 ZIG_GLOBAL_CACHE_DIR=$again/zig
+    for target in "${targets[@]}"; do
+        check "$target compiled again, in another folder" tools/release/build.sh "$target" "$again/$target"
+        module=$(cd "build-release/$target" && echo python/fletch/_fletch.*)
+        program=fletch
+        [ "$target" != windows ] || program=fletch.exe
+        check "its program has the same bytes" cmp "$again/$target/$program" "build-release/$target/$program"
+        check "its Python module has the same bytes" cmp "$again/$target/$module" "build-release/$target/$module"
+    done
     export DIST=$again/dist
     check "archives packed again" python3 tools/release/pack.py archives
     check "wheels packed again" python3 tools/release/pack.py wheels "$dist/fletch-$version.tar.gz"
     check "image packed again" python3 tools/release/pack.py image
-    unset DIST
+    [ "${FLETCH_AGAIN:-}" != all ] || check "packages made again" tools/release/deb.sh
+    rm -rf "$DIST/apt" # which has the hour of its making
+    unset DIST CCACHE_DISABLE ZIG_GLOBAL_CACHE_DIR
     check "they have the same bytes" same_files "$again/dist" "*"
 }
 
@@ -247,14 +249,35 @@ check_wheels() {
     skip "the module of the wheel for musl" "there is no Python for musl here; its symbols were looked at"
 }
 
+make_older() { # FILE: the package fletch as version 0.0.1, with a file more
+    local tree=$work/older
+    rm -rf "$tree"
+    dpkg-deb -R "$dist/fletch_${version}_$(dpkg --print-architecture).deb" "$tree"
+    sed -i 's/^Version: .*/Version: 0.0.1/' "$tree/DEBIAN/control"
+    echo >"$tree/usr/share/doc/fletch/older"
+    dpkg-deb --root-owner-group -b "$tree" "$1"
+}
+
+add_repository() { # ROOT
+    cp -r "$dist/apt" "$1/apt"
+    echo "deb [trusted=yes] file:/apt stable main" >"$1/etc/apt/sources.list.d/fletch.list"
+}
+
+no_trace() { # ROOT: of packages
+    test -z "$(find "$1/usr" "$1/etc" "$1/var/lib" "$1/lib" -path "$1/var/lib/apt" -prune \
+        -o -name '*fletch*' ! -name fletch.list -print)"
+}
+
 check_deb() {
-    local suite
+    local suite apt="DEBIAN_FRONTEND=noninteractive apt-get -qy"
     for suite in bookworm trixie noble; do
         make_root $suite || { skip "packages on $suite" "$why"; continue; }
-        cp -r "$dist/apt" "$root/apt"
-        echo "deb [trusted=yes] file:/apt stable main" >"$root/etc/apt/sources.list.d/fletch.list"
-        check "apt-get install on $suite" chroot "$root" sh -c "export DEBIAN_FRONTEND=noninteractive &&
-            apt-get -q update && apt-get -qy install --no-install-recommends fletch libfletch-dev python3-fletch gcc libc6-dev pkgconf"
+        make_older "$root/older.deb"
+        check "an older package on $suite" chroot "$root" sh -c "apt-get -q update && $apt install --no-install-recommends /older.deb"
+        add_repository "$root"
+        check "apt-get install on $suite" chroot "$root" sh -c "apt-get -q update &&
+            $apt install --no-install-recommends fletch libfletch-dev python3-fletch gcc libc6-dev pkgconf"
+        check "what only the older one had is gone on $suite" test ! -e "$root/usr/share/doc/fletch/older"
         check "its program on $suite" vectors "tiny minilm" /models chroot "$root" fletch
         cp "$work/texts.jsonl" "$work"/*.raw "$root/"
         ask_python "" /models >"$root/ask.py"
@@ -265,10 +288,20 @@ check_deb() {
 		#include <stdio.h>
 		int main(void) { puts(fletch_version()); return 0; }
 		END"
-        check "purge on $suite" chroot "$root" apt-get -qy purge fletch libfletch-dev libfletch0 python3-fletch
-        check "nothing is left on $suite" test -z "$(find "$root/usr" "$root/etc" "$root/var/lib" "$root/lib" -path "$root/var/lib/apt" -prune \
-            -o -name '*fletch*' ! -name fletch.list -print)"
+        check "purge on $suite" chroot "$root" sh -c "$apt purge fletch libfletch-dev libfletch0 python3-fletch"
+        check "nothing is left on $suite" no_trace "$root"
     done
+    command -v qemu-aarch64-static >/dev/null || { skip "packages for arm64" "no qemu-aarch64-static"; return; }
+    make_root bookworm || { skip "packages for arm64" "$why"; return; }
+    add_repository "$root"
+    cp "$(command -v qemu-aarch64-static)" "$root/qemu"
+    # python3:arm64 sets itself up by programs of ARM, which only a machine with binfmt_misc starts.
+    check "apt-get install of arm64's on bookworm" chroot "$root" sh -c "dpkg --add-architecture arm64 && apt-get -q update &&
+        $apt install --no-install-recommends fletch:arm64 libfletch0:arm64 libfletch-dev:arm64"
+    check "its program, emulated" vectors tiny /models chroot "$root" /qemu -cpu max /usr/bin/fletch
+    check "purge of arm64's" chroot "$root" sh -c "$apt purge fletch:arm64 libfletch-dev:arm64 libfletch0:arm64"
+    check "nothing is left of them" no_trace "$root"
+    skip "python3-fletch for arm64" "its set-up runs programs of ARM"
 }
 
 unpack_image() { # ARCHITECTURE FOLDER: the layer that the index names for it

@@ -21,19 +21,24 @@ stop() { say "$1"; [ $# -lt 2 ] || printf 'hint: %s\n' "$2" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # The list has the files, and with a / at the end the folders that were not there before.
-uninstall() { # quietly?
-    [ -f "$list" ] || { [ -n "${1:-}" ] && return; stop "nothing is installed in $prefix" "FLETCH_PREFIX names another folder"; }
+remove() { # LIST: of these whatever is there, and the folders that are empty then
+    grep -v '/$' "$1" | while read -r file; do rm -f "$prefix/$file" "$prefix/$file.new"; done
+    grep '/$' "$1" | sort -r | while read -r folder; do rmdir "$prefix/$folder" 2>/dev/null || true; done
+}
+
+uninstall() {
+    [ -f "$list" ] || stop "nothing is installed in $prefix" "FLETCH_PREFIX names another folder"
     cp "$list" "$work/installed"
-    grep -v '/$' "$work/installed" | while read -r file; do rm -f "$prefix/$file"; done
     rm -f "$list"
-    grep '/$' "$work/installed" | sort -r | while read -r folder; do rmdir "$prefix/$folder" 2>/dev/null || true; done
+    remove "$work/installed"
+    say "removed from $prefix. Models stay in the cache of Hugging Face (~/.cache/huggingface), which others share"
 }
 
 make_folder() { # below the prefix, and the folders above it
     [ ! -d "$prefix/$1" ] || return 0
     case $1 in */*) make_folder "${1%/*}" ;; esac
     mkdir "$prefix/$1"
-    echo "$1/" >>"$work/list"
+    echo "$1/" >>"$list"
 }
 
 get() { # NAME
@@ -72,45 +77,61 @@ verify() { # ARCHIVE
     grep -qx "$sum  $1" "$work/SHA256SUMS" || stop "$1 is not the file that was released: its SHA-256 is $sum"
 }
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
-case ${1:-} in
---uninstall)
-    uninstall
-    say "removed from $prefix. Models stay in the cache of Hugging Face (~/.cache/huggingface), which others share"
-    exit 0 ;;
-'') ;;
-*) say "unknown argument '$1'"; say "usage: install.sh [--uninstall]"; exit 2 ;;
-esac
+# Each name is in the list before its file or folder is there, so --uninstall clears up after a try that broke off; what an
+# earlier version had and this has not goes last.
+lay_down() { # FOLDER
+    mkdir -p "$prefix" 2>/dev/null && [ -w "$prefix" ] ||
+        stop "$prefix cannot be written" "run it as root, or let FLETCH_PREFIX name a folder of yours"
+    (cd "$1" && find . -type f | sed 's|^\./||' | sort) >"$work/files"
+    for folder in share share/fletch; do
+        [ -d "$prefix/$folder" ] || echo "$folder/"
+    done >"$work/list"
+    [ ! -f "$list" ] || cat "$list" >>"$work/list"
+    mkdir -p "$prefix/share/fletch"
+    cat "$work/list" "$work/files" >"$list"
+    while read -r file; do
+        make_folder "${file%/*}"
+        case $file in
+        lib/systemd/* | *.plist) sed "s|/usr/local/bin|$prefix/bin|" "$1/$file" >"$prefix/$file.new" ;;
+        *) cp "$1/$file" "$prefix/$file.new" ;;
+        esac
+        mv -f "$prefix/$file.new" "$prefix/$file" # a program that runs keeps its file
+    done <"$work/files"
+    sort -u "$list" >"$work/list"
+    grep -vxFf "$work/files" "$work/list" >"$work/old" || true
+    remove "$work/old"
+    while read -r name; do
+        [ ! -e "$prefix/$name" ] || echo "$name"
+    done <"$work/list" >"$list"
+}
 
-case $(uname -s)-$(uname -m) in
-Linux-x86_64) system=linux-x86_64 ;;
-Linux-aarch64 | Linux-arm64) system=linux-aarch64 ;;
-Darwin-arm64) system=macos-arm64 ;;
-Darwin-x86_64) system=macos-x86_64 ;;
-*) stop "there is no program for $(uname -s) on $(uname -m)" "it can be compiled: see README.md in the sources" ;;
-esac
-
-archive=fletch-$version-$system
-get "$archive.tar.gz"
-verify "$archive.tar.gz"
-tar xzf "$work/$archive.tar.gz" -C "$work"
-uninstall quietly # what an earlier version had and this has not
-mkdir -p "$prefix"
-(cd "$work/$archive" && find . -type f | sed 's|^\./||' | sort) >"$work/files"
-cp "$work/files" "$work/list"
-while read -r file; do
-    make_folder "${file%/*}"
-    case $file in
-    lib/systemd/* | *.plist) sed "s|/usr/local/bin|$prefix/bin|" "$work/$archive/$file" >"$prefix/$file.new" ;;
-    *) cp "$work/$archive/$file" "$prefix/$file.new" ;;
+main() {
+    umask 022 # root's own may hide the program from everybody else
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT TERM
+    case ${1:-} in
+    --uninstall) uninstall; exit 0 ;;
+    '') ;;
+    *) say "unknown argument '$1'"; say "usage: install.sh [--uninstall]"; exit 2 ;;
     esac
-    mv -f "$prefix/$file.new" "$prefix/$file" # a program that runs keeps its file
-done <"$work/files"
-make_folder share/fletch
-mv "$work/list" "$list"
-say "fletch $version is in $prefix/bin"
-case :$PATH: in
-*:"$prefix/bin":*) ;;
-*) say "your PATH does not have it: export PATH=\"$prefix/bin:\$PATH\"" ;;
-esac
+    case $(uname -s)-$(uname -m) in
+    Linux-x86_64) system=linux-x86_64 ;;
+    Linux-aarch64 | Linux-arm64) system=linux-aarch64 ;;
+    Darwin-arm64) system=macos-arm64 ;;
+    Darwin-x86_64) system=macos-x86_64 ;;
+    *) stop "there is no program for $(uname -s) on $(uname -m)" "it can be compiled: see README.md in the sources" ;;
+    esac
+    archive=fletch-$version-$system
+    get "$archive.tar.gz"
+    verify "$archive.tar.gz"
+    tar xzf "$work/$archive.tar.gz" -C "$work"
+    lay_down "$work/$archive"
+    say "fletch $version is in $prefix/bin"
+    case :$PATH: in
+    *:"$prefix/bin":*) ;;
+    *) say "your PATH does not have it: export PATH=\"$prefix/bin:\$PATH\"" ;;
+    esac
+}
+
+main "$@" # in the last line: of a download that broke off nothing runs
