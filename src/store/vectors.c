@@ -380,9 +380,11 @@ static void search_all(fl_vectors *vectors, searcher *all, size_t count, fl_over
 
 static bool begin_search(const fl_vectors *vectors, searcher *s, fl_query *query) {
     const fl_coarse *coarse = vectors->coarse;
-    *s        = (searcher){.query = query, .padded = fl_alloc_zero(vectors->stride, sizeof(float))};
+    const size_t     bytes  = vectors->stride * sizeof(float);
+    *s = (searcher){.query = query, .padded = fl_alloc_aligned(bytes, 64)}; /* a cache line */
     bool good = s->padded != NULL;
     if (good) {
+        memset(s->padded, 0, bytes);
         memcpy(s->padded, query->row, vectors->columns * sizeof *s->padded);
     }
     if (good && coarse != NULL) {
