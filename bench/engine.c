@@ -267,7 +267,7 @@ static int load(bench *b, const char *name) {
     fl_engine_options options = {.threads      = b->threads,
                                  .batch_tokens = BATCH_TOKENS,
                                  .batch_texts  = BATCH_TEXTS,
-                                 .max_length   = 512,
+                                 .max_length   = b->length > 512 ? b->length : 512,
                                  .isa          = b->isa,
                                  .precision    = b->precision};
     uint64_t          start   = fl_clock_ns();

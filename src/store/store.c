@@ -48,7 +48,6 @@ enum {
     FORMAT_OLD   = 1, /* without chunks */
     BUSY_MS      = 5000,
     PAGE         = 4096,
-    WAIT_MS      = 10, /* for the lock, between looks at who waits */
     SLICE_ROWS   = 256,
     SLICE_BYTES  = 256 * 1024, /* looked at while the lock is held, and a row */
     SLICE_WORDS  = 2048,       /* items that have one of the words, likewise */
@@ -767,21 +766,6 @@ uint64_t fl_store_cost_ns(const fl_store *store, fl_effort effort) {
            (effort.filter ? all : 0);
 }
 
-/* A lock of readers, unless `request` is over before it comes. */
-static int take(pthread_mutex_t *lock, fl_asker by, fletch_error *error) {
-    int code;
-    do {
-        struct timespec until;
-        FL_TRY(fl_asker_over(by, error));
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += WAIT_MS * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        code = pthread_mutex_timedlock(lock, &until);
-    } while (code == ETIMEDOUT);
-    return FLETCH_OK;
-}
-
 static bool is_utf8(const char *text, size_t size) {
     return text != NULL && fl_utf8_valid_prefix(text, size) == size;
 }
@@ -822,7 +806,7 @@ static int tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void 
 
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk, int64_t key,
                   fl_asker by, fl_found_fn found, void *user, fletch_error *error) {
-    FL_TRY(take(&store->read_lock, by, error));
+    FL_TRY(fl_asker_lock(by, &store->read_lock, error));
     sqlite3_stmt *s = store->read[id == NULL ? BY_KEY : chunk < 0 ? BY_ID : BY_CHUNK];
     (void)(id != NULL ? bind_text(s, 1, id, id_size) : sqlite3_bind_int64(s, 1, key) == SQLITE_OK);
     if (id != NULL && chunk >= 0) {
@@ -843,7 +827,7 @@ int fl_store_list(fl_store *store, size_t offset, size_t count, fl_asker by, fl_
     sqlite3_stmt *s = store->read[LIST];
     int           code;
     *found = 0;
-    FL_TRY(take(&store->read_lock, by, error));
+    FL_TRY(fl_asker_lock(by, &store->read_lock, error));
     (void)sqlite3_bind_int64(s, 1, (int64_t)count);
     (void)sqlite3_bind_int64(s, 2, (int64_t)offset);
     while ((code = sqlite3_step(s)) == SQLITE_ROW && *found < count) {
@@ -872,7 +856,7 @@ typedef struct slice {
 static int read_slice(fl_store *store, const fl_filter *filter, fl_asker by, slice *part,
                       fletch_error *error) {
     sqlite3_stmt *s = store->read[METADATA];
-    FL_TRY(take(&store->read_lock, by, error));
+    FL_TRY(fl_asker_lock(by, &store->read_lock, error));
     (void)sqlite3_bind_int64(s, 1, part->last);
     (void)sqlite3_bind_int64(s, 2, SLICE_ROWS);
     size_t looked = 0, seen = 0;
@@ -935,7 +919,7 @@ static int take_word_reader(fl_store *store, fl_asker by, word_reader **out, fle
         }
     }
     *out = &store->word_readers[0];
-    return take((*out)->lock, by, error);
+    return fl_asker_lock(by, (*out)->lock, error);
 }
 
 static int search_words(fl_store *store, fl_search *search, const int64_t *allowed,

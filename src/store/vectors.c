@@ -281,11 +281,9 @@ static void scan(const fl_vectors *vectors, const block *b, size_t rows, searche
     for (size_t i = 0; i < rows; i++) {
         const float *row = b->rows + i * vectors->stride;
         for (size_t q = 0; !b->dead[i] && q < count; q++) {
-            if (!all[q].over) {
-                fl_query *query = all[q].query;
-                float     score = vectors->dot(all[q].padded, row, vectors->stride);
-                fl_hits_offer(query->hits, &query->found, query->k, (fl_hit){b->keys[i], score});
-            }
+            fl_query *query = all[q].query;
+            float     score = vectors->dot(all[q].padded, row, vectors->stride);
+            fl_hits_offer(query->hits, &query->found, query->k, (fl_hit){b->keys[i], score});
         }
     }
 }
@@ -296,9 +294,6 @@ static void scan_codes(const fl_vectors *vectors, size_t at, size_t rows, search
     float        scores[ROWS];
     const block *b = vectors->blocks[at / ROWS];
     for (searcher *s = all; s < all + count; s++) {
-        if (s->over) {
-            continue;
-        }
         vectors->coarse_scan(s->code, codes_of(vectors, at / ROWS), rows, vectors->stride, scores);
         for (size_t i = 0; i < rows; i++) {
             bool worse = s->kept == s->keep && scores[i] <= s->candidates[0].score;
@@ -319,20 +314,33 @@ static void compare_candidates(const fl_vectors *vectors, searcher *s) {
     }
 }
 
+/* Those that are over move behind the others; how many these are. */
+static size_t keep_going(searcher *all, size_t count, fl_over_fn over) {
+    for (size_t q = 0; q < count;) {
+        all[q].over = all[q].over || over(all[q].query->user);
+        if (all[q].over) {
+            searcher last = all[--count];
+            all[count]    = all[q];
+            all[q]        = last;
+        } else {
+            q++;
+        }
+    }
+    return count;
+}
+
 /* Every search over the rows, from the first to the last that is there now. The lock is held shared. */
 static void pass(const fl_vectors *vectors, searcher *all, size_t count, size_t slots, bool codes,
                  fl_over_fn over) {
-    bool going = true;
-    for (size_t at = 0; at < slots && going; at += ROWS) {
+    for (size_t at = 0; at < slots; at += ROWS) {
         size_t rows = slots - at < ROWS ? slots - at : ROWS;
-        going       = false;
-        for (size_t q = 0; q < count; q++) {
-            all[q].over = all[q].over || over(all[q].query->user);
-            going       = going || !all[q].over;
+        count       = keep_going(all, count, over);
+        if (count == 0) {
+            break;
         }
-        if (codes && going) {
+        if (codes) {
             scan_codes(vectors, at, rows, all, count);
-        } else if (going) {
+        } else {
             scan(vectors, vectors->blocks[at / ROWS], rows, all, count);
         }
     }
@@ -372,9 +380,11 @@ static void search_all(fl_vectors *vectors, searcher *all, size_t count, fl_over
 
 static bool begin_search(const fl_vectors *vectors, searcher *s, fl_query *query) {
     const fl_coarse *coarse = vectors->coarse;
-    *s        = (searcher){.query = query, .padded = fl_alloc_zero(vectors->stride, sizeof(float))};
+    const size_t     bytes  = vectors->stride * sizeof(float);
+    *s = (searcher){.query = query, .padded = fl_alloc_aligned(bytes, 64)}; /* a cache line */
     bool good = s->padded != NULL;
     if (good) {
+        memset(s->padded, 0, bytes);
         memcpy(s->padded, query->row, vectors->columns * sizeof *s->padded);
     }
     if (good && coarse != NULL) {
