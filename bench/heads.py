@@ -194,12 +194,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--pairs", type=int, default=128)
-    parser.add_argument("--jobs", default="rerank,sparse,static")
+    parser.add_argument("--jobs", default="rerank,sparse,static", help="some of rerank, sparse and static, comma separated")
     parser.add_argument("--clock", choices=("seconds", "processor"), default="seconds")
     parser.add_argument("--name", help="of the result, instead of DATE-MACHINE-heads")
     parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("FLETCH_TEST_DATA", "../shared/data"))
     options = parser.parse_args()
     began, load, jobs, absent = time.monotonic(), os.getloadavg()[0], options.jobs.split(","), {}
+    if unknown := set(jobs) - {"rerank", "sparse", "static"}:
+        parser.error(f"no job {', '.join(sorted(unknown))}; there are rerank, sparse, static")
     vocabulary = words_of(options.model)
     query = text_of(vocabulary, QUERY)
     documents = [text_of(vocabulary, TOKENS - QUERY - 3) for _ in range(options.pairs)]  # [CLS] query [SEP] document [SEP]

@@ -220,6 +220,8 @@ def arguments_of(parser: argparse.ArgumentParser):
     parser.add_argument("--rounds", type=int, default=None, help="5, or 3 with --quick")
     parser.add_argument("--short", type=int, default=None, help="short texts in a pass (4096; 640)")
     parser.add_argument("--long", type=int, default=None, help="long texts in a pass (400; 56)")
+    parser.add_argument("--clock", choices=("seconds", "processor"), default="seconds",
+                        help="of throughput; processor: time of all threads, for a machine with other work")
     parser.add_argument("--peers", default=None, help="comma separated, - for none; sentence-transformers is always there")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results", help="folder of the results")
     parser.add_argument("--document", type=pathlib.Path, default=None,
@@ -264,9 +266,9 @@ def ask_engines(arguments, environment: dict, sets: dict, kept: record.Record, f
         racing = {key: engine for key, engine in engines.items() if name == "short" or key not in OTHER_MODEL}
         info = measure_set(arguments.model, sets[name]) | {"peak": peak(arguments.threads),
                                                            "peak_int8": peak(arguments.threads, "int8")}
-        found = race_texts(racing, name, sets[name], info["tokens"], rounds)
+        found = race_texts(racing, name, sets[name], info["tokens"], rounds, arguments.clock)
         result["sets"][name] = info
-        kept.keep(f"throughput:{name}", found)
+        kept.keep(f"throughput:{name}", found, clock=arguments.clock)
     for tokens in parts.get("latency", []):
         kept.begin()
         blocks, count = 5, {"16": (60, 200), "128": (12, 100)}[tokens][0 if arguments.quick else 1]

@@ -112,8 +112,12 @@ def pinned(folder):
 
 
 def pool(folder):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        import ray  # noqa: F401 - the actors import it
+    except ImportError as error:
+        sys.exit(f"the question ray is not measured: {error}; pip install ray pyarrow")
     runs = iter(range(1000))
     rows = texts(FEW + ROWS)
     for name, count in (("few", FEW), ("many", FEW + ROWS)):

@@ -27,6 +27,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import tempfile
 import time
@@ -165,6 +166,8 @@ def main():
     asked = with_.question or ["race", "engine"]
     if unknown := set(asked) - set(questions):
         parser.error(f"no question {', '.join(sorted(unknown))}; there are {', '.join(questions)}")
+    if {"race", "engine", "overhead"} & set(asked) and shutil.which("wrk") is None:
+        parser.error("wrk is not installed: apt-get install wrk")
     with tempfile.TemporaryDirectory() as folder:
         for question in asked:
             write(with_, question, questions[question](with_, folder))

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.c - how long the exact search over many stored vectors takes, on one core.
+/* store.c - how long searches over many stored vectors take, on one core, and how many of the nearest they find.
  *
- * Role    build/bench_store [ROWS [COLUMNS [SEARCHES]]]; 1,000,000 rows of 384 unless told.
- * Method  Pseudo-random rows of length 1 as src/store/store.c keeps them; the median and the best of the
- *         searches for the 10 nearest, by the clock and by the core's own time (which other programs
- *         disturb less), and the speed of memory that this is. Nothing is printed before a plain
- *         loop has found the same nearest row. Then eight searches in one pass, per search.
- * Memory  ROWS * COLUMNS * 4 bytes. Threads: one. */
+ * Role    build/bench_store [ROWS [COLUMNS [SEARCHES [FILE]]]]; 1,000,000 rows of 384, 24 searches unless told.
+ * In/Out  FILE: little-endian float32, ROWS rows and then SEARCHES queries, of length 1; else pseudo-random ones,
+ *         which lie as far apart as rows can. A line for each way to search: one query a pass, eight a pass; the
+ *         core's own time a search (which other programs disturb less than the clock), and which part of the 10
+ *         nearest was found.
+ * Method  Rows as src/store/store.c keeps them. What is nearest is what the exact search says, whose first query is
+ *         proven by a plain loop.
+ * Memory  ROWS * COLUMNS * 8 bytes. Threads: one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/cosine.h"
 #include "base/mem.h"
 #include "store/vectors.h"
 
-enum { K = 10, SEARCHES_MAX = 1000 };
+enum { K = 10, SEARCHES_MAX = 1000, TOGETHER = 8 };
+
+typedef struct table {
+    size_t rows, columns, searches;
+    float *row, *query;
+    fl_hit nearest[SEARCHES_MAX][K], found[SEARCHES_MAX][K];
+} table;
 
 static uint64_t state = 1;
 
@@ -49,63 +56,110 @@ static bool never(const void *user) {
     return false;
 }
 
-int main(int argc, char **argv) {
-    size_t      rows = number(argc, argv, 1, 1000000), columns = number(argc, argv, 2, 384);
-    size_t      searches = number(argc, argv, 3, 21);
-    uint64_t    ns[SEARCHES_MAX], core[SEARCHES_MAX];
-    fl_vectors *vectors = NULL;
-    float      *row     = fl_alloc_array(columns, sizeof *row),
-          *query        = fl_alloc_array(columns, sizeof *row);
-    if (row == NULL || query == NULL || rows == 0 || columns % FL_DOT_LANES != 0 || searches == 0 ||
-        searches > SEARCHES_MAX || fl_vectors_open(&vectors, columns, NULL) < 0 ||
-        fl_vectors_reserve(vectors, rows, NULL) < 0) {
-        fprintf(stderr,
-                "usage: bench_store [ROWS [COLUMNS, a multiple of 32 [SEARCHES]]], and memory\n");
-        return 2;
+static bool fill(table *t, const char *path) {
+    size_t all = t->rows + t->searches;
+    t->row     = fl_big_alloc(all * t->columns * sizeof *t->row);
+    t->query   = t->row + t->rows * t->columns;
+    if (t->row != NULL && path == NULL) {
+        for (size_t i = 0; i < all; i++) {
+            make_row(t->row + i * t->columns, t->columns);
+        }
+        return true;
     }
-    make_row(query, columns);
+    FILE *file = t->row != NULL ? fopen(path, "rb") : NULL;
+    bool  good = file != NULL && fread(t->row, t->columns * sizeof *t->row, all, file) == all;
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return good;
+}
+
+/* The nearest row of the first query by a plain loop. */
+static int64_t nearest(const table *t) {
     fl_hit best = {-1, -2};
-    for (size_t i = 0; i < rows; i++) {
-        make_row(row, columns);
-        fl_vectors_put(vectors, (int64_t)i, row);
-        float score = fl_dot_ref(query, row, columns);
+    for (size_t i = 0; i < t->rows; i++) {
+        float score = fl_dot_ref(t->query, t->row + i * t->columns, t->columns);
         best        = score > best.score ? (fl_hit){(int64_t)i, score} : best;
     }
-    for (size_t i = 0; i < searches; i++) {
-        fl_hit   hits[K];
-        uint64_t begin = fl_clock_ns(), begin_core = core_ns();
-        size_t   found = fl_vectors_search(vectors, query, K, NULL, 0, never, NULL, hits);
-        ns[i]          = fl_clock_ns() - begin;
-        core[i]        = core_ns() - begin_core;
-        if (found == 0 || hits[0].key != best.key) {
-            fprintf(stderr, "wrong: row %lld is the nearest\n", (long long)best.key);
+    return best.key;
+}
+
+/* Half the nanoseconds take longer, half less: of each search, `together` in a pass. */
+static double time_searches(table *t, fl_vectors *vectors, size_t together, double *best) {
+    uint64_t ns[SEARCHES_MAX];
+    size_t   passes = t->searches / together;
+    for (size_t i = 0; i < passes; i++) {
+        fl_query queries[TOGETHER];
+        for (size_t q = 0; q < together; q++) {
+            queries[q] = (fl_query){.row  = t->query + (i * together + q) * t->columns,
+                                    .k    = K,
+                                    .hits = t->found[i * together + q]};
+        }
+        uint64_t begin = core_ns();
+        fl_vectors_search_all(vectors, queries, together, never);
+        ns[i] = (core_ns() - begin) / together;
+    }
+    qsort(ns, passes, sizeof ns[0], by_time);
+    *best = (double)ns[0] / 1e6;
+    return (double)ns[passes / 2] / 1e6;
+}
+
+static double recall(const table *t) {
+    size_t same = 0;
+    for (size_t i = 0; i < t->searches; i++) {
+        for (size_t a = 0; a < K; a++) {
+            for (size_t b = 0; b < K; b++) {
+                same += t->found[i][a].key == t->nearest[i][b].key;
+            }
+        }
+    }
+    return (double)same / (double)(t->searches * K);
+}
+
+static bool run(table *t, const char *name, const fl_coarse *coarse) {
+    fl_vectors *vectors = NULL;
+    double      best[2];
+    if (fl_vectors_open(&vectors, t->columns, coarse, NULL) < 0 ||
+        fl_vectors_reserve(vectors, t->rows, NULL) < 0) {
+        return false;
+    }
+    for (size_t i = 0; i < t->rows; i++) {
+        fl_vectors_put(vectors, (int64_t)i, t->row + i * t->columns);
+    }
+    double one   = time_searches(t, vectors, 1, &best[0]);
+    double eight = time_searches(t, vectors, TOGETHER, &best[1]);
+    if (coarse == NULL) {
+        memcpy(t->nearest, t->found, sizeof t->nearest);
+    }
+    printf("%-6s one a pass: median %.2f ms, best %.2f ms; %d a pass: median %.2f ms, best %.2f "
+           "ms; recall@%d %.4f\n",
+           name, one, best[0], TOGETHER, eight, best[1], K, recall(t));
+    fl_vectors_close(vectors);
+    return true;
+}
+
+int main(int argc, char **argv) {
+    static table t;
+    t.rows     = number(argc, argv, 1, 1000000);
+    t.columns  = number(argc, argv, 2, 384);
+    t.searches = number(argc, argv, 3, 24);
+    if (t.rows < K || t.columns == 0 || t.columns % FL_DOT_LANES != 0 || t.searches == 0 ||
+        t.searches % TOGETHER != 0 || t.searches > SEARCHES_MAX ||
+        !fill(&t, argc > 4 ? argv[4] : NULL) || !run(&t, "exact", NULL)) {
+        fprintf(stderr, "usage: bench_store [ROWS [COLUMNS, a multiple of 32 [SEARCHES, a multiple "
+                        "of 8 [FILE of float32 rows, then queries]]]], and memory\n");
+        return 2;
+    }
+    if (t.nearest[0][0].key != nearest(&t)) {
+        fprintf(stderr, "wrong: row %lld is the nearest\n", (long long)nearest(&t));
+        return 1;
+    }
+    for (size_t i = 0; i < FL_COARSE_COUNT; i++) {
+        if (!run(&t, fl_coarse_kinds[i].name, &fl_coarse_kinds[i])) {
+            fprintf(stderr, "out of memory\n");
             return 1;
         }
     }
-    qsort(ns, searches, sizeof ns[0], by_time);
-    qsort(core, searches, sizeof core[0], by_time);
-    double bytes = (double)rows * (double)columns * sizeof(float);
-    printf(
-        "%zu x %zu, %zu searches: median %.1f ms, best %.1f ms; core's time: median %.1f ms, best "
-        "%.1f ms (%.1f GB/s)\n",
-        rows, columns, searches, (double)ns[searches / 2] / 1e6, (double)ns[0] / 1e6,
-        (double)core[searches / 2] / 1e6, (double)core[0] / 1e6, bytes / (double)core[0]);
-    enum { TOGETHER = 8 };
-    fl_hit   hits[TOGETHER][K];
-    fl_query queries[TOGETHER];
-    for (size_t q = 0; q < TOGETHER; q++) {
-        queries[q] = (fl_query){.row = query, .k = K, .hits = hits[q]};
-    }
-    for (size_t i = 0; i < searches; i++) {
-        uint64_t begin = core_ns();
-        fl_vectors_search_all(vectors, queries, TOGETHER, never);
-        core[i] = (core_ns() - begin) / TOGETHER;
-    }
-    qsort(core, searches, sizeof core[0], by_time);
-    printf("%d in one pass: core's time a search: median %.1f ms, best %.1f ms\n", TOGETHER,
-           (double)core[searches / 2] / 1e6, (double)core[0] / 1e6);
-    fl_vectors_close(vectors);
-    fl_free(row);
-    fl_free(query);
+    fl_big_free(t.row, (t.rows + t.searches) * t.columns * sizeof *t.row);
     return 0;
 }

@@ -221,6 +221,10 @@
       "ever; a request's keep_alive takes precedence.")                                            \
     X(SERVER_STORE, "server.store", "--server-store", STRING, "", FL_ANY,                          \
       "SQLite file of the store of /add; empty: limited memory, none: no /add and /search.")       \
+    X(SERVER_STORE_SEARCH, "server.store_search", "--server-store-search", ENUM, "exact",          \
+      FL_ONE_OF("exact|int8|signs"),                                                               \
+      "What /search reads of each stored vector: exact: all of it; int8, signs: a code of 8 bits " \
+      "or 1 bit a number, then all of the likely ones, faster, though the best may be missed.")    \
     X(SERVER_BATCHES, "server.batches", "--server-batches", STRING, "", FL_ANY,                    \
       "Folder for /v1/files and /v1/batches; empty: these routes are off.")                        \
     X(SERVER_HOST, "server.host", "--server-host", STRING, "127.0.0.1", FL_ANY,                    \

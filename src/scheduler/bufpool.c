@@ -47,6 +47,7 @@ typedef struct leaving {
 } leaving;
 
 FL_LOCK_ROLE(pool_role); /* the lock of fl_bufpool */
+#define LOCKED FL_REQUIRES(pool_role)
 
 struct fl_bufpool {
     fl_bufpool_options     options;
@@ -83,7 +84,7 @@ static size_t class_size(unsigned class) {
 
 /* ---- Lists --------------------------------------------------------------------------------- */
 
-FL_REQUIRES(pool_role) static void unlink_node(fl_bufpool *pool, int32_t at) {
+LOCKED static void unlink_node(fl_bufpool *pool, int32_t at) {
     assert(at >= 0 && pool->nodes[at].buffer);
     node *n                                                            = &pool->nodes[at];
     *(n->newer == NONE ? &pool->newest : &pool->nodes[n->newer].older) = n->older;
@@ -99,7 +100,7 @@ FL_REQUIRES(pool_role) static void unlink_node(fl_bufpool *pool, int32_t at) {
     pool->unused = at;
 }
 
-FL_REQUIRES(pool_role) static void link_node(fl_bufpool *pool, void *buffer, size_t capacity) {
+LOCKED static void link_node(fl_bufpool *pool, void *buffer, size_t capacity) {
     assert(pool->unused != NONE && buffer && pool->state.buffers < pool->options.max_buffers);
     int32_t at     = pool->unused;
     node   *n      = &pool->nodes[at];
@@ -117,7 +118,7 @@ FL_REQUIRES(pool_role) static void link_node(fl_bufpool *pool, void *buffer, siz
 }
 
 /* Take the oldest out and put it in front of *gone. */
-FL_REQUIRES(pool_role) static void let_go_oldest(fl_bufpool *pool, leaving **gone) {
+LOCKED static void let_go_oldest(fl_bufpool *pool, leaving **gone) {
     assert(pool->oldest != NONE && pool->state.buffers > 0);
     node    *n        = &pool->nodes[pool->oldest];
     leaving *one      = n->buffer;

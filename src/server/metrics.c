@@ -322,8 +322,15 @@ static void write_server(const writer *w) {
     bool        ready = atomic_load(&server->state) == FL_READY && fl_models_healthy(server, &why);
     simple(w, "ready", "gauge", "1 while /ready answers 200.", ready);
     if (server->store != NULL && atomic_load(&server->state) >= FL_READY) {
+        uint64_t recalled, checked;
+        fl_store_found(server->store, &recalled, &checked);
         simple(w, "store_items", "gauge", "Texts in the store (server.store).",
                (double)fl_store_count(server->store));
+        simple(w, "store_checked_hits_total", "counter",
+               "Hits of searches that were repeated exactly (server.store_search).",
+               (double)checked);
+        simple(w, "store_recalled_hits_total", "counter",
+               "Those of them that the search by codes had found.", (double)recalled);
     }
     simple(w, "log_dropped_lines_total", "counter", "Log lines dropped because the sink was full.",
            (double)fl_server_log_dropped(server->log));

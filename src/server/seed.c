@@ -77,7 +77,9 @@ int fl_seed_load(fl_server *server, fletch_error *error) {
     (void)snprintf(mark, sizeof mark, "%s %s",
                    served->fingerprint[0] != '\0' ? served->fingerprint : served->id,
                    served->info.pooling);
-    int status = fl_store_load(server->store, served->name, mark, served->info.dimensions, error);
+    int status =
+        fl_store_load(server->store, served->name, mark, served->info.dimensions,
+                      fl_coarse_named(fl_server_option(server, "server.store_search")), error);
     if (status == FLETCH_OK) {
         status = check_vector_id(server, served, error);
     }

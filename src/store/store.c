@@ -426,7 +426,7 @@ int fl_store_begin(fl_store *store, const char *model, const char *fingerprint, 
 }
 
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
-                  fletch_error *error) {
+                  const fl_coarse *coarse, fletch_error *error) {
     FL_TRY(fl_store_begin(store, model, fingerprint, columns, error));
     if (ask_number(store->writer, "SELECT count(*) FROM about WHERE name = 'moving'") != 0) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -440,7 +440,7 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
     } else {
         store->reader = store->writer;
     }
-    FL_TRY(fl_vectors_open(&store->vectors, store->columns, error));
+    FL_TRY(fl_vectors_open(&store->vectors, store->columns, coarse, error));
     FL_TRY(load(store, error));
     FL_TRY(prepare(store, store->writer, writer_sql, store->write, WRITER_COUNT, error));
     FL_TRY(prepare(store, store->reader, reader_sql, store->read, READER_COUNT, error));
@@ -747,6 +747,10 @@ size_t fl_store_count(const fl_store *store) {
 
 size_t fl_store_columns(const fl_store *store) {
     return store->columns;
+}
+
+void fl_store_found(const fl_store *store, uint64_t *recalled, uint64_t *checked) {
+    fl_vectors_recall(store->vectors, recalled, checked);
 }
 
 bool fl_store_lasts(const fl_store *store) {

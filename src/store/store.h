@@ -23,7 +23,8 @@
 #include "store/filter.h"
 #include "store/vectors.h"
 
-/* Half of it for the texts, in SQLite's pages; vectors take at most as much again, since the pages hold them too. */
+/* Half of it for the texts, in SQLite's pages; vectors take at most as much again, since the pages hold them too, and
+ * their codes up to a quarter of that more. */
 #define FL_STORE_MEMORY (UINT64_C(256) << 20)
 
 /* Threads that look for words at the same time. */
@@ -75,9 +76,9 @@ int fl_store_open(fl_store **out, const char *path, fletch_error *error);
 int fl_store_begin(fl_store *store, const char *model, const char *fingerprint, size_t columns,
                    fletch_error *error);
 /* Its vectors into memory; before this nothing but fl_store_close may be called. `model` names the model for
- * people, `fingerprint` tells it from others. */
+ * people, `fingerprint` tells it from others; `coarse` as in vectors.h. */
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
-                  fletch_error *error);
+                  const fl_coarse *coarse, fletch_error *error);
 /* What the file has had under `name` since it was made, `value` where it has none. EIO. */
 int  fl_store_recall(const fl_store *store, const char *name, const char *value, char *out,
                      size_t size, fletch_error *error);
@@ -86,6 +87,8 @@ void fl_store_close(fl_store *store); /* writes what waits; NULL is a no-op */
 void   fl_store_write(fl_store *store, fl_write *write);
 size_t fl_store_count(const fl_store *store);
 size_t fl_store_columns(const fl_store *store);
+void   fl_store_found(const fl_store *store, uint64_t *recalled,
+                      uint64_t *checked);         /* fl_vectors_recall */
 bool   fl_store_lasts(const fl_store *store);     /* in a file */
 bool   fl_store_has_words(const fl_store *store); /* searches by words are possible */
 

@@ -5,8 +5,10 @@
  * Method  Slot n is row n % ROWS of block n / ROWS. Keys grow from slot to slot, so a key is found by
  *         halving. A dropped row keeps its slot and is skipped; when more than half of the slots are of
  *         that kind the rows are moved together. A heap of k holds the best rows of a search, the worst
- *         of them at the top; most rows fail against it and cost one comparison.
- * Memory  (columns * 4 + 9) bytes a row in whole blocks of 4096, given back when the rows close.
+ *         of them at the top; most rows fail against it and cost one comparison. With codes (coarse.h) a pass
+ *         fills a heap of candidates by them, whose rows are compared exactly before the lock is given back. One
+ *         search of CHECK_EVERY reads all rows as well, and counts how many of the best it had found.
+ * Memory  (columns * 4 + 9) bytes a row, and its code, in whole blocks of 4096, given back when the rows close.
  * Threads searches hold the lock shared; replacing, dropping and moving hold it alone. Both pass a gate
  *         first, where a writer waits, so that searches that never leave a gap do not keep it out: which
  *         of them a lock prefers, each C library decides. A new row needs none of it: it is written behind
@@ -21,17 +23,22 @@
 #include "base/error.h"
 #include "base/mem.h"
 
-enum { ROWS = 4096, BLOCKS_MAX = 65536, DEAD_MIN = 4096 };
+enum { ROWS = 4096, BLOCKS_MAX = 65536, DEAD_MIN = 4096, CHECK_EVERY = 128 };
 
 typedef struct block {
     int64_t keys[ROWS];
     bool    dead[ROWS];
-    float   rows[]; /* [ROWS][stride], as aligned as the block: 8 * 4096 + 4096 bytes precede it */
+    float   rows
+        []; /* [ROWS][stride], as aligned as the block: 8 * 4096 + 4096 bytes precede it; then codes */
 } block;
 
 struct fl_vectors {
-    size_t           columns, stride, block_bytes;
+    size_t           columns, stride, code_bytes, block_bytes;
     fl_dot_fn        dot;
+    const fl_coarse *coarse; /* NULL: none */
+    fl_coarse_scan  *coarse_scan;
+    _Atomic uint64_t searches, checked,
+        recalled;          /* by codes; rows that should be found, and were */
     pthread_mutex_t  gate; /* held only to get `lock` */
     pthread_rwlock_t lock;
     block           *blocks[BLOCKS_MAX]; /* set before `count` reaches them */
@@ -52,7 +59,8 @@ static void lock_shared(fl_vectors *vectors) {
     pthread_mutex_unlock(&vectors->gate);
 }
 
-int fl_vectors_open(fl_vectors **out, size_t columns, fletch_error *error) {
+int fl_vectors_open(fl_vectors **out, size_t columns, const fl_coarse *coarse,
+                    fletch_error *error) {
     assert(columns > 0);
     fl_vectors *vectors = fl_alloc_zero(1, sizeof *vectors);
     *out                = NULL;
@@ -61,8 +69,12 @@ int fl_vectors_open(fl_vectors **out, size_t columns, fletch_error *error) {
     }
     vectors->columns     = columns;
     vectors->stride      = (columns + FL_DOT_LANES - 1) / FL_DOT_LANES * FL_DOT_LANES;
-    vectors->block_bytes = sizeof(block) + vectors->stride * sizeof(float) * ROWS;
-    vectors->dot         = fl_dot_best();
+    vectors->coarse      = coarse;
+    vectors->coarse_scan = coarse ? fl_coarse_best(coarse) : NULL;
+    vectors->code_bytes  = coarse ? coarse->bytes(vectors->stride) : 0;
+    vectors->block_bytes =
+        sizeof(block) + (vectors->stride * sizeof(float) + vectors->code_bytes) * ROWS;
+    vectors->dot = fl_dot_best();
     pthread_mutex_init(&vectors->gate, NULL);
     pthread_rwlock_init(&vectors->lock, NULL);
     *out = vectors;
@@ -105,6 +117,14 @@ static float *row_of(const fl_vectors *vectors, size_t slot) {
     return vectors->blocks[slot / ROWS]->rows + slot % ROWS * vectors->stride;
 }
 
+static unsigned char *codes_of(const fl_vectors *vectors, size_t index) {
+    return (unsigned char *)(vectors->blocks[index]->rows + vectors->stride * ROWS);
+}
+
+static unsigned char *code_of(const fl_vectors *vectors, size_t slot) {
+    return codes_of(vectors, slot / ROWS) + slot % ROWS * vectors->code_bytes;
+}
+
 static int64_t key_of(const fl_vectors *vectors, size_t slot) {
     return vectors->blocks[slot / ROWS]->keys[slot % ROWS];
 }
@@ -128,6 +148,9 @@ static void write_row(fl_vectors *vectors, size_t slot, const float *row) {
     float *to = row_of(vectors, slot);
     memcpy(to, row, vectors->columns * sizeof *to);
     memset(to + vectors->columns, 0, (vectors->stride - vectors->columns) * sizeof *to);
+    if (vectors->coarse != NULL) {
+        vectors->coarse->encode(to, vectors->stride, code_of(vectors, slot));
+    }
 }
 
 void fl_vectors_put(fl_vectors *vectors, int64_t key, const float *row) {
@@ -157,6 +180,7 @@ static void move_together(fl_vectors *vectors, size_t count) {
         }
         if (to != from) {
             memcpy(row_of(vectors, to), row_of(vectors, from), vectors->stride * sizeof(float));
+            memcpy(code_of(vectors, to), code_of(vectors, from), vectors->code_bytes);
             vectors->blocks[to / ROWS]->keys[to % ROWS] = key_of(vectors, from);
             vectors->blocks[to / ROWS]->dead[to % ROWS] = false;
         }
@@ -241,69 +265,161 @@ void fl_hits_sort(fl_hit *heap, size_t size) {
     }
 }
 
+/* A search on its way. */
+typedef struct searcher {
+    fl_query *query;
+    float    *padded;     /* [stride] */
+    void     *code;       /* NULL: all rows are compared exactly */
+    fl_hit   *candidates; /* [keep], their slots for keys */
+    size_t    keep, kept;
+    bool      over;
+} searcher;
+
 /* One row after the other, each for all queries while it is in the nearest cache. */
-static void scan(const fl_vectors *vectors, const block *b, size_t rows, const float *padded,
-                 fl_query *const *queries, size_t count) {
+static void scan(const fl_vectors *vectors, const block *b, size_t rows, searcher *all,
+                 size_t count) {
     for (size_t i = 0; i < rows; i++) {
         const float *row = b->rows + i * vectors->stride;
         for (size_t q = 0; !b->dead[i] && q < count; q++) {
-            fl_query *query = queries[q];
-            float     score = vectors->dot(padded + q * vectors->stride, row, vectors->stride);
-            fl_hits_offer(query->hits, &query->found, query->k, (fl_hit){b->keys[i], score});
+            if (!all[q].over) {
+                fl_query *query = all[q].query;
+                float     score = vectors->dot(all[q].padded, row, vectors->stride);
+                fl_hits_offer(query->hits, &query->found, query->k, (fl_hit){b->keys[i], score});
+            }
         }
     }
 }
 
-/* Queries that are not over move to the front, with their rows; how many. */
-static size_t keep_going(const fl_vectors *vectors, fl_query **queries, size_t count, float *padded,
-                         fl_over_fn over) {
-    size_t kept = 0;
-    for (size_t q = 0; q < count; q++) {
-        if (over(queries[q]->user)) {
+/* The same by codes, those of a block for each search. */
+static void scan_codes(const fl_vectors *vectors, size_t at, size_t rows, searcher *all,
+                       size_t count) {
+    float        scores[ROWS];
+    const block *b = vectors->blocks[at / ROWS];
+    for (searcher *s = all; s < all + count; s++) {
+        if (s->over) {
             continue;
         }
-        if (kept < q) {
-            memcpy(padded + kept * vectors->stride, padded + q * vectors->stride,
-                   vectors->stride * sizeof *padded);
+        vectors->coarse_scan(s->code, codes_of(vectors, at / ROWS), rows, vectors->stride, scores);
+        for (size_t i = 0; i < rows; i++) {
+            bool worse = s->kept == s->keep && scores[i] <= s->candidates[0].score;
+            if (!worse && !b->dead[i]) {
+                fl_hits_offer(s->candidates, &s->kept, s->keep,
+                              (fl_hit){(int64_t)(at + i), scores[i]});
+            }
         }
-        queries[kept++] = queries[q];
     }
-    return kept;
 }
 
-static void pass(fl_vectors *vectors, fl_query **queries, size_t count, float *padded,
+static void compare_candidates(const fl_vectors *vectors, searcher *s) {
+    for (size_t i = 0; i < s->kept && !s->over; i++) {
+        size_t slot  = (size_t)s->candidates[i].key;
+        float  score = vectors->dot(s->padded, row_of(vectors, slot), vectors->stride);
+        fl_hits_offer(s->query->hits, &s->query->found, s->query->k,
+                      (fl_hit){key_of(vectors, slot), score});
+    }
+}
+
+/* Every search over the rows, from the first to the last that is there now. The lock is held shared. */
+static void pass(const fl_vectors *vectors, searcher *all, size_t count, size_t slots, bool codes,
                  fl_over_fn over) {
-    lock_shared(vectors);
-    size_t all = atomic_load_explicit(&vectors->count, memory_order_acquire);
-    for (size_t at = 0; at < all; at += ROWS) {
-        count = keep_going(vectors, queries, count, padded, over);
-        if (count == 0) {
-            break;
+    bool going = true;
+    for (size_t at = 0; at < slots && going; at += ROWS) {
+        size_t rows = slots - at < ROWS ? slots - at : ROWS;
+        going       = false;
+        for (size_t q = 0; q < count; q++) {
+            all[q].over = all[q].over || over(all[q].query->user);
+            going       = going || !all[q].over;
         }
-        scan(vectors, vectors->blocks[at / ROWS], all - at < ROWS ? all - at : ROWS, padded,
-             queries, count);
+        if (codes && going) {
+            scan_codes(vectors, at, rows, all, count);
+        } else if (going) {
+            scan(vectors, vectors->blocks[at / ROWS], rows, all, count);
+        }
+    }
+}
+
+/* What the codes found is counted against what is right, which is then the answer. */
+static void check(fl_vectors *vectors, searcher *s, size_t slots, fl_over_fn over) {
+    fl_query    *query = s->query;
+    const size_t had   = query->found;
+    for (size_t i = 0; i < had; i++) {
+        s->candidates[i].key = query->hits[i].key;
+    }
+    query->found = 0;
+    pass(vectors, s, 1, slots, false, over);
+    for (size_t i = 0; i < query->found && !s->over; i++) {
+        size_t at = 0;
+        while (at < had && s->candidates[at].key != query->hits[i].key) {
+            at++;
+        }
+        atomic_fetch_add(&vectors->checked, 1);
+        atomic_fetch_add(&vectors->recalled, at < had);
+    }
+}
+
+static void search_all(fl_vectors *vectors, searcher *all, size_t count, fl_over_fn over) {
+    lock_shared(vectors);
+    size_t slots = atomic_load_explicit(&vectors->count, memory_order_acquire);
+    pass(vectors, all, count, slots, vectors->coarse != NULL, over);
+    for (size_t q = 0; q < count && vectors->coarse != NULL; q++) {
+        compare_candidates(vectors, &all[q]);
+        if (atomic_fetch_add(&vectors->searches, 1) % CHECK_EVERY == 0) {
+            check(vectors, &all[q], slots, over);
+        }
     }
     pthread_rwlock_unlock(&vectors->lock);
 }
 
+static bool begin_search(const fl_vectors *vectors, searcher *s, fl_query *query) {
+    const fl_coarse *coarse = vectors->coarse;
+    *s        = (searcher){.query = query, .padded = fl_alloc_zero(vectors->stride, sizeof(float))};
+    bool good = s->padded != NULL;
+    if (good) {
+        memcpy(s->padded, query->row, vectors->columns * sizeof *s->padded);
+    }
+    if (good && coarse != NULL) {
+        s->keep = query->k * coarse->keep > coarse->least ? query->k * coarse->keep : coarse->least;
+        s->code = fl_alloc(vectors->code_bytes);
+        s->candidates = fl_alloc_array(s->keep, sizeof *s->candidates);
+        good          = s->code != NULL && s->candidates != NULL;
+    }
+    if (good && coarse != NULL) {
+        coarse->encode(s->padded, vectors->stride, s->code);
+    }
+    query->found = good ? 0 : SIZE_MAX;
+    return good;
+}
+
+static void end_search(searcher *s) {
+    fl_free(s->padded);
+    fl_free(s->code);
+    fl_free(s->candidates);
+}
+
 void fl_vectors_search_all(fl_vectors *vectors, fl_query *queries, size_t count, fl_over_fn over) {
-    fl_query **going  = fl_alloc_array(count, sizeof *going);
-    float     *padded = fl_alloc_zero(count * vectors->stride, sizeof *padded);
-    for (size_t q = 0; q < count; q++) {
-        queries[q].found = going && padded ? 0 : SIZE_MAX;
-        if (going && padded) {
-            going[q] = &queries[q];
-            memcpy(padded + q * vectors->stride, queries[q].row, vectors->columns * sizeof *padded);
-        }
+    searcher *all  = fl_alloc_array(count, sizeof *all);
+    size_t    good = 0; /* the first so many */
+    while (all != NULL && good < count && begin_search(vectors, &all[good], &queries[good])) {
+        good++;
     }
-    if (going && padded) {
-        pass(vectors, going, count, padded, over);
+    for (size_t q = good; q < count; q++) {
+        queries[q].found = SIZE_MAX;
     }
-    for (size_t q = 0; q < count && queries[q].found != SIZE_MAX; q++) {
+    if (good > 0) {
+        search_all(vectors, all, good, over);
+    }
+    for (size_t q = 0; q < good; q++) {
         fl_hits_sort(queries[q].hits, queries[q].found);
     }
-    fl_free(going);
-    fl_free(padded);
+    for (size_t q = 0; all != NULL && q < count && q <= good; q++) {
+        end_search(&all[q]); /* the one that failed too */
+    }
+    fl_free(all);
+}
+
+void fl_vectors_recall(const fl_vectors *vectors, uint64_t *recalled, uint64_t *checked) {
+    *recalled = atomic_load(&vectors->recalled);
+    *checked  = atomic_load(&vectors->checked);
 }
 
 static void scan_allowed(const fl_vectors *vectors, const float *query, size_t count,

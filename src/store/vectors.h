@@ -6,7 +6,8 @@
  *         product, which is the cosine, since rows and query have length 1.
  * Method  Blocks of ROWS rows that never move, so that a new row is published by one atomic count and no
  *         search waits for it. A search reads every row once: at 1 M rows of 384 numbers that is 1.5 GB,
- *         and the speed of memory is the speed of the search. Searches that wait share one reading.
+ *         and the speed of memory is the speed of the search. Searches that wait share one reading. With codes
+ *         (coarse.h) it reads those, and then the rows of the best of them.
  * Threads One writer (reserve, put, drop); any number of searches at the same time.
  * Proof   tests/unit/test_server_vectors.c, bench/store.c. */
 #ifndef FL_STORE_VECTORS_H
@@ -18,6 +19,7 @@
 #include <stdint.h>
 
 #include "fletch.h"
+#include "store/coarse.h"
 
 typedef struct fl_vectors fl_vectors;
 
@@ -31,7 +33,8 @@ typedef struct fl_hit {
 void fl_hits_offer(fl_hit *heap, size_t *size, size_t k, fl_hit hit); /* heap[k], *size so far */
 void fl_hits_sort(fl_hit *heap, size_t size);
 
-int  fl_vectors_open(fl_vectors **out, size_t columns, fletch_error *error);
+/* coarse: search by such codes first; NULL: exactly. */
+int fl_vectors_open(fl_vectors **out, size_t columns, const fl_coarse *coarse, fletch_error *error);
 void fl_vectors_close(fl_vectors *vectors); /* NULL is a no-op */
 
 /* Make sure that `count` more rows fit, so that put cannot fail. */
@@ -42,6 +45,10 @@ void   fl_vectors_put(fl_vectors *vectors, int64_t key, const float *row);
 void   fl_vectors_drop(fl_vectors *vectors, int64_t key);
 void   fl_vectors_clear(fl_vectors *vectors); /* drop all */
 size_t fl_vectors_count(const fl_vectors *vectors);
+
+/* Of the rows that searches by codes should have found, as every 128th of them was told by reading all rows, how many
+ * they did find. */
+void fl_vectors_recall(const fl_vectors *vectors, uint64_t *recalled, uint64_t *checked);
 
 /* The best `k` into hits[k], best first, equal scores by key; returns how many. `allowed` (sorted), unless
  * NULL, are the only keys to look at. Once over(user), asked for every few thousand rows, is true it gives up

@@ -294,9 +294,14 @@ int fl_store_recall(const fl_store *store, const char *name, const char *value, 
 }
 
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
-                  fletch_error *error) {
-    (void)store, (void)model, (void)fingerprint, (void)columns, (void)error;
+                  const fl_coarse *coarse, fletch_error *error) {
+    (void)store, (void)model, (void)fingerprint, (void)columns, (void)coarse, (void)error;
     return 0;
+}
+
+const fl_coarse *fl_coarse_named(const char *name) {
+    (void)name;
+    return NULL;
 }
 
 void fl_store_close(fl_store *store) {
@@ -314,6 +319,11 @@ void fl_pull_begin(fl_http_request *request, fl_span name, bool streams) {
 
 void fl_pull_delete(fl_http_request *request, fl_span name) {
     fl_pull_begin(request, name, false);
+}
+
+void fl_store_found(const fl_store *store, uint64_t *recalled, uint64_t *checked) {
+    (void)store;
+    *recalled = *checked = 0;
 }
 
 size_t fl_store_count(const fl_store *store) {

@@ -53,6 +53,21 @@ def test_added_texts_are_found_in_the_order_of_their_cosine(shared):
             assert abs(hit["score"] - score) < 1e-5 and hit["text"] == texts[i] and hit["metadata"] == {"test": "order"}
 
 
+@pytest.mark.parametrize("way", ["int8", "signs"])
+def test_a_search_by_codes_counts_what_it_finds(start, way):
+    """Fewer items than are compared exactly: the answer is the exact one, and the first search of 128 is checked."""
+    server = start("--server-store-search", way)
+    texts = [f"{animal} {verb}" for animal in ("cat", "dog", "stork") for verb in ("sleeps", "runs", "eats")]
+    assert ask(server, "/add", texts=texts, ids=texts).status == 200
+    rows, query = vectors(server, texts), vectors(server, ["a feline rests"])[0]
+    truth = sorted(zip(rows, texts), key=lambda item: -sum(a * b for a, b in zip(item[0], query)))
+    for _ in range(3):
+        got = ask(server, "/search", text="a feline rests", k=4).json()["results"]
+        assert [hit["id"] for hit in got] == [text for _, text in truth[:4]]
+    metrics = server.metrics()
+    assert metrics["fletch_store_checked_hits_total"] == metrics["fletch_store_recalled_hits_total"] == 4
+
+
 def test_one_text_gets_an_id_and_can_be_read_replaced_and_dropped(shared):
     added = ask(shared, "/add", text="a text without id").json()
     assert len(added["id"]) == 32 and added["ids"] == [added["id"]]

@@ -23,7 +23,8 @@ def calls(code: dict[str, str]) -> dict[str, dict[str, set[str]]]:
     home = {}
     for unit, text in code.items():
         for match in DEFINITION.finditer(text):
-            if "static" not in match[0].split("(")[0] or "inline" in match[0].split("(")[0]:
+            head = match[0][:match.start(1) - match.start()]
+            if "static" not in head or "inline" in head:
                 home[match[1]] = unit
     arrows: dict[str, dict[str, set[str]]] = {unit: {} for unit in code}
     for unit, text in code.items():

@@ -31,7 +31,7 @@ def test_a_ring_is_found():
     code = {"a": "int fl_a(void);\nint fl_a(void) {\n    return fl_b();\n}\n",
             "b": "int fl_b(void) {\n    return fl_c();\n}\n",
             "c": "static int own(void) {\n    return fl_a();\n}\nint fl_c(void) {\n    return own();\n}\n",
-            "d": "int fl_d(void) {\n    return fl_a();\n}\n"}
+            "d": "FL_REQUIRES(role) static int own(void) {\n    return 0;\n}\nint fl_d(void) {\n    return fl_a() + own();\n}\n"}
     assert rings.components(rings.calls(code)) == [["a", "b", "c"]]
     code["c"] = "int fl_a(void);\nint fl_c(void) {\n    return 0;\n}\n"
     assert rings.components(rings.calls(code)) == []
