@@ -4,7 +4,7 @@
 # windows: by mingw-w64; kernels, unit and golden tests run under wine, an hour and a half.
 # macos:   on ARM, by zig cc (the Python package ziglang): compiled and linked. Nothing here runs it.
 # arm:     Linux on ARM, by Debian's cross compiler; unit and golden tests run under qemu-user, hours. The kernels
-#          alone take tools/emulate.sh half a minute.
+#          alone take tools/emulate.sh minutes.
 # TARGET:  by zig cc, x86_64-linux-musl or aarch64-linux-musl (one static program that needs no library of the system)
 #          or x86_64-linux-gnu.2.17 or aarch64-linux-gnu.2.17 (any glibc from 2.17 on); unit and golden tests run,
 #          those of aarch64 under qemu-user.

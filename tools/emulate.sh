@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # emulate.sh aarch64|plain|avx512 - kernel conformance for a processor that this machine is not.
-# aarch64: cross-compiled, every NEON table under qemu-user; half a minute; part of make check-full.
+# aarch64: cross-compiled, every NEON table under qemu-user; minutes; part of make check-full.
 # plain:   AVX-512, VNNI and AMX with their intrinsics in plain C (SIMDe): what is written, not what the
 #          instructions do; a minute, in make check-full.
 # avx512:  under Bochs, which emulates a whole PC with AVX-512 (qemu-user has no AVX-512): a Debian kernel

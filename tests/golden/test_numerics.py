@@ -104,7 +104,8 @@ def test_other_providers_are_passed_over():
     assert only.returncode == 2
     native = fletch("embed", "-m", FOLDERS / "pooling-cls", "--provider-engine", "onnxruntime", "--provider-order", "cpu",
                     "--provider-numerics", "portable", "a text")
-    assert native.returncode == 2 and "only the cpu engine" in native.stderr
+    assert native.returncode == 2
+    assert "only the cpu engine" in native.stderr or "no ONNX Runtime library" in native.stderr  # tools/release/try.sh: none is there
     assert fletch("embed", "-m", FOLDERS / "pooling-cls", "--provider-numerics", "exact", "a text").returncode == 2
 
 
