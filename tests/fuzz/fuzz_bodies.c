@@ -299,11 +299,6 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
     return 0;
 }
 
-const fl_coarse *fl_coarse_named(const char *name) {
-    (void)name;
-    return NULL;
-}
-
 void fl_store_close(fl_store *store) {
     (void)store;
 }
