@@ -142,6 +142,7 @@ Test(vectors, equal_scores_come_by_key) {
     }
     late = true;
     cr_assert_eq(fl_vectors_search(vectors, row, 3, NULL, 0, is_over, &late, hits), 0);
+    late = false;
     fl_vectors_close(vectors);
 }
 
