@@ -237,8 +237,8 @@ int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_erro
     if (search->filter != NULL) {
         (void)fl_filter_passes(search->filter, metadata, sizeof metadata - 1);
     }
-    search->count = search->query != NULL ? search->query->found
-                                          : find_rows(search->row, search->k, search->hits);
+    search->count      = search->query != NULL ? search->query->found
+                                               : find_rows(search->row, search->k, search->hits);
     search->word_count = search->words != NULL;
     if (search->words != NULL) {
         must(is_text(search->words, strlen(search->words)));
