@@ -17,15 +17,7 @@ const fl_family fl_family_clip = {
     .old_tokenizers  = {"CLIPTokenizer"},
 
     .below = "text_config_dict text_config",
-    .fixed = {.position   = FL_POSITION_LEARNED,
-              .norm_place = FL_NORM_PRE,
-              .final_norm = true,
-              .qkv_bias   = true,
-              .out_bias   = true,
-              .up_bias    = true,
-              .down_bias  = true,
-              .norm_bias  = true,
-              .distance   = {{.causal = true}}},
+    .fixed = {FL_CLIP_FIXED, .distance = {{.causal = true}}},
 
     .fields     = {FL_HIDDEN("hidden_size", 512), FL_LAYERS("num_hidden_layers", 12),
                    FL_HEADS("num_attention_heads", 8), FL_MLP("intermediate_size", 2048),

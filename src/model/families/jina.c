@@ -13,13 +13,7 @@ const fl_family fl_family_jina = {
     .remote_code = {"jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
     .prefixes    = {"bert."},
 
-    .fixed = {.embed_norm = true,
-              .qkv_bias   = true,
-              .out_bias   = true,
-              .down_bias  = true,
-              .norm_bias  = true,
-              .mlp        = FL_MLP_GLU,
-              .distance   = {{.bias = FL_BIAS_ALIBI}}},
+    .fixed = {FL_JINA_FIXED},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
                FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),

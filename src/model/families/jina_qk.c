@@ -17,15 +17,7 @@ const fl_family fl_family_jina_qk = {
     .remote_code = {"jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"},
     .prefixes    = {"bert."},
 
-    .fixed = {.embed_norm = true,
-              .qkv_bias   = true,
-              .out_bias   = true,
-              .down_bias  = true,
-              .norm_bias  = true,
-              .mlp        = FL_MLP_GLU,
-              .qk_norm    = FL_QK_NORM_WIDE,
-              .extra_norm = FL_EXTRA_NORM_RESIDUAL,
-              .distance   = {{.bias = FL_BIAS_ALIBI}}},
+    .fixed = {FL_JINA_FIXED, .qk_norm = FL_QK_NORM_WIDE, .extra_norm = FL_EXTRA_NORM_RESIDUAL},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
                FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),

@@ -53,6 +53,10 @@
         FL_VOCAB("vocab_size", 128256), FL_POSITIONS("max_position_embeddings", 8192),             \
         FL_EPS("rms_norm_eps", 1e-5), FL_ACTIVATION("hidden_act", "silu"),                         \
         FL_ATTENTION_BIASES("attention_bias"), FL_MLP_BIASES("mlp_bias")
+/* JinaBERT: post-norm, ALiBi instead of positions, a gated MLP. */
+#define FL_JINA_FIXED                                                                              \
+    .embed_norm = true, .qkv_bias = true, .out_bias = true, .down_bias = true, .norm_bias = true,  \
+    .mlp = FL_MLP_GLU, .distance = {{.bias = FL_BIAS_ALIBI}}
 /* Jina v5: a network of transformers', an adapter of peft's for each task, and the last token. */
 #define FL_JINA5                                                                                   \
     .model_types = {"jina_embeddings_v5"}, .prefixes = {"model."},                                 \
@@ -125,6 +129,9 @@
         FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 
 /* The text towers of CLIP and SigLIP. */
+#define FL_CLIP_FIXED                                                                              \
+    .position = FL_POSITION_LEARNED, .norm_place = FL_NORM_PRE, .final_norm = true,                \
+    .qkv_bias = true, .out_bias = true, .up_bias = true, .down_bias = true, .norm_bias = true
 #define FL_CLIP_TENSORS                                                                            \
     FL_AT("embeddings.token_embedding.weight", FL_SLOT_WORD),                                      \
         FL_AT("embeddings.position_embedding.weight", FL_SLOT_POSITION),                           \

@@ -16,14 +16,7 @@ const fl_family fl_family_siglip = {
     .tokenizer_class = "SiglipTokenizer",
 
     .below = "text_config",
-    .fixed = {.position   = FL_POSITION_LEARNED,
-              .norm_place = FL_NORM_PRE,
-              .final_norm = true,
-              .qkv_bias   = true,
-              .out_bias   = true,
-              .up_bias    = true,
-              .down_bias  = true,
-              .norm_bias  = true},
+    .fixed = {FL_CLIP_FIXED},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
                FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),
