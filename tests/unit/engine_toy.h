@@ -45,6 +45,12 @@ typedef struct toy_spec {
     bool     alternate; /* every other layer sees all keys, and turns by another angle */
 } toy_spec;
 
+/* A layer of MiniLM-L6: scratch and plans do not depend on how many there are. */
+#define TOY_MINILM                                                                                 \
+    .layers = 1, .hidden = 384, .heads = 12, .head_dim = 32, .mlp = 1536, .vocab = 100,            \
+    .positions = 512, .activation = FL_ACT_GELU_ERF, .dtype = FL_DTYPE_F32,                        \
+    .pooling = {FL_POOL_MEAN}, .pooling_count = 1
+
 /* What Llama, Qwen and their like have in common, in a toy_spec. */
 #define TOY_DECODER                                                                                \
     .norm = FL_NORM_RMS, .place = FL_NORM_PRE, .final_norm = true, .glu = FL_MLP_GLU,              \

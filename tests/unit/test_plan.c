@@ -12,18 +12,7 @@
 
 enum { TEXTS = 512, LONGEST = 512 };
 
-/* MiniLM's shape; scratch and plans do not depend on how many layers there are. */
-static const toy_spec minilm = {.layers        = 1,
-                                .hidden        = 384,
-                                .heads         = 12,
-                                .head_dim      = 32,
-                                .mlp           = 1536,
-                                .vocab         = 100,
-                                .positions     = LONGEST,
-                                .activation    = FL_ACT_GELU_ERF,
-                                .dtype         = FL_DTYPE_F32,
-                                .pooling       = {FL_POOL_MEAN},
-                                .pooling_count = 1};
+static const toy_spec minilm = {TOY_MINILM};
 
 static const unsigned sizes[] = {1, 2, 3, 4, 6, 8, 12, 13, 16, 24, 32, 48, 64, 96, 128, 192};
 enum { SIZES = sizeof sizes / sizeof *sizes };

@@ -284,19 +284,7 @@ Test(prediction, experts_and_norms_over_all_heads) {
     check_all(&spec, "fp32", shapes, sizeof shapes / sizeof *shapes);
 }
 
-/* One layer of MiniLM-L6: scratch does not depend on how many there are. */
-static const toy_spec minilm = {.layers        = 1,
-                                .hidden        = 384,
-                                .heads         = 12,
-                                .head_dim      = 32,
-                                .mlp           = 1536,
-                                .vocab         = 100,
-                                .positions     = 512,
-                                .type          = true,
-                                .activation    = FL_ACT_GELU_ERF,
-                                .dtype         = FL_DTYPE_F32,
-                                .pooling       = {FL_POOL_MEAN},
-                                .pooling_count = 1};
+static const toy_spec minilm = {TOY_MINILM, .type = true};
 
 static const shape shapes[] = {{1, 1, EQUAL},    {1, 24, EQUAL},  {1, 200, EQUAL},  {1, 512, EQUAL},
                                {2, 12, EQUAL},   {4, 64, EQUAL},  {4, 512, EQUAL},  {7, 77, MIXED},
