@@ -56,6 +56,13 @@ def test_workflows_run_scripts_that_are_there():
     assert verbs == ["release", "release-check"] and all(f"\n{verb}: ##" in makefile for verb in verbs)
 
 
+def test_workflows_name_what_they_use_by_its_commit_and_may_only_read():
+    for workflow in (house.ROOT / ".github/workflows").glob("*.yml"):
+        used = re.findall(r"uses: (.*)", house.text(workflow))
+        assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in used), workflow
+        assert re.findall(r"^permissions:\n((?:  .*\n)+)", house.text(workflow), re.M) == ["  contents: read\n"], workflow
+
+
 def test_an_archive_does_not_depend_on_the_order_of_its_files():
     files = {"a/bin/fletch": b"program", "a/share/x": b"text", "tmp": None}
     assert pack.tar_bytes(files) == pack.tar_bytes(dict(reversed(files.items())))
