@@ -65,17 +65,31 @@ static void begin(report *r, const char *section) {
     r->open = true;
 }
 
+/* How many bytes at `at` name the home folder and no longer name that begins with it: 0 when it is not there. Windows
+ * has both slashes. */
+static size_t home_at(const char *at, const char *home) {
+    size_t size = 0;
+    for (; home[size] != '\0'; size++) {
+        char slash = home[size] == '\\' ? '/' : home[size];
+        if ((at[size] == '\\' ? '/' : at[size]) != slash) {
+            return 0;
+        }
+    }
+    return strchr("/\\ ,;:)\"'`", at[size]) != NULL ? size : 0; /* or its end */
+}
+
 /* `text`, with ~ for the home folder; *out is for the caller to free. */
 static const char *without_home(const char *text, fl_buf *out) {
     const char *home = getenv("HOME");
-    const char *at   = home != NULL && home[0] == '/' && home[1] != '\0' ? text : NULL;
-    for (const char *next; at != NULL; at = next) {
-        const char *found = strstr(at, home);
-        fl_buf_append(out, at, found != NULL ? (size_t)(found - at) : strlen(at));
-        fl_buf_puts(out, found != NULL ? "~" : "");
-        next = found != NULL ? found + strlen(home) : NULL;
+    if (home == NULL || strlen(home) < 2) { /* no folder of a person's */
+        return text;
     }
-    return out->size > 0 && !out->failed ? out->data : text;
+    while (*text != '\0') {
+        size_t size = home_at(text, home);
+        fl_buf_append(out, size > 0 ? "~" : text, 1);
+        text += size > 0 ? size : 1;
+    }
+    return out->failed || out->data == NULL ? "" : out->data;
 }
 
 static int add_line(report *r, const char *name, const char *value, const char *origin) {

@@ -142,6 +142,15 @@ def test_a_report_names_the_system_and_no_home(embed, tmp_path):
     assert "system" not in report(embed("doctor", "--format", "json"))
 
 
+@pytest.mark.parametrize("home, model, told", [
+    ("C:/Users/ann", "C:/Users/ann/m", "~/m"), ("C:\\Users\\ann", "C:/Users/ann/m", "~/m"),
+    ("/home/ann", "/home/anna/m", "/home/anna/m"), ("/", "/srv/m", "/srv/m")])
+def test_a_home_is_found_by_whole_names_and_as_windows_writes_it(fletch, home, model, told):
+    sent = fletch("doctor", "--report", "--format", "json", "-m", model, env={"HOME": home})
+    assert sent.returncode == 3 and told in report(sent)["model"]["problem"][0]
+    assert told == model or "ann" not in sent.stdout.decode()
+
+
 @pytest.mark.parametrize("arguments", [["doctor", "x"]])
 def test_arguments_are_refused(fletch, arguments):
     assert fletch(*arguments).returncode == 2
