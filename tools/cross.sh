@@ -20,11 +20,12 @@ echo 0 1 0 >"$tally" # until proven otherwise
 use_toolchain "${system_name/#macos/aarch64-macos}" "$ROOT/build-$system_name"
 need "${run[0]}" "wine64 qemu-user"
 
-# Programs under their own names, for tests that start them.
+# Programs under their own names, for tests that start them, some with an environment of their own.
 make_wrappers() {
-    local program
+    local program settings=''
+    [ "$system_name" != windows ] || settings="export WINEPREFIX='$WINEPREFIX' WINEDEBUG=-all WINEPATH='$WINEPATH'"
     for program in "$folder"/*.exe "$folder"/tests/*.exe; do
-        printf '#!/bin/sh\nexec %s "%s" "$@"\n' "${run[*]}" "$program" >"${program%.exe}"
+        printf '#!/bin/sh\n%s\nexec %s "%s" "$@"\n' "$settings" "${run[*]}" "$program" >"${program%.exe}"
         chmod +x "${program%.exe}"
     done
 }

@@ -15,14 +15,16 @@ import subprocess
 import sys
 import threading
 import time
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
+BUILD = pathlib.Path(os.environ.get("FLETCH_BUILD", pathlib.Path(BIN).parent))
 MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
 NAME = os.path.basename(MODEL)  # what clients call a model that was opened from a folder
 SMALL = ROOT / "tests/golden/folders/family-distilbert"  # a model of its own, of 32 dimensions
 SANITIZED = bool(os.environ.get("FLETCH_TEST_SANITIZED"))  # tools/sanitize.sh: memory is the sanitizer's, and says nothing
-WINE = bool(os.environ.get("FLETCH_TEST_WINE"))  # tools/cross.sh: only Ctrl-C comes through to a program of Windows
+WINE = bool(os.environ.get("FLETCH_TEST_WINE"))  # tools/cross.sh: the program is that of Windows, the tests are Linux'
 WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "180"))  # no test measures it: it ends what hangs
 
 # A run in the background may start with these ignored, and children would inherit that.
@@ -156,6 +158,8 @@ class Server:
                      FLETCH_SERVER_PORT="0", FLETCH_SERVER_LAME_DUCK_MS="0", FLETCH_SERVER_LOG_FORMAT="json",
                      FLETCH_SERVER_DEADLINE_MS="600000",  # a sanitized engine on a busy machine is slow
                      FLETCH_SERVER_DRAIN_SECONDS="600")
+        if WINE and "--unix-socket" in flags:
+            raise unittest.SkipTest("Windows has no Unix sockets for it")
         if model:
             clean["FLETCH_MODEL_ID"] = MODEL
         clean.update(env or {})
@@ -244,12 +248,24 @@ class Server:
         until(lambda: test(self.of_model(name)), lambda: (name, self.of_model(name)))
 
     def send_signal(self, number):
-        self.process.send_signal(number)
+        if WINE and number == signal.SIGTERM:
+            self.send_event(1)
+        elif WINE and number == signal.SIGHUP:
+            raise unittest.SkipTest("Windows has no SIGHUP")
+        else:
+            self.process.send_signal(number)
 
-    def end(self, number=signal.SIGINT if WINE else signal.SIGTERM):
+    def send_event(self, event):
+        """What the console of a program of Windows would send to it (send_break.c)."""
+        ready = next((line for line in self.lines if line and line.startswith("ready:")), None)
+        if not ready:
+            raise unittest.SkipTest("a program of Windows can be found once it has said its number")
+        subprocess.run([BUILD / "tests/send_break", ready.rsplit(" ", 1)[1], str(event)], check=True, timeout=WAIT)
+
+    def end(self, number=signal.SIGTERM):
         """Ask it to end; its exit code."""
         if self.process.poll() is None:
-            self.process.send_signal(number)
+            self.send_signal(number)
         code = self.process.wait(WAIT)
         self.log_file.close()
         return code
@@ -288,7 +304,7 @@ FOR_EVER = 10**9
 class Faulty(Server):
     """The whole program on an engine that is late, fails, runs out of memory, gives NaN or hangs when told to."""
 
-    PROGRAM = str(pathlib.Path(os.environ.get("FLETCH_BUILD", pathlib.Path(BIN).parent)) / "tests" / "fletch_faulty")
+    PROGRAM = str(BUILD / "tests" / "fletch_faulty")
 
     def command(self, text):
         with self.seen:

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 
+import pytest
 import serving
 
 
@@ -19,14 +20,18 @@ def health(folder, *flags, **env):
 
 
 def test_a_server_that_is_ready(start, tmp_path):
-    server = start("--unix-socket", tmp_path / "s")
+    server = start()
     done = health(tmp_path, "--port", server.port)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"127.0.0.1:{server.port} is ready\n", "")
     assert health(tmp_path, FLETCH_SERVER_PORT=str(server.port), FLETCH_SERVER_HOST="0.0.0.0").returncode == 0
-    assert health(tmp_path, "--host", "none", "--unix-socket", tmp_path / "s").returncode == 0
     assert health(tmp_path, "-q", "--port", server.port).stdout == ""
     (tmp_path / "c.toml").write_text(f"[server]\nport = {server.port}\n")
     assert health(tmp_path, "--config", "c.toml").returncode == 0
+
+
+def test_one_at_a_unix_socket(start, tmp_path):
+    start("--unix-socket", tmp_path / "s")
+    assert health(tmp_path, "--host", "none", "--unix-socket", tmp_path / "s").returncode == 0
 
 
 def test_a_server_that_asks_for_keys(start, tmp_path):
@@ -36,7 +41,7 @@ def test_a_server_that_asks_for_keys(start, tmp_path):
 
 def test_one_that_drains_and_none_at_all(start, tmp_path):
     server = start("--server-lame-duck-ms", "600000")
-    server.process.send_signal(signal.SIGTERM)
+    server.send_signal(signal.SIGTERM)
     done = serving.until(lambda: next((run for run in [health(tmp_path, "--port", server.port)] if run.returncode), None))
     assert done.returncode == 1 and "is not ready: 503" in done.stderr
     server.kill()
@@ -78,6 +83,20 @@ def test_wrong_usage(tmp_path):
     assert health(tmp_path, "now").returncode == 2
 
 
+@pytest.mark.skipif(not serving.WINE, reason="events of Windows (tools/cross.sh windows)")
+def test_what_the_console_of_windows_says(start):
+    """The end of somebody's session and of the machine, of which services hear, change nothing; a closed window is SIGTERM."""
+    server = start("--server-lame-duck-ms", "600000")
+    for event in (5, 6):
+        server.send_event(event)
+    assert server.ask("GET", "/ready").status == 200
+    server.send_event(2)
+    serving.until(lambda: server.ask("GET", "/ready").status == 503)
+
+
+terminals = pytest.mark.skipif(serving.WINE, reason="a program of Windows has no terminal of Linux")
+
+
 def with_signals():
     """As a terminal's child: the tests may have been started where these are ignored."""
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -97,6 +116,7 @@ def on_terminal(tmp_path, *before):
     return process, ours
 
 
+@terminals
 def test_a_terminal_that_closes_ends_its_server(tmp_path):
     process, terminal = on_terminal(tmp_path)
     with process:
@@ -107,6 +127,7 @@ def test_a_terminal_that_closes_ends_its_server(tmp_path):
         assert process.wait(serving.WAIT) == 0
 
 
+@terminals
 def test_nohup_keeps_it(tmp_path):
     process, terminal = on_terminal(tmp_path, "nohup")
     with process:

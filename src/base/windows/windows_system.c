@@ -6,6 +6,7 @@
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
+#include <stdatomic.h>
 #include <strings.h>
 
 #include "base/mem.h"
@@ -165,6 +166,29 @@ static void again(int number) {
     handlers[number](number);
 }
 
+/* Ctrl-Break and the end of the console are SIGTERM. Windows asks the last handler first: this one before
+ * the C library's, which would let the program end with its console at once, stop a service when any user logs
+ * off, and under wine know nothing but Ctrl-C. */
+static BOOL WINAPI on_console(DWORD event) {
+    if (event == CTRL_C_EVENT) {
+        return FALSE; /* the C library's: SIGINT */
+    }
+    if (event == CTRL_BREAK_EVENT || event == CTRL_CLOSE_EVENT) {
+        (void)raise(SIGTERM);
+    }
+    if (event == CTRL_CLOSE_EVENT) {
+        Sleep(INFINITE); /* Windows ends the process when this returns, or in 5 s */
+    }
+    return TRUE; /* the end of a session or of the machine: services alone hear of it, and their manager tells them */
+}
+
+static void watch_console(void) {
+    static atomic_flag watched = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&watched)) {
+        (void)SetConsoleCtrlHandler(on_console, TRUE);
+    }
+}
+
 int sigaction(int number, const struct sigaction *action, struct sigaction *before) {
     if (before != NULL) {
         *before = (struct sigaction){.sa_handler = SIG_DFL};
@@ -174,7 +198,11 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
     }
     const bool own   = action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
     handlers[number] = action->sa_handler;
-    return signal(number, own ? again : action->sa_handler) == SIG_ERR ? -1 : 0;
+    const bool set   = signal(number, own ? again : action->sa_handler) != SIG_ERR;
+    if (set && number == SIGTERM && own) {
+        watch_console();
+    }
+    return set ? 0 : -1;
 }
 
 const char *strsignal(int number) {
