@@ -7,8 +7,10 @@
  * FOLDER is a model folder; the two names are random weights of those shapes, which run at the same
  * speed. Lengths are drawn from the histograms of STS-B sentences (short, mean 14.7) and of
  * Cranfield abstracts (long, mean 176); ids are random. GFLOP/s count 2 per multiply-add of the
- * linear layers and of full attention over real tokens. The peak is that of the precision's own
- * multiply-adds (peak.h), measured on one thread first.
+ * matrices and of the pairs of tokens that a layer lets see each other (src/model/flops.c). The floor is the
+ * time that these take at the peak of the instruction set that the engine chose, measured on one thread first
+ * (peak.h): the matrices' in the precision, the pairs' in that of attention, which is fp32 unless the
+ * kernels have another one. A share is the floor over the time.
  * The figure is the best and the median of passes: other work on the machine only ever makes a pass
  * slower. Processor time is that of all threads, also where they are more than cores. -n: so many texts of 16
  * tokens, or LENGTH, at a time, and nothing else; -d: how they would be dealt out, as JSON (bench/scale.py). */
@@ -23,7 +25,7 @@
 #include "model/model.h"
 #include "peak.h"
 
-enum { BATCH_TOKENS = 1 << 19, BATCH_TEXTS = 4096, PASSES_MAX = 4096 };
+enum { BATCH_TOKENS = 1 << 19, BATCH_TEXTS = 4096, PASSES_MAX = 4096, PEAK_PASSES = 40 };
 
 typedef struct bench {
     fl_encoder  encoder;
@@ -32,7 +34,7 @@ typedef struct bench {
     unsigned    threads;
     uint32_t    together, length; /* -n, -l */
     bool        dry;
-    double      seconds, peak;
+    double      seconds, peak, pair_peak; /* GFLOP/s of a thread: of matrices, of attention */
     const char *isa, *precision;
     float      *out;
     float      *rows[BATCH_TEXTS];
@@ -69,24 +71,41 @@ static uint32_t draw_length(const uint32_t *bin) {
     return low + draw(bin_end[at] - low + 1);
 }
 
-/* GFLOP/s of one thread that does nothing but multiply-adds of this precision. */
-static double measure_peak(const char *precision) {
-    peak_loop loop = peak_of(precision);
-    double    best = 0.0;
-    for (int pass = 0; loop && pass < 100; pass++) {
-        uint64_t start = fl_clock_ns();
-        double   rate  = 2.0 * loop(20000);
-        rate /= (double)(fl_clock_ns() - start);
-        best = rate > best ? rate : best;
-    }
-    return best;
+/* With one thread its processor time counts, which leaves out what the machine did meanwhile. */
+static uint64_t read_clock(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+static uint64_t clock_of(const bench *b) {
+    return read_clock(b->threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
-/* With one thread its processor time counts, which leaves out what the machine did meanwhile. */
-static uint64_t clock_of(const bench *b) {
-    struct timespec now;
-    clock_gettime(b->threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* GFLOP/s of one thread that does nothing but such multiply-adds; 0: nothing measures them here. */
+static double measure_peak(const char *isa, const char *precision) {
+    peak_loop loop              = peak_of(isa, precision);
+    double    rate[PEAK_PASSES] = {0};
+    for (int pass = 0; loop && pass < PEAK_PASSES; pass++) {
+        uint64_t start = read_clock(CLOCK_THREAD_CPUTIME_ID);
+        double   done  = 2.0 * loop(200000);
+        rate[pass]     = done / (double)(read_clock(CLOCK_THREAD_CPUTIME_ID) - start);
+    }
+    qsort(rate, PEAK_PASSES, sizeof *rate, by_value);
+    return loop ? rate[PEAK_PASSES * 3 / 4] : 0.0; /* the clock of a virtual machine leaps */
+}
+
+static void measure_peaks(bench *b) {
+    const char *isa = b->engine->kernels->isa;
+    double      fma = measure_peak(isa, "fp32");
+    b->peak         = measure_peak(isa, b->precision);
+    b->pair_peak    = b->engine->narrow.attention ? b->peak : fma;
+    printf("peak of %s with %s %.1f GFLOP/s a thread, of fp32 %.1f, of attention %.1f\n",
+           b->precision, isa, b->peak, fma, b->pair_peak);
 }
 
 /* Processor time of the whole process, ms. */
@@ -96,15 +115,13 @@ static double spent(void) {
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-static double flops(const fl_encoder_desc *d, double n) {
-    double inner = (double)d->heads * d->head_dim;
-    return d->layers * n *
-           (8.0 * d->hidden * inner + 4.0 * d->hidden * d->intermediate + 4.0 * n * inner);
+/* 2 for a multiply-add; and the ns that one thread needs at the peak. */
+static double flops(const bench *b, uint32_t tokens) {
+    return (double)fl_encoder_flops(&b->encoder.desc, tokens);
 }
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+static double floor_of(const bench *b, uint32_t tokens) {
+    double pairs = (double)fl_encoder_pair_flops(&b->encoder.desc, tokens);
+    return (flops(b, tokens) - pairs) / b->peak + pairs / b->pair_peak;
 }
 
 static fl_batch make_batch(bench *b, const uint32_t *bin, uint32_t texts, uint32_t fixed) {
@@ -133,11 +150,12 @@ static void forward(bench *b, const fl_batch *batch) {
 
 static void throughput(bench *b, const char *name, const uint32_t *bin, uint32_t texts) {
     static double rate[PASSES_MAX];
-    fl_batch      batch  = make_batch(b, bin, texts, 0);
-    double        work   = 0.0;
+    fl_batch      batch = make_batch(b, bin, texts, 0);
+    double        work = 0.0, least = 0.0;
     size_t        passes = 0;
     for (uint32_t t = 0; t < batch.texts; t++) {
-        work += flops(&b->encoder.desc, b->cu[t + 1] - b->cu[t]);
+        work += flops(b, b->cu[t + 1] - b->cu[t]);
+        least += floor_of(b, b->cu[t + 1] - b->cu[t]) / b->threads;
     }
     forward(b, &batch);
     for (uint64_t end = fl_clock_ns() + (uint64_t)(b->seconds * 1e9);
@@ -147,13 +165,13 @@ static void throughput(bench *b, const char *name, const uint32_t *bin, uint32_t
         rate[passes] = work / (double)(clock_of(b) - start);
     }
     qsort(rate, passes, sizeof *rate, by_value);
-    double best = rate[passes - 1], middle = rate[passes / 2], all = b->peak * b->threads;
+    double best = rate[passes - 1], middle = rate[passes / 2], share = 100 * least / work;
     printf("%-6s %u threads, %u texts, mean %.1f tokens: median %.0f tok/s, %.1f GFLOP/s, %.1f %% "
            "of the precision's peak; "
            "best %.0f tok/s, %.1f %%\n",
            name, b->threads, batch.texts, (double)batch.tokens / batch.texts,
-           batch.tokens * middle * 1e9 / work, middle, 100 * middle / all,
-           batch.tokens * best * 1e9 / work, 100 * best / all);
+           batch.tokens * middle * 1e9 / work, middle, share * middle,
+           batch.tokens * best * 1e9 / work, share * best);
 }
 
 static void latency(bench *b, uint32_t texts, uint32_t tokens) {
@@ -168,12 +186,13 @@ static void latency(bench *b, uint32_t texts, uint32_t tokens) {
         forward(b, &batch);
         time[passes] = (double)(clock_of(b) - start) * 1e-6;
     }
-    double cpu = (spent() - before) / (double)passes;
+    double cpu   = (spent() - before) / (double)passes;
+    double least = texts * floor_of(b, tokens) / b->threads * 1e-6;
     qsort(time, passes, sizeof *time, by_value);
     printf("latency %u threads, %u texts of %u tokens: best %.3f ms, p50 %.3f ms, p99 %.3f ms; "
-           "floor %.3f ms; processor time %.3f ms\n",
-           b->threads, texts, tokens, time[0], time[passes / 2], time[passes * 99 / 100],
-           texts * flops(&b->encoder.desc, tokens) / (b->peak * b->threads) * 1e-6, cpu);
+           "floor %.3f ms, %.1f %% of the best; processor time %.3f ms\n",
+           b->threads, texts, tokens, time[0], time[passes / 2], time[passes * 99 / 100], least,
+           100 * least / time[0], cpu);
 }
 
 /* The plan of such a batch: blocks as [tokens, time by who runs it], in what a token takes alone. */
@@ -312,12 +331,10 @@ int main(int argc, char **argv) {
         }
         i++;
     }
-    double fma = measure_peak("fp32");
-    b.peak     = strcmp(b.precision, "auto") == 0 ? fma : measure_peak(b.precision);
-    printf("peak of %s %.1f GFLOP/s a thread, of fp32 %.1f\n", b.precision, b.peak, fma);
     if (load(&b, name) < 0) {
         return 1;
     }
+    measure_peaks(&b);
     fl_engine_find("cpu")->describe(b.engine, print_property, NULL);
     if (b.together > 0 && b.dry) {
         print_plan(&b, b.together, b.length);

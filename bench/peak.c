@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peak.c - the most multiply-adds this machine does: the 100 % of the benchmark's tables.
  *
- *     peak THREADS SECONDS [fp32|int16|int8]     prints GFLOP/s of all threads together
+ *     peak THREADS SECONDS [fp32|bf16|int16|int8 [ISA]]     prints GFLOP/s of all threads together
  *
- * Method  each thread runs the loop of peak.h for that precision; a multiply-add counts 2. The
- * clock runs from the first thread's start to the last one's end. x86 with AVX2 and FMA only. */
+ * Method  each thread runs the loop of peak.h for that precision and instruction set, the best of this machine
+ * where none is named; a multiply-add counts 2. The clock runs from the first thread's start to the last one's
+ * end. x86 with AVX2 and FMA only. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,16 +36,17 @@ static void *work(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    int       threads = argc >= 3 ? (int)strtol(argv[1], NULL, 10) : 0;
-    double    seconds = argc >= 3 ? strtod(argv[2], NULL) : 0;
-    peak_loop loop    = peak_of(argc == 4 ? argv[3] : "fp32");
-    if (threads < 1 || threads > THREADS_MAX || !(seconds > 0) || loop == NULL) {
-        fprintf(stderr, "usage: peak THREADS SECONDS [fp32|int16|int8]\n");
-        return 2;
-    }
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    int         threads = argc >= 3 ? (int)strtol(argv[1], NULL, 10) : 0;
+    double      seconds = argc >= 3 ? strtod(argv[2], NULL) : 0;
+    const char *isa     = argc >= 5 ? argv[4] : peak_best();
+    if (isa == NULL) {
         fprintf(stderr, "peak: this CPU has no AVX2 and FMA\n");
         return 1;
+    }
+    peak_loop loop = peak_of(isa, argc >= 4 ? argv[3] : "fp32");
+    if (threads < 1 || threads > THREADS_MAX || !(seconds > 0) || loop == NULL) {
+        fprintf(stderr, "usage: peak THREADS SECONDS [fp32|bf16|int16|int8 [ISA]]\n");
+        return 2;
     }
     static worker workers[THREADS_MAX];
     double        start = now();

@@ -10,6 +10,7 @@
 typedef struct fl_cpu {
     bool     avx2, fma, f16c, bmi2; /* and the OS saves the registers */
     bool     avx512f, avx512bw, avx512vl, avx512dq, avx512_vnni, avx512_bf16, avx_vnni;
+    bool     bf16_halved; /* vdpbf16ps takes two cycles: no more than one of two FMA */
     bool     amx_tile, amx_int8, amx_bf16;
     bool     neon, neon_dotprod, neon_i8mm, neon_bf16;
     uint32_t l1d_bytes, l2_bytes, l3_bytes; /* of one core; 0 when unknown */

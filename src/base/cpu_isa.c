@@ -48,6 +48,15 @@ static uint64_t saved_registers(registers leaf1) {
     return (uint64_t)high << 32 | low;
 }
 
+/* Intel's processors with AMX leave bfloat16 to it, also where a virtual machine hides it. AVX-VNNI, which came
+ * with them, tells them from the one before that had vdpbf16ps. */
+static bool has_halved_bf16(bool avx_vnni) {
+    registers zero  = read_leaf(0, 0);
+    bool      intel = memcmp(&zero.b, "Genu", 4) == 0 && memcmp(&zero.d, "ineI", 4) == 0 &&
+                 memcmp(&zero.c, "ntel", 4) == 0;
+    return intel && avx_vnni;
+}
+
 static void read_name(char name[64]) {
     char text[49] = {0};
     for (unsigned i = 0; i < 3; i++) {
@@ -84,6 +93,7 @@ void fl_cpu_detect_isa(fl_cpu *out) {
     out->avx512vl    = avx512 && bit(seven.b, 31);
     out->avx512_vnni = avx512 && bit(seven.c, 11);
     out->avx512_bf16 = avx512 && bit(seven1.a, 5);
+    out->bf16_halved = out->avx512_bf16 && has_halved_bf16(bit(seven1.a, 4));
     out->amx_tile    = amx;
     out->amx_bf16    = amx && bit(seven.d, 22);
     out->amx_int8    = amx && bit(seven.d, 25);

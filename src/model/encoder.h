@@ -254,8 +254,10 @@ typedef struct fl_shape {
 bool fl_encoder_shape(const fl_encoder_desc *desc, const fl_layer_desc *layer, int slot,
                       fl_shape *out);
 
-/* flops.c: floating-point operations, 2 for a multiply and an add, of the products for one text. */
+/* flops.c: floating-point operations, 2 for a multiply and an add, of the products for one text; and
+ * those of them that queries, keys and values make with each other. */
 uint64_t fl_encoder_flops(const fl_encoder_desc *desc, uint32_t tokens);
+uint64_t fl_encoder_pair_flops(const fl_encoder_desc *desc, uint32_t tokens);
 
 /* slots.c: EMODEL when a size is zero or odd where it may not be, or a layer speaks of a rule
  * that is not there. */

@@ -16,8 +16,20 @@ static uint64_t pairs_of(const fl_distance *rule, uint64_t n) {
     return n + sides * (back * n - back * (back + 1) / 2); /* itself, and up to `back` to a side */
 }
 
-uint64_t fl_encoder_flops(const fl_encoder_desc *d, uint32_t tokens) {
+uint64_t fl_encoder_pair_flops(const fl_encoder_desc *d, uint32_t tokens) {
     uint64_t flops = 0;
+    for (uint32_t i = 0; i < d->layers && tokens > 0; i++) {
+        const fl_layer_desc *layer    = &d->layer[i];
+        const uint64_t       products = layer->convolves          ? 0
+                                        : fl_relative_span(d) > 0 ? 4
+                                                                  : 2; /* of a pair, in each head */
+        flops += 2 * products * fl_q_width(d) * pairs_of(&d->distance[layer->distance], tokens);
+    }
+    return flops;
+}
+
+uint64_t fl_encoder_flops(const fl_encoder_desc *d, uint32_t tokens) {
+    uint64_t flops = fl_encoder_pair_flops(d, tokens);
     for (uint32_t i = 0; i < d->layers && tokens > 0; i++) {
         const fl_layer_desc *layer = &d->layer[i];
         uint64_t             cells = 0;
@@ -31,11 +43,7 @@ uint64_t fl_encoder_flops(const fl_encoder_desc *d, uint32_t tokens) {
             cells += shape.rows * shape.columns / (of_experts ? layer->experts : 1) *
                      (of_experts ? layer->experts_used : 1);
         }
-        const uint64_t products = layer->convolves          ? 0
-                                  : fl_relative_span(d) > 0 ? 4
-                                                            : 2; /* of a pair, in each head */
-        flops += 2 * cells * tokens +
-                 2 * products * fl_q_width(d) * pairs_of(&d->distance[layer->distance], tokens);
+        flops += 2 * cells * tokens;
     }
     return flops;
 }

@@ -73,6 +73,11 @@ static const fl_cpu_isa table[] = {
     {"ref", "nothing", has_nothing, &fl_cpu_kernels_ref},
 };
 
+/* "auto" passes over what is slower than the set after it. */
+static bool pays(const fl_cpu_isa *isa, const fl_cpu *cpu) {
+    return isa->usable != has_avx512bf16 || !cpu->bf16_halved;
+}
+
 const fl_cpu_isa *fl_cpu_isa_at(size_t index) {
     return index < sizeof table / sizeof *table ? &table[index] : NULL;
 }
@@ -106,7 +111,7 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
     bool any = isa == NULL || isa[0] == '\0' || strcmp(isa, "auto") == 0;
     *out     = NULL;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (any && table[i].kernels != NULL && table[i].usable(cpu)) {
+        if (any && table[i].kernels != NULL && table[i].usable(cpu) && pays(&table[i], cpu)) {
             *out = table[i].kernels;
             say(why, why_size, "the best on this machine", &table[i], cpu);
             return FLETCH_OK;

@@ -330,7 +330,7 @@ typedef struct fl_cpu_isa {
 
 const fl_cpu_isa *fl_cpu_isa_at(size_t index); /* NULL past the end */
 
-/* Choose by option: "auto" takes the best that this machine has, a name takes that one or fails
+/* Choose by option: "auto" takes the fastest that this machine has, a name takes that one or fails
  * with EUNSUPPORTED (this machine lacks it, or it is not built) or EINVAL (no such name). `why`
  * gets a line for describe and may be NULL. */
 int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kernels **out, char *why,
