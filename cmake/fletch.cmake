@@ -85,6 +85,11 @@ else()
   target_link_libraries(fl_criterion INTERFACE criterion)
 endif()
 
+set(FL_HANGS 600) # seconds after which a test counts as one that hangs
+if(FLETCH_SANITIZE) # where a minute's work takes many on a busy machine
+  set(FL_HANGS 1800)
+endif()
+
 # ninja unit_tests, thread_tests, fuzzers: what the sanitizer and fuzz presets build, and no more.
 add_custom_target(unit_tests)
 add_custom_target(thread_tests)
@@ -120,11 +125,7 @@ function(fl_test name)
     list(APPEND labels threads)
     add_dependencies(thread_tests ${name})
   endif()
-  set(hangs 600)
-  if(FLETCH_SANITIZE) # where a minute's work takes many on a busy machine
-    set(hangs 1800)
-  endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${hangs})
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${FL_HANGS})
 endfunction()
 
 # fl_fuzz(fuzz_toml ROOMS base config SOURCES fuzz_toml.c): only with FLETCH_FUZZ and clang.

@@ -156,19 +156,8 @@ bool fl_trace_is_on(const fl_trace *trace) {
     return atomic_load_explicit(&trace->on, memory_order_relaxed);
 }
 
-void fl_trace_record(fl_trace *trace, const char *name, uint64_t begin_ns, const char *argument,
-                     int64_t value) {
-    if (trace == NULL || !fl_trace_is_on(trace))
-        return;
-    put(trace, &(span){.name     = name,
-                       .argument = argument,
-                       .value    = value,
-                       .begin_ns = begin_ns,
-                       .end_ns   = fl_clock_ns()});
-}
-
-void fl_trace_track(fl_trace *trace, const char *track, const char *name, uint64_t begin_ns,
-                    uint64_t end_ns, const char *argument, int64_t value) {
+void fl_trace_span(fl_trace *trace, const char *track, const char *name, uint64_t begin_ns,
+                   uint64_t end_ns, const char *argument, int64_t value) {
     if (trace == NULL || !fl_trace_is_on(trace))
         return;
     put(trace, &(span){.name     = name,

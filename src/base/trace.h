@@ -39,13 +39,10 @@ bool fl_trace_is_on(const fl_trace *trace);
 /* Name the calling thread in the trace ("engine cpu 0", "feeder"); copied. */
 void fl_trace_thread(fl_trace *trace, const char *name);
 
-/* A span of the calling thread from `begin_ns` to now, with one number if `argument` is not NULL. */
-void fl_trace_record(fl_trace *trace, const char *name, uint64_t begin_ns, const char *argument,
-                     int64_t value);
-/* A span that began and ended elsewhere, on the named track (static string) instead of a thread:
- * time in the queue, a copy on a device. */
-void fl_trace_track(fl_trace *trace, const char *track, const char *name, uint64_t begin_ns,
-                    uint64_t end_ns, const char *argument, int64_t value);
+/* A span of the calling thread, with one number if `argument` is not NULL; or on the named track (static string)
+ * instead of a thread: time in the queue, a copy on a device. */
+void fl_trace_span(fl_trace *trace, const char *track, const char *name, uint64_t begin_ns,
+                   uint64_t end_ns, const char *argument, int64_t value);
 
 /* 0 says "off": what began so is no span. */
 static inline uint64_t fl_trace_begin(const fl_trace *trace) {
@@ -55,7 +52,7 @@ static inline uint64_t fl_trace_begin(const fl_trace *trace) {
 static inline void fl_trace_end(fl_trace *trace, const char *name, uint64_t begin_ns,
                                 const char *argument, int64_t value) {
     if (begin_ns != 0)
-        fl_trace_record(trace, name, begin_ns, argument, value);
+        fl_trace_span(trace, NULL, name, begin_ns, fl_clock_ns(), argument, value);
 }
 
 #endif

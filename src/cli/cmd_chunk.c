@@ -11,52 +11,47 @@
 #include "base/json.h"
 #include "cli/chunk_rows.h"
 
-static void put_object(fl_run *run, const fl_row *row, const fletch_chunks *chunks, size_t i) {
-    fl_buf *out   = &run->output.sink.buf;
-    size_t  begin = chunks->offsets[2 * i], end = chunks->offsets[2 * i + 1];
-    fl_output_next(&run->output);
-    fl_buf_puts(out, "{\"index\":");
-    fl_json_out_u64(out, row->index);
-    fl_buf_putc(out, ',');
-    fl_output_put_place(
-        out, &(fl_row_place){i, {begin, end}, {chunks->chars[2 * i], chunks->chars[2 * i + 1]}});
-    fl_buf_puts(out, ",\"tokens\":");
-    fl_json_out_u64(out, chunks->tokens[i]);
+/* The document is the row, the chunk its place in it. */
+static void put_members(fl_output *output, const fl_row *row, const void *result) {
+    const fletch_chunks *chunks = result;
+    const size_t        *bytes  = row->chunk->bytes;
+    fl_buf              *out    = &output->sink.buf;
+    fl_output_put_index(out, row);
+    fl_buf_puts(out, "\"tokens\":");
+    fl_json_out_u64(out, chunks->tokens[row->chunk->number]);
     fl_buf_puts(out, ",\"text\":");
-    fl_json_quote(out, row->text + begin, end - begin);
-    fl_buf_append(out, row->fields, row->fields_size);
-    fl_buf_putc(out, '}');
-    fl_output_end_row(&run->output);
+    fl_json_quote(out, row->text + bytes[0], bytes[1] - bytes[0]);
 }
 
 /* A line for a person: where it lies, how long it is, how it begins. */
-static void put_line(fl_run *run, const fl_row *row, const fletch_chunks *chunks, size_t i) {
-    fl_buf *out   = &run->output.sink.buf;
-    size_t  begin = chunks->offsets[2 * i], end = chunks->offsets[2 * i + 1];
-    if (i == 0) {
-        fl_output_put_preview(&run->output, row);
+static void put_line(fl_output *output, const fl_row *row, const void *result) {
+    const fletch_chunks *chunks = result;
+    const size_t        *bytes  = row->chunk->bytes;
+    fl_buf              *out    = &output->sink.buf;
+    if (row->chunk->number == 0) {
+        fl_output_put_preview(output, row);
         fl_buf_printf(out, "\n   %zu chunk%s\n", chunks->count, chunks->count == 1 ? "" : "s");
     }
-    fl_buf_printf(out, "   %zu-%zu  %u token%s  ", begin, end, chunks->tokens[i],
-                  chunks->tokens[i] == 1 ? "" : "s");
-    fl_cli_preview(out, row->text + begin, end - begin, 64);
+    fl_buf_printf(out, "   %zu-%zu  ", bytes[0], bytes[1]);
+    fl_output_put_count(out, chunks->tokens[row->chunk->number], false);
+    fl_buf_puts(out, "  ");
+    fl_cli_preview(out, row->text + bytes[0], bytes[1] - bytes[0], 64);
     fl_buf_putc(out, '\n');
-    run->output.rows++;
 }
 
 static fl_exit put_chunks(fl_run *run, size_t text, const fletch_chunks *chunks) {
-    fletch_error error  = {0};
-    size_t       tokens = 0;
+    static const fl_writer writer = {.text = put_line, .members = put_members, .bare = true};
+    fletch_error           error  = {0};
+    size_t                 tokens = 0;
     for (size_t i = 0; i < chunks->count; i++) {
         tokens += chunks->tokens[i];
     }
     fl_row row = fl_run_done(run, text, tokens, false);
     for (size_t i = 0; i < chunks->count; i++) {
-        if (run->output.format == FL_OUTPUT_TEXT) {
-            put_line(run, &row, chunks, i);
-        } else {
-            put_object(run, &row, chunks, i);
-        }
+        const size_t      *bytes = chunks->offsets + 2 * i, *chars = chunks->chars + 2 * i;
+        const fl_row_place place = {i, {bytes[0], bytes[1]}, {chars[0], chars[1]}};
+        row.chunk                = &place;
+        fl_output_put(&run->output, &writer, &row, chunks);
         if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
             return fl_output_fail(&run->output, &error);
         }

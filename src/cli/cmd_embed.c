@@ -187,7 +187,7 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
         return fl_cli_usage(cli, "--similarity writes a table as text or json, no other format");
     }
     if (embed->several.count > 0) {
-        return format == FL_OUTPUT_JSON || format == FL_OUTPUT_JSONL
+        return fl_output_holds(output) == FL_CONTENT_JSON
                    ? FL_EXIT_DONE
                    : fl_cli_usage(cli, "--outputs needs --format json or jsonl");
     }
@@ -198,21 +198,12 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
     if (format == FL_OUTPUT_FVECS && (embed->embedder.dtype != FLETCH_FLOAT32 || output->half)) {
         return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
     }
-    bool rows = format == FL_OUTPUT_NPY || format == FL_OUTPUT_NPZ || format == FL_OUTPUT_RAW ||
-                format == FL_OUTPUT_FVECS;
-    bool keeps =
-        cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL || cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
-    if (rows && keeps) {
-        return fl_cli_usage(cli, "--keep-fields and --keep-text need json or jsonl; this format "
-                                 "holds numbers only");
-    }
-    return FL_EXIT_DONE;
+    return fl_output_check_kept(output, cli);
 }
 
 static fl_exit put(fl_run *run, const fl_row *row, void *user) {
     embed_run   *embed = user;
     fletch_error error = {0};
-    int          status;
     if (embed->compare && embed->table.count == SIMILARITY_MAX) {
         return fl_cli_usage(run->cli, "--similarity compares at most %d texts; there are more",
                             SIMILARITY_MAX);
@@ -225,16 +216,13 @@ static fl_exit put(fl_run *run, const fl_row *row, void *user) {
     }
     if (run->lists != NULL) {
         fl_list_output_put(run->lists, row, embed->embedder.list);
-        status = fl_list_output_flush(run->lists, &error);
+    } else if (embed->several.count > 0) {
+        fl_several_put(&embed->several, &run->output, row, embed->embedder.at);
     } else {
-        if (embed->several.count > 0) {
-            fl_several_put(&embed->several, &run->output, row, embed->embedder.at);
-        } else {
-            fl_output_vector(&run->output, row);
-        }
-        status = fl_output_flush(&run->output, &error);
+        fl_output_put(&run->output, &fl_vector_writer, row, NULL);
     }
-    return status < 0 ? fl_output_fail(&run->output, &error) : FL_EXIT_DONE;
+    return fl_output_flush(&run->output, &error) < 0 ? fl_output_fail(&run->output, &error)
+                                                     : FL_EXIT_DONE;
 }
 
 static fl_exit finish(fl_run *run, embed_run *embed) {
@@ -270,8 +258,8 @@ static fl_exit prepare(fl_run *run, embed_run *embed) {
     fletch_error      error    = {0};
     embed->embedder.dimensions = fletch_dimensions(run->cli->model);
     if (fl_chunk_rows_asked(run->cli)) {
-        return fl_output_expect_chunks(&run->output, &error) < 0 ? fl_cli_fail(&error, false)
-                                                                 : FL_EXIT_DONE;
+        return fl_output_spools(&run->output, 1, &error) < 0 ? fl_cli_fail(&error, false)
+                                                             : FL_EXIT_DONE;
     }
     if (embed->several.count > 0 || embed->embedder.kind->lists == NULL) {
         return FL_EXIT_DONE;
@@ -318,7 +306,6 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
         fl_run_open(&run, cli, own_names(cli, &embed), several ? FL_OUTPUT_JSONL : FL_OUTPUT_TEXT,
                     embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
     code = code == FL_EXIT_DONE ? embed_all(&run, &embed) : code;
-    fl_list_output_close(&embed.list_output);
     fl_several_free(&embed.several);
     fl_run_close(&run);
     free_table(&embed.table);

@@ -44,6 +44,7 @@ typedef struct score_run {
     size_t            top;          /* 0: all */
     size_t            labels;       /* that are told */
     size_t            model_labels; /* that the model scores */
+    fletch_model     *model;        /* borrowed */
     fl_zero_shot      zero_shot;
     /* of a window */
     float    *scores; /* owned [capacity, labels]; with labels of one's own [capacity, 2, labels] */
@@ -118,12 +119,7 @@ static fl_exit name_fields(fl_cli *cli, fl_buf *fields) {
 }
 
 static fl_exit check_run(const fl_run *run, const score_run *scores) {
-    bool rows  = run->output.format == FL_OUTPUT_NPY || run->output.format == FL_OUTPUT_RAW;
-    bool keeps = run->output.keep_text || run->cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL;
-    if (rows && keeps) {
-        return fl_cli_usage(run->cli, "--keep-fields and --keep-text need json or jsonl; this "
-                                      "format holds numbers only");
-    }
+    FL_CLI_TRY(fl_output_check_kept(&run->output, run->cli));
     bool plain = run->input.format == FL_INPUT_ARGUMENTS || run->input.format == FL_INPUT_LINES;
     if (scores->pair_field && plain) {
         return fl_cli_usage(run->cli, "--pair-field needs records with fields: json, jsonl, csv or "
@@ -245,20 +241,12 @@ static int score_window(fl_run *run, score_run *s, fletch_error *error) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-static void put_tail(fl_run *run, const fl_row *row) {
-    fl_buf *out = &run->output.sink.buf;
-    fl_buf_puts(out, ",\"tokens\":");
-    fl_json_out_u64(out, row->tokens);
-    fl_output_end_object(&run->output, row);
+static const char *label_of(const score_run *s, size_t label) {
+    return s->zero_shot.count > 0 ? s->zero_shot.labels[label] : fletch_label_at(s->model, label);
 }
 
-static const char *label_of(const fl_run *run, const score_run *s, size_t label) {
-    return s->zero_shot.count > 0 ? s->zero_shot.labels[label]
-                                  : fletch_label_at(run->cli->model, label);
-}
-
-static void put_label(const fl_run *run, const score_run *s, fl_buf *out, size_t label) {
-    const char *name = label_of(run, s, label);
+static void put_label(const score_run *s, fl_buf *out, size_t label) {
+    const char *name = label_of(s, label);
     fl_json_quote(out, name, strlen(name));
 }
 
@@ -273,70 +261,65 @@ static size_t best_of(const float *values, size_t count, const bool *taken) {
 }
 
 /* For a person: the text, and the labels that score best. */
-static void put_table(fl_run *run, const score_run *s, const fl_row *row, const float *values) {
-    const size_t labels = s->labels;
-    fl_buf      *out    = &run->output.sink.buf;
-    fl_output_put_preview(&run->output, row);
-    fl_buf_printf(out, "\n   %u token%s%s", row->tokens, row->tokens == 1 ? "" : "s",
-                  row->truncated ? " (cut)" : "");
+static void put_table(fl_output *output, const fl_row *row, const void *result) {
+    const score_run *s      = result;
+    const float     *values = row->vector;
+    const size_t     labels = s->labels;
+    fl_buf          *out    = &output->sink.buf;
+    fl_output_put_preview(output, row);
+    fl_buf_puts(out, "\n   ");
+    fl_output_put_count(out, row->tokens, row->truncated);
     bool *taken = fl_alloc_zero(labels, sizeof *taken);
     for (size_t i = 0; taken != NULL && i < labels && i < SHOWN_LABELS; i++) {
         size_t best = best_of(values, labels, taken);
         taken[best] = true;
-        fl_buf_printf(out, "%s%s %.4f", i == 0 ? ": " : ", ", label_of(run, s, best),
+        fl_buf_printf(out, "%s%s %.4f", i == 0 ? ": " : ", ", label_of(s, best),
                       (double)values[best]);
     }
     fl_free(taken);
     fl_buf_puts(out, labels > SHOWN_LABELS ? ", ...\n" : "\n");
-    run->output.rows++;
 }
 
-static void put_classes(fl_run *run, const score_run *s, const fl_row *row) {
-    fl_buf      *out    = &run->output.sink.buf;
-    const float *values = row->vector;
-    size_t       best   = best_of(values, s->labels, NULL);
-    if (run->output.format == FL_OUTPUT_TEXT) {
-        put_table(run, s, row, values);
-        return;
-    }
-    if (run->output.format == FL_OUTPUT_NPY || run->output.format == FL_OUTPUT_RAW) {
-        fl_output_vector(&run->output, row);
-        return;
-    }
-    fl_output_next(&run->output);
-    fl_buf_puts(out, "{\"index\":");
-    fl_json_out_u64(out, row->index);
-    fl_buf_puts(out, ",\"label\":");
-    put_label(run, s, out, best);
+static void put_classes(fl_output *output, const fl_row *row, const void *result) {
+    const score_run *s      = result;
+    const float     *values = row->vector;
+    size_t           best   = best_of(values, s->labels, NULL);
+    fl_buf          *out    = &output->sink.buf;
+    fl_output_put_index(out, row);
+    fl_buf_puts(out, "\"label\":");
+    put_label(s, out, best);
     fl_buf_puts(out, ",\"score\":");
     fl_output_put_f32(out, values[best]);
     fl_buf_puts(out, ",\"scores\":{");
     for (size_t i = 0; i < s->labels; i++) {
         fl_buf_puts(out, i > 0 ? "," : "");
-        put_label(run, s, out, i);
+        put_label(s, out, i);
         fl_buf_putc(out, ':');
         fl_output_put_f32(out, values[i]);
     }
     fl_buf_putc(out, '}');
-    put_tail(run, row);
+    fl_output_put_tokens(out, row);
 }
 
-static void put_ranked(fl_run *run, const found *document) {
-    fl_buf       *out = &run->output.sink.buf;
-    const fl_row *row = &document->row;
-    if (run->output.format == FL_OUTPUT_TEXT) {
-        fl_buf_printf(out, "%9.4f  ", (double)document->score);
-        fl_cli_preview(out, row->text, row->text_size, 100);
-        fl_buf_putc(out, '\n');
-        run->output.rows++;
-        return;
-    }
-    fl_output_next(&run->output);
-    fl_buf_puts(out, "{\"index\":");
-    fl_json_out_u64(out, row->index);
-    fl_buf_puts(out, ",\"score\":");
-    fl_output_put_f32(out, document->score);
-    put_tail(run, row);
+static float score_of(const fl_row *row) {
+    return *(const float *)row->vector;
+}
+
+static void put_line(fl_output *output, const fl_row *row, const void *result) {
+    fl_buf *out = &output->sink.buf;
+    (void)result;
+    fl_buf_printf(out, "%9.4f  ", (double)score_of(row));
+    fl_cli_preview(out, row->text, row->text_size, 100);
+    fl_buf_putc(out, '\n');
+}
+
+static void put_ranked(fl_output *output, const fl_row *row, const void *result) {
+    fl_buf *out = &output->sink.buf;
+    (void)result;
+    fl_output_put_index(out, row);
+    fl_buf_puts(out, "\"score\":");
+    fl_output_put_f32(out, score_of(row));
+    fl_output_put_tokens(out, row);
 }
 
 /* ---- The best documents ---------------------------------------------------------------------- */
@@ -404,6 +387,7 @@ static bool has_mark(const fl_run *run, size_t i) {
 }
 
 static fl_exit write_window(fl_run *run, score_run *s) {
+    const fl_writer classes = {put_table, put_classes, fl_vector_writer.numbers, false};
     for (size_t i = 0; i < run->window.count; i++) {
         const float *scores = s->scores + i * s->labels;
         fletch_error error  = {.code = s->status[i], .where = 0};
@@ -429,7 +413,7 @@ static fl_exit write_window(fl_run *run, score_run *s) {
         row.cols      = s->labels;
         row.dtype     = FLETCH_FLOAT32;
         if (s->query == NULL) {
-            put_classes(run, s, &row);
+            fl_output_put(&run->output, &classes, &row, s);
         } else if (!keep(run, s, &row, scores[0])) {
             fl_cli_message("out of memory for the documents");
             return FL_EXIT_FAILED;
@@ -454,10 +438,12 @@ static fl_exit do_window(fl_run *run, void *user) {
 }
 
 static fl_exit finish(fl_run *run, score_run *s) {
-    fletch_error error = {0};
+    static const fl_writer ranked = {.text = put_line, .members = put_ranked};
+    fletch_error           error  = {0};
     rank(s);
     for (size_t i = 0; i < s->count; i++) {
-        put_ranked(run, &s->kept[i]);
+        s->kept[i].row.vector = &s->kept[i].score;
+        fl_output_put(&run->output, &ranked, &s->kept[i].row, NULL);
     }
     if (fl_output_finish(&run->output, s->labels, FLETCH_FLOAT32, &error) < 0) {
         return fl_output_fail(&run->output, &error);
@@ -479,6 +465,7 @@ static fl_exit open_model(fl_run *run, score_run *s) {
     FL_CLI_TRY(fl_run_open_model(run, false));
     fletch_model_info info = {.size = sizeof info};
     (void)fletch_model_info_get(run->cli->model, &info, NULL);
+    s->model  = run->cli->model;
     bool late = s->query != NULL && strcmp(info.head, "late") == 0;
     s->labels = s->model_labels = late ? 1 : info.labels;
     if (s->query == NULL && strcmp(info.head, "late") == 0) {

@@ -19,14 +19,23 @@
 
 /* ---- tokenize ---- */
 
-static void put_object(fl_run *run, const fl_row *row, const fletch_tokens *tokens) {
-    fl_buf *out = &run->output.sink.buf;
-    fl_output_next(&run->output);
-    fl_buf_puts(out, "{\"ids\":");
+/* The tokens of a text, and what they are shown with. */
+typedef struct shown {
+    fletch_model  *model;
+    const char    *pair; /* the second text; or NULL */
+    fletch_tokens *tokens;
+} shown;
+
+static void put_members(fl_output *output, const fl_row *row, const void *result) {
+    const shown         *of     = result;
+    const fletch_tokens *tokens = of->tokens;
+    fl_buf              *out    = &output->sink.buf;
+    (void)row;
+    fl_buf_puts(out, "\"ids\":");
     fl_json_out_ids(out, tokens->ids, tokens->count);
     fl_buf_puts(out, ",\"tokens\":[");
     for (size_t i = 0; i < tokens->count; i++) {
-        const char *text = fletch_token_text(run->cli->model, tokens->ids[i]);
+        const char *text = fletch_token_text(of->model, tokens->ids[i]);
         fl_buf_puts(out, i > 0 ? "," : "");
         fl_json_quote(out, text != NULL ? text : "", text != NULL ? strlen(text) : 0);
     }
@@ -44,26 +53,27 @@ static void put_object(fl_run *run, const fl_row *row, const fletch_tokens *toke
         fl_buf_putc(out, tokens->special[i] != 0 ? '1' : '0');
     }
     fl_buf_puts(out, "]");
-    if (run->cli->args.value[FL_FLAG_PAIR] != NULL) {
+    if (of->pair != NULL) {
         fl_buf_printf(out, ",\"second\":[%zu,%zu],\"segment\":%zu", tokens->second,
                       tokens->second + tokens->second_count, tokens->segment);
     }
-    fl_output_end_object(&run->output, row);
 }
 
 /* A table for a person: id, token, and the piece of the text it stands for. */
-static void put_table(fl_run *run, const fl_row *row, const fletch_tokens *tokens) {
-    fl_buf     *out  = &run->output.sink.buf;
-    const char *pair = run->cli->args.value[FL_FLAG_PAIR];
-    fl_output_put_preview(&run->output, row);
-    if (pair != NULL) {
+static void put_table(fl_output *output, const fl_row *row, const void *result) {
+    const shown         *of     = result;
+    const fletch_tokens *tokens = of->tokens;
+    fl_buf              *out    = &output->sink.buf;
+    fl_output_put_preview(output, row);
+    if (of->pair != NULL) {
         fl_buf_puts(out, "  +  ");
-        fl_cli_preview(out, pair, strlen(pair), 64);
+        fl_cli_preview(out, of->pair, strlen(of->pair), 64);
     }
-    fl_buf_printf(out, "\n   %zu token%s%s\n", tokens->count, tokens->count == 1 ? "" : "s",
-                  tokens->truncated ? " (cut)" : "");
+    fl_buf_puts(out, "\n   ");
+    fl_output_put_count(out, tokens->count, row->truncated);
+    fl_buf_putc(out, '\n');
     for (size_t i = 0; i < tokens->count; i++) {
-        const char *token = fletch_token_text(run->cli->model, tokens->ids[i]);
+        const char *token = fletch_token_text(of->model, tokens->ids[i]);
         uint32_t    start = tokens->offsets[2 * i], end = tokens->offsets[2 * i + 1];
         fl_buf_printf(out, "   %7" PRId32 "  %-20s", tokens->ids[i], token != NULL ? token : "?");
         if (tokens->special[i] != 0) {
@@ -73,16 +83,16 @@ static void put_table(fl_run *run, const fl_row *row, const fletch_tokens *token
         bool second = i >= tokens->second && i < tokens->second + tokens->second_count;
         fl_buf_printf(out, "  %" PRIu32 "-%" PRIu32 "  ", start, end);
         if (second) {
-            fl_cli_preview(out, pair + start, end - start, 32);
+            fl_cli_preview(out, of->pair + start, end - start, 32);
         } else if (end <= row->text_size && start <= end) {
             fl_cli_preview(out, row->text + start, end - start, 32);
         }
         fl_buf_putc(out, '\n');
     }
-    run->output.rows++;
 }
 
 static fl_exit tokenize_window(fl_run *run, void *user) {
+    static const fl_writer         writer  = {.text = put_table, .members = put_members};
     const fletch_tokenize_options *options = user;
     for (size_t i = 0; i < run->window.count; i++) {
         fletch_tokens *tokens = NULL;
@@ -99,11 +109,8 @@ static fl_exit tokenize_window(fl_run *run, void *user) {
             return fl_cli_fail(&error, false);
         }
         fl_row row = fl_run_done(run, i, tokens->count, tokens->truncated != 0);
-        if (run->output.format == FL_OUTPUT_TEXT) {
-            put_table(run, &row, tokens);
-        } else {
-            put_object(run, &row, tokens);
-        }
+        fl_output_put(&run->output, &writer, &row,
+                      &(shown){run->cli->model, options->pair, tokens});
         fletch_tokens_free(tokens);
         if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
             return fl_output_fail(&run->output, &error);
@@ -225,6 +232,18 @@ static int parse_ids(decode_run *decode, const char *text, size_t size, fletch_e
                 : parse_plain_ids(decode, text, size, error);
 }
 
+static void put_plain(fl_output *output, const fl_row *row, const void *result) {
+    (void)result;
+    fl_buf_append(&output->sink.buf, row->text, row->text_size);
+    fl_buf_putc(&output->sink.buf, '\n');
+}
+
+static void put_quoted(fl_output *output, const fl_row *row, const void *result) {
+    (void)result;
+    fl_buf_puts(&output->sink.buf, "\"text\":");
+    fl_json_quote(&output->sink.buf, row->text, row->text_size);
+}
+
 /* Decode decode->ids into one result. Negative status with *error when they cannot be. */
 static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
     const int32_t *ids   = (const int32_t *)(const void *)decode->ids.data;
@@ -247,18 +266,9 @@ static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
             return fl_fail_nomem(error, room, "the decoded text");
         }
     }
-    fl_buf *out = &run->output.sink.buf;
-    if (run->output.format == FL_OUTPUT_TEXT) {
-        fl_buf_append(out, decode->text, (size_t)size);
-        fl_buf_putc(out, '\n');
-        run->output.rows++;
-    } else {
-        fl_output_next(&run->output);
-        fl_buf_puts(out, "{\"text\":");
-        fl_json_quote(out, decode->text, (size_t)size);
-        fl_buf_putc(out, '}');
-        fl_output_end_row(&run->output);
-    }
+    static const fl_writer writer = {.text = put_plain, .members = put_quoted, .bare = true};
+    fl_output_put(&run->output, &writer, &(fl_row){.text = decode->text, .text_size = (size_t)size},
+                  NULL);
     run->texts++;
     run->tokens += count;
     return 0;

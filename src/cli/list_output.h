@@ -7,18 +7,17 @@
 
 typedef struct fl_list_output fl_list_output;
 
-/* How lists of a kind are written. */
+/* How lists of a kind are written; the writer's result is the fl_list_output. */
 typedef struct fl_list_form {
     bool        weights;       /* an entry is one number, and a text's a row of a CSR matrix */
     const char *ids, *offsets; /* names of arrays */
-    void (*members)(fl_list_output *lists, const fl_row *row, const fletch_list *list); /* JSON */
-    void (*text)(fl_list_output *lists, const fl_row *row, const fletch_list *list);
+    fl_writer   writer;
 } fl_list_form;
 
 extern const fl_list_form fl_list_vectors; /* of tokens */
 extern const fl_list_form fl_list_weights; /* of vocabulary entries */
 
-/* The writer of a run; its values go to `output`, what belongs to them to spools. */
+/* The writer of a run; its values go to `output`, what belongs to them to its spools. */
 struct fl_list_output {
     fl_output          *output; /* borrowed */
     fletch_model       *model;  /* borrowed: the texts of tokens */
@@ -26,26 +25,21 @@ struct fl_list_output {
     size_t              columns; /* values of an entry */
     size_t              width;   /* of a whole vector */
     uint64_t            entries;
-    fl_sink             ids, offsets; /* npz */
-    uint32_t            ids_crc, offsets_crc;
+    const fletch_list  *list; /* being written */
 };
 
 /* Whether `format` can hold lists. */
 bool fl_list_output_takes(fl_output_format format);
 
-int  fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *model,
-                         const fl_list_form *form, const fletch_model_info *info,
-                         fletch_error *error);
-void fl_list_output_close(fl_list_output *lists);
+int fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *model,
+                        const fl_list_form *form, const fletch_model_info *info,
+                        fletch_error *error);
 
 /* Append one text's entries; of `row` the text and what is told of it. */
 void fl_list_output_put(fl_list_output *lists, const fl_row *row, const fletch_list *list);
 
 /* For result_kind.c: "indices":[7,…],"values":[0.1,…]. */
 void fl_list_put_weights(fl_buf *out, const fletch_list *list);
-
-/* Write out what is buffered when it is much. */
-int fl_list_output_flush(fl_list_output *lists, fletch_error *error);
 
 /* Complete the output. */
 int fl_list_output_finish(fl_list_output *lists, fletch_error *error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* output.c - write vectors in the seven formats.
  *
- * Role    cmd_embed.c hands over row by row; cmd_tokenize.c uses the json frame for its own objects.
+ * Role    Commands hand over result by result, each kind with its writer; what a format puts around them is here.
  * Formats jsonl  {"index":0,"embedding":[...],"tokens":9,"truncated":false} a line
  *         json   one array of the same objects, one a line
  *         npy    NumPy 1.0: 128 bytes of header, then rows; the number of rows is known at the end, so
@@ -16,6 +16,7 @@
  * Proof   tests/cli/test_cli_output.py reads each back with numpy and json. */
 #include "cli/output.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -33,19 +34,28 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "binary formats are li
 enum { FIRST_VALUES = 6, PREVIEW = 64, PLACE_COLUMNS = 6 };
 
 static const struct {
-    const char      *name;
-    fl_output_format format;
+    const char       *names[3]; /* the first is the extension of its files */
+    fl_output_content holds;
 } formats[] = {
-    {"text", FL_OUTPUT_TEXT},    {"txt", FL_OUTPUT_TEXT},    {"json", FL_OUTPUT_JSON},
-    {"npy", FL_OUTPUT_NPY},      {"npz", FL_OUTPUT_NPZ},     {"jsonl", FL_OUTPUT_JSONL},
-    {"ndjson", FL_OUTPUT_JSONL}, {"raw", FL_OUTPUT_RAW},     {"bin", FL_OUTPUT_RAW},
-    {"f32", FL_OUTPUT_RAW},      {"fvecs", FL_OUTPUT_FVECS},
+    [FL_OUTPUT_TEXT]  = {{"text", "txt"}, FL_CONTENT_TEXT},
+    [FL_OUTPUT_JSON]  = {{"json"}, FL_CONTENT_JSON},
+    [FL_OUTPUT_JSONL] = {{"jsonl", "ndjson"}, FL_CONTENT_JSON},
+    [FL_OUTPUT_NPY]   = {{"npy"}, FL_CONTENT_NUMBERS},
+    [FL_OUTPUT_NPZ]   = {{"npz"}, FL_CONTENT_NUMBERS},
+    [FL_OUTPUT_RAW]   = {{"raw", "bin", "f32"}, FL_CONTENT_NUMBERS},
+    [FL_OUTPUT_FVECS] = {{"fvecs"}, FL_CONTENT_NUMBERS},
 };
+enum { FORMATS = sizeof formats / sizeof formats[0] };
+
+fl_output_content fl_output_holds(const fl_output *output) {
+    return formats[output->format].holds;
+}
 
 static bool find_format(const char *name, fl_output_format *out) {
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        if (strcmp(formats[i].name, name) == 0) {
-            *out = formats[i].format;
+    for (size_t i = 0; i < 3 * FORMATS; i++) {
+        const char *own = formats[i / 3].names[i % 3];
+        if (own != NULL && strcmp(own, name) == 0) {
+            *out = (fl_output_format)(i / 3);
             return true;
         }
     }
@@ -63,21 +73,12 @@ static const char *formats_of(const fl_cli *cli) {
     return "";
 }
 
-/* Whether the format is one this command writes. */
-static bool command_writes(const fl_cli *cli, fl_output_format format) {
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        if (formats[i].format == format && fl_choice_has(formats_of(cli), formats[i].name)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A result file without a known extension is a mistake more often than a wish. */
 static fl_exit choose_by_name(const fl_cli *cli, const char *path, fl_output_format *format) {
     const char *slash = strrchr(path, '/');
     const char *dot   = strrchr(slash != NULL ? slash : path, '.');
-    if (dot != NULL && find_format(dot + 1, format) && command_writes(cli, *format)) {
+    if (dot != NULL && find_format(dot + 1, format) &&
+        fl_choice_has(formats_of(cli), formats[*format].names[0])) {
         return FL_EXIT_DONE;
     }
     if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0) {
@@ -92,28 +93,24 @@ static fl_exit choose_by_name(const fl_cli *cli, const char *path, fl_output_for
 
 /* Bytes at the beginning that are known only at the end. */
 static size_t head_of(const fl_output *output) {
-    return output->format == FL_OUTPUT_NPY   ? FL_NPY_HEADER
-           : output->format == FL_OUTPUT_NPZ ? fl_zip_head_size(output->entry) + FL_NPY_HEADER
-                                             : 0;
-}
-
-static bool holds_bytes(const fl_output *output) {
-    return head_of(output) > 0 || output->format == FL_OUTPUT_RAW ||
-           output->format == FL_OUTPUT_FVECS;
+    return output->format == FL_OUTPUT_NPY ? FL_NPY_HEADER
+           : output->format == FL_OUTPUT_NPZ
+               ? fl_zip_head_size(output->files[0].name) + FL_NPY_HEADER
+               : 0;
 }
 
 fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on_terminal,
                        fl_output_format in_pipe) {
     memset(output, 0, sizeof *output);
-    const char  *path   = cli->args.value[FL_FLAG_OUTPUT];
-    const char  *name   = cli->args.value[FL_FLAG_FORMAT];
-    bool         stream = path == NULL || strcmp(path, "-") == 0;
-    fletch_error error  = {0};
-    bool         sparse = fl_cli_is(cli, FL_FLAG_OUTPUT_KIND, "sparse");
-    output->entry       = sparse ? "data.npy" : "embeddings.npy";
-    output->format      = in_pipe;
-    output->keep_text   = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
-    output->half        = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
+    const char  *path     = cli->args.value[FL_FLAG_OUTPUT];
+    const char  *name     = cli->args.value[FL_FLAG_FORMAT];
+    bool         stream   = path == NULL || strcmp(path, "-") == 0;
+    fletch_error error    = {0};
+    bool         sparse   = fl_cli_is(cli, FL_FLAG_OUTPUT_KIND, "sparse");
+    output->files[0].name = sparse ? "data.npy" : "embeddings.npy";
+    output->format        = in_pipe;
+    output->keep_text     = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    output->half          = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
     if (name != NULL) {
         (void)find_format(name, &output->format);
     } else if (!stream) {
@@ -133,35 +130,36 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     if (name == NULL && terminal) {
         output->format = on_terminal;
     }
-    if (terminal && holds_bytes(output)) {
+    if (terminal && fl_output_holds(output) == FL_CONTENT_NUMBERS) {
         return fl_cli_usage(cli,
                             "--format %s is binary and would garble the terminal; write it to a "
                             "file with --output, or pipe it",
                             name);
     }
-    static const char blank[FL_ZIP_HEAD_MAX + FL_NPY_HEADER];
-    fl_buf_append(&output->sink.buf, blank, head_of(output));
+    fl_buf_append(&output->sink.buf, output->head, head_of(output)); /* room for it */
+    return FL_EXIT_DONE;
+}
+
+fl_exit fl_output_check_kept(const fl_output *output, const fl_cli *cli) {
+    if (fl_output_holds(output) == FL_CONTENT_NUMBERS &&
+        (output->keep_text || cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL)) {
+        return fl_cli_usage(cli, "--keep-fields and --keep-text need json or jsonl; this format "
+                                 "holds numbers only");
+    }
     return FL_EXIT_DONE;
 }
 
 int fl_output_open_file(fl_output *output, const char *path, fl_output_format format,
                         fletch_error *error) {
-    static const char blank[FL_NPY_HEADER];
     memset(output, 0, sizeof *output);
     output->format = format;
     FL_TRY(fl_sink_open(&output->sink, path, head_of(output) > 0, error));
-    fl_buf_append(&output->sink.buf, blank, head_of(output));
+    fl_buf_append(&output->sink.buf, output->head, head_of(output));
     return 0;
 }
 
 fl_exit fl_output_fail(const fl_output *output, const fletch_error *error) {
     return output->sink.closed_pipe ? FL_EXIT_FAILED : fl_cli_fail(error, false);
-}
-
-void fl_output_next(fl_output *output) {
-    if (output->format == FL_OUTPUT_JSON) {
-        fl_buf_puts(&output->sink.buf, output->rows == 0 ? "[\n" : ",\n");
-    }
 }
 
 void fl_output_end_row(fl_output *output) {
@@ -183,6 +181,29 @@ void fl_output_end_object(fl_output *output, const fl_row *row) {
     fl_output_end_row(output);
 }
 
+void fl_output_put(fl_output *output, const fl_writer *writer, const fl_row *row,
+                   const void *result) {
+    fl_buf *out = &output->sink.buf;
+    switch (fl_output_holds(output)) {
+    case FL_CONTENT_TEXT: writer->text(output, row, result); break;
+    case FL_CONTENT_NUMBERS: writer->numbers(output, row, result); break;
+    case FL_CONTENT_JSON:
+        fl_buf_puts(out, output->format != FL_OUTPUT_JSON ? "{"
+                         : output->rows == 0              ? "[\n{"
+                                                          : ",\n{");
+        writer->members(output, row, result);
+        if (!writer->bare) {
+            fl_output_end_object(output, row);
+            return;
+        }
+        fl_buf_append(out, row->fields, row->fields_size);
+        fl_buf_putc(out, '}');
+        fl_output_end_row(output);
+        return;
+    }
+    output->rows++;
+}
+
 void fl_output_put_f32(fl_buf *out, float value) {
     char text[FL_F32_TEXT_MAX]; /* "null" where it is not finite: JSON has no other word */
     fl_buf_append(out, text, fl_f32_text(text, value));
@@ -202,11 +223,25 @@ static void put_pair(fl_buf *out, const char *name, const size_t *pair) {
     fl_buf_putc(out, ']');
 }
 
-void fl_output_put_place(fl_buf *out, const fl_row_place *place) {
-    fl_buf_puts(out, "\"chunk\":");
-    fl_json_out_u64(out, place->number);
-    put_pair(out, ",\"bytes\":[", place->bytes);
-    put_pair(out, ",\"chars\":[", place->chars);
+void fl_output_put_index(fl_buf *out, const fl_row *row) {
+    fl_buf_puts(out, "\"index\":");
+    fl_json_out_u64(out, row->index);
+    if (row->chunk != NULL) {
+        fl_buf_puts(out, ",\"chunk\":");
+        fl_json_out_u64(out, row->chunk->number);
+        put_pair(out, ",\"bytes\":[", row->chunk->bytes);
+        put_pair(out, ",\"chars\":[", row->chunk->chars);
+    }
+    fl_buf_putc(out, ',');
+}
+
+void fl_output_put_tokens(fl_buf *out, const fl_row *row) {
+    fl_buf_puts(out, ",\"tokens\":");
+    fl_json_out_u64(out, row->tokens);
+}
+
+void fl_output_put_count(fl_buf *out, size_t tokens, bool truncated) {
+    fl_buf_printf(out, "%zu token%s%s", tokens, tokens == 1 ? "" : "s", truncated ? " (cut)" : "");
 }
 
 static bool is_signed(fletch_dtype dtype) {
@@ -246,24 +281,15 @@ void fl_output_put_values(fl_buf *out, const fl_row *row, bool half) {
     }
 }
 
-static void put_object(fl_output *output, const fl_row *row) {
+static void put_members(fl_output *output, const fl_row *row, const void *result) {
     fl_buf *out = &output->sink.buf;
-    fl_output_next(output);
-    fl_buf_putc(out, '{');
+    (void)result;
     if (!output->no_index) {
-        fl_buf_puts(out, "\"index\":");
-        fl_json_out_u64(out, row->index);
-        fl_buf_putc(out, ',');
-    }
-    if (row->chunk != NULL) {
-        fl_output_put_place(out, row->chunk);
-        fl_buf_putc(out, ',');
+        fl_output_put_index(out, row);
     }
     fl_buf_puts(out, "\"embedding\":");
     fl_output_put_values(out, row, output->half);
-    fl_buf_puts(out, ",\"tokens\":");
-    fl_json_out_u64(out, row->tokens);
-    fl_output_end_object(output, row);
+    fl_output_put_tokens(out, row);
 }
 
 const char *fl_output_dtype_name(fletch_dtype dtype) {
@@ -276,9 +302,10 @@ void fl_output_put_preview(fl_output *output, const fl_row *row) {
     fl_cli_preview(&output->sink.buf, row->text, row->text_size, PREVIEW);
 }
 
-static void put_text(fl_output *output, const fl_row *row) {
+static void put_text(fl_output *output, const fl_row *row, const void *result) {
     fl_buf *out   = &output->sink.buf;
     size_t  count = values_of(row->cols, row->dtype);
+    (void)result;
     fl_output_put_preview(output, row);
     fl_buf_printf(out, "\n   %zu dimensions", row->cols);
     if (row->dtype == FLETCH_FLOAT32) {
@@ -292,28 +319,22 @@ static void put_text(fl_output *output, const fl_row *row) {
     } else {
         fl_buf_printf(out, " as %s", fl_output_dtype_name(row->dtype));
     }
-    fl_buf_printf(out, ", %u token%s%s\n   ", row->tokens, row->tokens == 1 ? "" : "s",
-                  row->truncated ? " (cut)" : "");
+    fl_buf_puts(out, ", ");
+    fl_output_put_count(out, row->tokens, row->truncated);
+    fl_buf_puts(out, "\n   ");
     for (size_t i = 0; i < count && i < FIRST_VALUES; i++) {
         put_value(out, row, i, output->half);
         fl_buf_putc(out, ' ');
     }
     fl_buf_puts(out, count > FIRST_VALUES ? "...\n" : "\n");
-    output->rows++;
 }
 
-void fl_output_vector(fl_output *output, const fl_row *row) {
-    fl_buf *out   = &output->sink.buf;
-    size_t  bytes = fletch_row_bytes(row->cols, row->dtype);
-    int32_t cols  = (int32_t)row->cols;
-    switch (output->format) {
-    case FL_OUTPUT_TEXT: put_text(output, row); return;
-    case FL_OUTPUT_JSON:
-    case FL_OUTPUT_JSONL: put_object(output, row); return;
-    case FL_OUTPUT_FVECS: fl_buf_append(out, &cols, sizeof cols); break;
-    case FL_OUTPUT_NPY:
-    case FL_OUTPUT_NPZ:
-    case FL_OUTPUT_RAW: break;
+static void put_numbers(fl_output *output, const fl_row *row, const void *result) {
+    fl_buf *out  = &output->sink.buf;
+    int32_t cols = (int32_t)row->cols;
+    (void)result;
+    if (output->format == FL_OUTPUT_FVECS) {
+        fl_buf_append(out, &cols, sizeof cols);
     }
     size_t start = out->size;
     if (output->half) {
@@ -322,7 +343,7 @@ void fl_output_vector(fl_output *output, const fl_row *row) {
             fl_buf_append(out, &half, sizeof half);
         }
     } else {
-        fl_buf_append(out, row->vector, bytes);
+        fl_buf_append(out, row->vector, fletch_row_bytes(row->cols, row->dtype));
     }
     if (output->format == FL_OUTPUT_NPZ && !out->failed) {
         output->crc = fl_zip_crc(output->crc, out->data + start, out->size - start);
@@ -331,10 +352,11 @@ void fl_output_vector(fl_output *output, const fl_row *row) {
         const fl_row_place *at                   = row->chunk;
         const uint64_t      facts[PLACE_COLUMNS] = {row->index,   at->number,   at->bytes[0],
                                                     at->bytes[1], at->chars[0], at->chars[1]};
-        fl_output_spool(&output->places, &output->places_crc, facts, sizeof facts);
+        fl_output_spool(output, 0, facts, sizeof facts);
     }
-    output->rows++;
 }
+
+const fl_writer fl_vector_writer = {put_text, put_members, put_numbers, false};
 
 /* Magic, version 1.0, length of the rest, a Python dictionary padded with spaces to 128 bytes. */
 static void npy_header(char out[FL_NPY_HEADER], const char *type, const char *shape) {
@@ -348,93 +370,121 @@ static void npy_header(char out[FL_NPY_HEADER], const char *type, const char *sh
     out[FL_NPY_HEADER - 1] = '\n';
 }
 
+static size_t value_size(fletch_dtype dtype, bool half) {
+    return half ? sizeof(uint16_t) : dtype == FLETCH_FLOAT32 ? sizeof(float) : 1;
+}
+
+static const char *value_type(fletch_dtype dtype, bool half) {
+    return half ? "<f2" : dtype == FLETCH_FLOAT32 ? "<f4" : is_signed(dtype) ? "|i1" : "|u1";
+}
+
+static void rows_shape(char out[64], uint64_t rows, size_t cols, fletch_dtype dtype) {
+    (void)snprintf(out, 64, "(%" PRIu64 ", %zu)", rows, values_of(cols, dtype));
+}
+
 void fl_output_rows_header(char out[FL_NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype,
                            bool half) {
-    bool is_signed = dtype == FLETCH_INT8 || dtype == FLETCH_BINARY;
     char shape[64];
-    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %zu)", rows, values_of(cols, dtype));
-    npy_header(out,
-               half                      ? "<f2"
-               : dtype == FLETCH_FLOAT32 ? "<f4"
-               : is_signed               ? "|i1"
-                                         : "|u1",
-               shape);
+    rows_shape(shape, rows, cols, dtype);
+    npy_header(out, value_type(dtype, half), shape);
 }
 
-void fl_output_spool(fl_sink *spool, uint32_t *crc, const void *data, size_t size) {
-    *crc = fl_zip_crc(*crc, data, size);
-    fl_buf_append(&spool->buf, data, size);
+/* ---- Archives -------------------------------------------------------------------------------- */
+
+int fl_output_spools(fl_output *output, size_t count, fletch_error *error) {
+    while (output->format == FL_OUTPUT_NPZ && output->spools < count) {
+        FL_TRY(fl_sink_spool(&output->spool[output->spools].sink, error));
+        output->spools++;
+    }
+    return 0;
 }
 
-void fl_output_seal(fl_zip_entry *entry, char npy[FL_NPY_HEADER], const char *type,
-                    const char *shape, uint32_t crc, uint64_t bytes) {
-    npy_header(npy, type, shape);
-    entry->crc  = fl_zip_crc_join(fl_zip_crc(0, npy, FL_NPY_HEADER), crc, bytes);
-    entry->size = FL_NPY_HEADER + bytes;
+void fl_output_spool(fl_output *output, size_t which, const void *data, size_t size) {
+    if (which < output->spools) {
+        fl_spool *spool = &output->spool[which];
+        spool->crc      = fl_zip_crc(spool->crc, data, size);
+        fl_buf_append(&spool->sink.buf, data, size);
+    }
 }
 
-void fl_output_put_head(fl_output *output, fl_zip_entry *entry, const char *name, const char *type,
-                        const char *shape, uint32_t crc, uint64_t bytes) {
-    const fl_zip_entry *before = entry - 1;
-    char                head[FL_ZIP_HEAD_MAX], npy[FL_NPY_HEADER];
-    entry->name = name;
-    entry->at   = before->at + fl_zip_head_size(before->name) + before->size;
-    fl_output_seal(entry, npy, type, shape, crc, bytes);
-    fl_zip_head(head, entry);
-    fl_buf_append(&output->sink.buf, head, fl_zip_head_size(name));
-    fl_buf_append(&output->sink.buf, npy, sizeof npy);
+/* One more file of an archive, from its npy header and what is known of the rest; its head goes to `head`. */
+static size_t add_file(fl_output *output, char *head, const char *type, const char *shape,
+                       uint32_t crc, uint64_t bytes) {
+    fl_zip_entry *file = &output->files[output->file_count++];
+    size_t        size = fl_zip_head_size(file->name);
+    npy_header(head + size, type, shape);
+    file->crc  = fl_zip_crc_join(fl_zip_crc(0, head + size, FL_NPY_HEADER), crc, bytes);
+    file->size = FL_NPY_HEADER + bytes;
+    fl_zip_head(head, file);
+    return size + FL_NPY_HEADER;
 }
 
-int fl_output_expect_chunks(fl_output *output, fletch_error *error) {
-    output->chunks = true;
-    return output->format == FL_OUTPUT_NPZ ? fl_sink_spool(&output->places, error) : 0;
+void fl_output_seal(fl_output *output, const char *type, const char *shape, uint64_t bytes) {
+    if (output->format == FL_OUTPUT_NPZ) {
+        (void)add_file(output, output->head, type, shape, output->crc, bytes);
+    } else {
+        npy_header(output->head, type, shape);
+    }
+}
+
+static void put_head(fl_output *output, const char *name, const char *type, const char *shape,
+                     uint32_t crc, uint64_t bytes) {
+    char          head[sizeof output->head];
+    fl_zip_entry *file = &output->files[output->file_count], *before = file - 1;
+    assert(output->file_count > 0 && output->file_count < FL_ARCHIVE_MAX);
+    file->name = name;
+    file->at   = before->at + fl_zip_head_size(before->name) + before->size;
+    fl_buf_append(&output->sink.buf, head, add_file(output, head, type, shape, crc, bytes));
+}
+
+void fl_output_put_array(fl_output *output, const char *name, const char *type, const char *shape,
+                         const void *data, size_t size) {
+    put_head(output, name, type, shape, fl_zip_crc(0, data, size), size);
+    fl_buf_append(&output->sink.buf, data, size);
+}
+
+int fl_output_pour(fl_output *output, size_t which, const char *name, const char *type,
+                   const char *shape, uint64_t bytes, fletch_error *error) {
+    put_head(output, name, type, shape, output->spool[which].crc, bytes);
+    return fl_sink_pour(&output->spool[which].sink, &output->sink, error);
+}
+
+int fl_output_end(fl_output *output, fletch_error *error) {
+    if (output->format == FL_OUTPUT_NPZ) {
+        fl_zip_end(&output->sink.buf, output->files, output->file_count);
+    }
+    return fl_sink_finish(&output->sink, output->head, head_of(output), error);
 }
 
 int fl_output_flush(fl_output *output, fletch_error *error) {
-    FL_TRY(fl_sink_flush(&output->sink, false, error));
-    return output->chunks && output->format == FL_OUTPUT_NPZ
-               ? fl_sink_flush(&output->places, false, error)
-               : 0;
-}
-
-/* Where the chunks lie, behind the rows: number of the text, of the chunk, bytes, code points. */
-static int put_places(fl_output *output, fl_zip_entry *entry, fletch_error *error) {
-    char shape[48];
-    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %d)", output->rows, PLACE_COLUMNS);
-    fl_output_put_head(output, entry, "chunks.npy", "<i8", shape, output->places_crc,
-                       output->rows * PLACE_COLUMNS * sizeof(int64_t));
-    return fl_sink_pour(&output->places, &output->sink, error);
+    for (size_t i = 0; i < output->spools; i++) {
+        FL_TRY(fl_sink_flush(&output->spool[i].sink, false, error));
+    }
+    return fl_sink_flush(&output->sink, false, error);
 }
 
 int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error) {
-    char header[FL_ZIP_HEAD_MAX + FL_NPY_HEADER];
+    char           shape[64];
+    const uint64_t bytes = output->rows * values_of(cols, dtype) * value_size(dtype, output->half);
     if (output->format == FL_OUTPUT_JSON) {
         fl_buf_puts(&output->sink.buf, output->rows == 0 ? "[]\n" : "\n]\n");
     }
-    char    *npy  = header + head_of(output) - FL_NPY_HEADER;
-    uint64_t rows = output->rows * values_of(cols, dtype) *
-                    (output->half              ? sizeof(uint16_t)
-                     : dtype == FLETCH_FLOAT32 ? sizeof(float)
-                                               : 1);
-    if (head_of(output) == 0) {
-        return fl_sink_finish(&output->sink, NULL, 0, error);
+    if (head_of(output) > 0) {
+        rows_shape(shape, output->rows, cols, dtype);
+        fl_output_seal(output, value_type(dtype, output->half), shape, bytes);
     }
-    fl_output_rows_header(npy, output->rows, cols, dtype, output->half);
-    if (output->format == FL_OUTPUT_NPZ) {
-        uint32_t     crc = fl_zip_crc_join(fl_zip_crc(0, npy, FL_NPY_HEADER), output->crc, rows);
-        fl_zip_entry entries[2] = {{output->entry, crc, FL_NPY_HEADER + rows, 0}};
-        fl_zip_head(header, &entries[0]);
-        if (output->chunks) {
-            FL_TRY(put_places(output, &entries[1], error));
-        }
-        fl_zip_end(&output->sink.buf, entries, output->chunks ? 2 : 1);
+    if (output->spools >
+        0) { /* where the chunks lie: numbers of text and chunk, bytes, code points */
+        (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %d)", output->rows, PLACE_COLUMNS);
+        FL_TRY(fl_output_pour(output, 0, "chunks.npy", "<i8", shape,
+                              output->rows * PLACE_COLUMNS * sizeof(int64_t), error));
     }
-    return fl_sink_finish(&output->sink, header, head_of(output), error);
+    return fl_output_end(output, error);
 }
 
 void fl_output_close(fl_output *output) {
     fl_sink_close(&output->sink);
-    if (output->chunks) {
-        fl_sink_close(&output->places);
+    for (size_t i = 0; i < output->spools; i++) {
+        fl_sink_close(&output->spool[i].sink);
     }
 }

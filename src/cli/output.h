@@ -22,17 +22,33 @@ typedef enum fl_output_format {
     FL_OUTPUT_FVECS
 } fl_output_format;
 
+/* What a format holds. */
+typedef enum fl_output_content {
+    FL_CONTENT_TEXT,
+    FL_CONTENT_JSON,
+    FL_CONTENT_NUMBERS
+} fl_output_content;
+
+enum { FL_NPY_HEADER = 128, FL_SPOOLS_MAX = 2, FL_ARCHIVE_MAX = 5 };
+
+/* Bytes of an array that follows the rows in an archive: they wait in a temporary file. */
+typedef struct fl_spool {
+    fl_sink  sink;
+    uint32_t crc;
+} fl_spool;
+
 typedef struct fl_output {
     fl_sink          sink;
     fl_output_format format;
     uint64_t         rows;            /* written so far */
-    uint32_t         crc;             /* of the rows, for npz */
-    const char      *entry;           /* npz: the file that the rows are in */
     bool             keep_text, half; /* half: float32 rows are written as float16 */
     bool             no_index;        /* jsonl without the member */
-    bool             chunks;          /* rows are of chunks of texts */
-    fl_sink          places;          /* npz: where these lie; they follow the rows */
-    uint32_t         places_crc;
+    uint32_t         crc;             /* of the rows, for npz */
+    fl_spool         spool[FL_SPOOLS_MAX];
+    size_t           spools;
+    fl_zip_entry     files[FL_ARCHIVE_MAX]; /* npz: the first has the rows */
+    size_t           file_count;
+    char head[FL_ZIP_HEAD_MAX + FL_NPY_HEADER]; /* npy, npz: before the rows, at the end */
 } fl_output;
 
 /* Where a chunk lies in its text, [begin, end). */
@@ -65,53 +81,65 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
 int fl_output_open_file(fl_output *output, const char *path, fl_output_format format,
                         fletch_error *error);
 
-/* The rows to come are of chunks; before the first. */
-int fl_output_expect_chunks(fl_output *output, fletch_error *error);
+/* --keep-fields and --keep-text need a format that can hold texts. */
+fl_exit fl_output_check_kept(const fl_output *output, const fl_cli *cli);
 
 /* Report a failed write and give the exit code; a closed pipe is silent. */
 fl_exit fl_output_fail(const fl_output *output, const fletch_error *error);
 
-/* Separators of json around the next object; called before the object's text is appended. */
-void fl_output_next(fl_output *output);
-/* The object is complete. */
-void fl_output_end_row(fl_output *output);
+/* How results of a kind are written, one function for each content; NULL: it has no such format. */
+typedef struct fl_writer {
+    void (*text)(fl_output *output, const fl_row *row, const void *result);    /* for a person */
+    void (*members)(fl_output *output, const fl_row *row, const void *result); /* of its object */
+    void (*numbers)(fl_output *output, const fl_row *row, const void *result);
+    bool bare; /* the object does not say whether the text was cut, nor repeats it */
+} fl_writer;
 
+extern const fl_writer fl_vector_writer; /* a row is its own result */
+
+/* Append one result, and what every format puts around it. */
+void              fl_output_put(fl_output *output, const fl_writer *writer, const fl_row *row,
+                                const void *result);
+fl_output_content fl_output_holds(const fl_output *output);
+
+/* A line of jsonl, or an object of json, is complete. */
+void fl_output_end_row(fl_output *output);
 /* The end of a row's object: whether it was cut, its text if that is kept, and its fields. */
 void fl_output_end_object(fl_output *output, const fl_row *row);
 
 /* As --dtype has it. */
 const char *fl_output_dtype_name(fletch_dtype dtype);
 
-/* `"chunk":0,"bytes":[0,14],"chars":[0,7]` */
-void fl_output_put_place(fl_buf *out, const fl_row_place *place);
-
-/* Append one embedding. */
-void fl_output_vector(fl_output *output, const fl_row *row);
+/* `"index":0,`, and of a chunk `"chunk":0,"bytes":[0,14],"chars":[0,7],` */
+void fl_output_put_index(fl_buf *out, const fl_row *row);
+/* `,"tokens":9` */
+void fl_output_put_tokens(fl_buf *out, const fl_row *row);
 
 /* Write out what is buffered, when it is much. */
 int fl_output_flush(fl_output *output, fletch_error *error);
 
 /* What stands before the values of an npy file of `rows` rows of vectors. */
-enum { FL_NPY_HEADER = 128 };
 void fl_output_rows_header(char out[FL_NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype,
                            bool half);
 
-/* Bytes that go to a spool, and to its checksum. */
-void fl_output_spool(fl_sink *spool, uint32_t *crc, const void *data, size_t size);
-/* A file of an archive that is complete: its facts from its npy header, which is made of a type ("<f4") and a shape
- * ("(3, 384)"), and what is known of the rest. */
-void fl_output_seal(fl_zip_entry *entry, char npy[FL_NPY_HEADER], const char *type,
-                    const char *shape, uint32_t crc, uint64_t bytes);
-/* What stands before one more file, behind the one before it, whose entry is entry[-1]. */
-void fl_output_put_head(fl_output *output, fl_zip_entry *entry, const char *name, const char *type,
-                        const char *shape, uint32_t crc, uint64_t bytes);
+/* The arrays of an archive, npz; of other formats the first two do nothing. Spools are opened before the first row. */
+int  fl_output_spools(fl_output *output, size_t count, fletch_error *error);
+void fl_output_spool(fl_output *output, size_t which, const void *data, size_t size);
+/* The rows are complete, `bytes` of a type ("<f4") and a shape ("(3, 384)"); then what follows them; then the end. */
+void fl_output_seal(fl_output *output, const char *type, const char *shape, uint64_t bytes);
+void fl_output_put_array(fl_output *output, const char *name, const char *type, const char *shape,
+                         const void *data, size_t size);
+int  fl_output_pour(fl_output *output, size_t which, const char *name, const char *type,
+                    const char *shape, uint64_t bytes, fletch_error *error);
+int  fl_output_end(fl_output *output, fletch_error *error);
 
-/* For list_output.c and several.c: a row as a list of numbers, numbers, and a person's first line of a result. */
+/* A row as a list of numbers, numbers, a person's first line of a result, and "9 tokens (cut)". */
 void fl_output_put_values(fl_buf *out, const fl_row *row, bool half);
 void fl_output_put_f32(fl_buf *out, float value);
 /* As fl_output_put_f32, a list of them. */
 void fl_output_put_floats(fl_buf *out, const float *values, size_t count);
 void fl_output_put_preview(fl_output *output, const fl_row *row);
+void fl_output_put_count(fl_buf *out, size_t tokens, bool truncated);
 
 /* Complete the output; `cols` and `dtype` as of the rows (also when there were none). */
 int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error);

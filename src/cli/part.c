@@ -94,9 +94,7 @@ static void put_row(part *p, const fl_row *row) {
     fl_buf *out = &p->rows->buf;
     fl_buf_putc(out, '{');
     if (row->chunk != NULL) {
-        fl_buf_printf(out, "\"index\":%" PRIu64 ",", row->index);
-        fl_output_put_place(out, row->chunk);
-        fl_buf_putc(out, ',');
+        fl_output_put_index(out, row);
     }
     fl_buf_printf(out, "\"tokens\":%u", row->tokens);
     fl_output_end_object(&p->own_rows, row);
@@ -106,7 +104,7 @@ static fl_exit put(fl_run *run, const fl_row *row, void *user) {
     part        *p = user;
     fletch_error error;
     tell_refused(p, run->last.line);
-    fl_output_vector(&run->output, row);
+    fl_output_put(&run->output, &fl_vector_writer, row, NULL);
     if (run->output.format != FL_OUTPUT_JSONL) {
         put_row(p, row);
     }

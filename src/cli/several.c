@@ -111,18 +111,18 @@ static size_t first_dense(const fl_several *several) {
     return i;
 }
 
-void fl_several_put(const fl_several *several, fl_output *output, const fl_row *row, size_t i) {
-    fl_buf      *out   = &output->sink.buf;
-    const size_t dense = first_dense(several);
-    bool         first = true;
-    fl_output_next(output);
-    fl_buf_puts(out, "{\"index\":");
-    fl_json_out_u64(out, row->index);
+static void put_members(fl_output *output, const fl_row *row, const void *result) {
+    const fl_several *several = result;
+    fl_buf           *out     = &output->sink.buf;
+    const size_t      dense   = first_dense(several);
+    bool              first   = true;
+    fl_output_put_index(out, row);
     if (dense < several->count) {
-        fl_buf_puts(out, ",\"embedding\":");
-        several->kind[dense]->put(out, &several->output[dense], i);
+        fl_buf_puts(out, "\"embedding\":");
+        several->kind[dense]->put(out, &several->output[dense], several->at);
+        fl_buf_putc(out, ',');
     }
-    fl_buf_puts(out, ",\"outputs\":{");
+    fl_buf_puts(out, "\"outputs\":{");
     for (size_t k = 0; k < several->count; k++) {
         if (k == dense) {
             continue;
@@ -130,12 +130,17 @@ void fl_several_put(const fl_several *several, fl_output *output, const fl_row *
         fl_buf_puts(out, first ? "" : ",");
         fl_json_quote(out, several->name[k], several->name_size[k]);
         fl_buf_putc(out, ':');
-        several->kind[k]->put(out, &several->output[k], i);
+        several->kind[k]->put(out, &several->output[k], several->at);
         first = false;
     }
-    fl_buf_puts(out, "},\"tokens\":");
-    fl_json_out_u64(out, row->tokens);
-    fl_output_end_object(output, row);
+    fl_buf_putc(out, '}');
+    fl_output_put_tokens(out, row);
+}
+
+void fl_several_put(fl_several *several, fl_output *output, const fl_row *row, size_t i) {
+    static const fl_writer writer = {.members = put_members};
+    several->at                   = i;
+    fl_output_put(output, &writer, row, several);
 }
 
 void fl_several_free(fl_several *several) {

@@ -14,6 +14,7 @@ typedef struct fl_several {
     size_t                name_size[FL_SEVERAL_MAX];
     const fl_result_kind *kind[FL_SEVERAL_MAX];
     fletch_output         output[FL_SEVERAL_MAX]; /* owned: their rows and lists */
+    size_t                at;                     /* the text being written */
 } fl_several;
 
 /* The names of --outputs, if it is there; dense ones without a type have `dtype`. */
@@ -30,7 +31,7 @@ int fl_several_embed(fl_several *several, fletch_model *model, const fletch_text
                      const fletch_embed_options *options, fletch_error *error);
 
 /* Append the object of text `i` of the last call; of `row` what is told of the text. */
-void fl_several_put(const fl_several *several, fl_output *output, const fl_row *row, size_t i);
+void fl_several_put(fl_several *several, fl_output *output, const fl_row *row, size_t i);
 
 void fl_several_free(fl_several *several);
 

@@ -252,8 +252,8 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
 
 /* Keep a buffer, letting the oldest go for it; false when it may not be kept at all. */
 FL_REQUIRES(pool_role)
-static bool keep(fl_bufpool *pool, void *buffer, size_t capacity, leaving **gone,
-                 uint64_t *evicted) {
+static bool keep_buffer(fl_bufpool *pool, void *buffer, size_t capacity, leaving **gone,
+                        uint64_t *evicted) {
     assert(buffer && capacity >= sizeof(leaving));
     const fl_bufpool_options *o = &pool->options;
     if (o->max_buffers == 0 || capacity > o->max_bytes) {
@@ -277,7 +277,7 @@ void fl_bufpool_give(fl_bufpool *pool, void *buffer, size_t capacity) {
     lock(pool);
     pool->state.used_buffers--;
     pool->state.used_bytes -= capacity;
-    bool kept = keep(pool, buffer, capacity, &gone, &evicted);
+    bool kept = keep_buffer(pool, buffer, capacity, &gone, &evicted);
     unlock(pool);
     if (!kept) {
         release(pool, buffer, capacity);

@@ -166,7 +166,7 @@ FL_LOCKED static void leave_queue(fl_worker *worker, uint64_t now) {
         since = since == 0 || block->queued_ns < since ? block->queued_ns : since;
     }
     if (scheduler->trace)
-        fl_trace_track(scheduler->trace, "queue", "wait", since, now, "texts", worker->count);
+        fl_trace_span(scheduler->trace, "queue", "wait", since, now, "texts", worker->count);
 }
 
 /* Replicas that run nothing and could; at least one, the worker's own may have another worker at work. */
@@ -434,39 +434,49 @@ static void count_ways(fl_worker *worker, uint32_t lo, const fl_batch *batch) {
     }
 }
 
-/* One line of trace for a part that went through. */
-static void log_batch(const fl_worker *worker, const fl_batch *batch, uint64_t staged,
-                      uint64_t took, uint64_t output) {
+/* When a part began, and how far it was then: staged, computed, finished. */
+typedef struct part_times {
+    uint64_t begin, staged, computed, finished;
+} part_times;
+
+/* What the trace and a line of the log say of a part that went through. */
+static void report(const fl_worker *worker, const fl_batch *batch, const part_times *at) {
     const fl_replica *replica = worker->replica;
     const fl_log     *log     = fl_config_log(replica->set->scheduler->config);
+    fl_trace         *trace   = replica->set->scheduler->trace;
+    fl_trace_span(trace, NULL, "stage", at->begin, at->staged, "texts", batch->texts);
+    fl_trace_span(trace, NULL, "forward", at->staged, at->computed, "tokens", batch->tokens);
+    fl_trace_span(trace, NULL, "output", at->computed, at->finished, "texts", batch->texts);
     if (log == NULL || log->fn == NULL || !log->trace)
         return;
     fl_log_write(log, FL_LOG_TRACE,
                  "inference for %u items: %.3f ms (%u tokens, longest %u; provider %s, device %u, "
                  "slot %u; staging %.3f ms, output %.3f ms; %u runs bound, %u plain)",
-                 batch->texts, (double)took / 1e6, batch->tokens, longest_of(worker, batch->texts),
-                 replica->provider, replica->device, worker->number, (double)staged / 1e6,
-                 (double)output / 1e6, batch->note->bound_runs, batch->note->plain_runs);
+                 batch->texts, (double)(at->computed - at->staged) / 1e6, batch->tokens,
+                 longest_of(worker, batch->texts), replica->provider, replica->device,
+                 worker->number, (double)(at->staged - at->begin) / 1e6,
+                 (double)(at->finished - at->computed) / 1e6, batch->note->bound_runs,
+                 batch->note->plain_runs);
 }
 
 /* A part went through the engine: count it and finish its rows. */
-static void went_through(fl_worker *worker, uint32_t lo, const fl_batch *batch, uint64_t staged,
-                         uint64_t took, fl_request **over) {
+static void went_through(fl_worker *worker, uint32_t lo, const fl_batch *batch, part_times *at,
+                         fl_request **over) {
     assert(lo + batch->texts <= worker->count);
-    fl_replica   *replica   = worker->replica;
-    fl_scheduler *scheduler = replica->set->scheduler;
-    fl_histogram_add(&scheduler->stats.forward, took, 1);
-    fl_stats_add(&scheduler->stats, FLETCH_COUNT_BUSY_NS, took);
-    fl_stats_add(&scheduler->stats, FLETCH_COUNT_BATCHES, 1);
-    fl_stats_add(&scheduler->stats, FLETCH_COUNT_TEXTS, batch->texts);
-    fl_stats_add(&scheduler->stats, FLETCH_COUNT_TOKENS, batch->tokens);
+    fl_replica    *replica = worker->replica;
+    fl_stats      *stats   = &replica->set->scheduler->stats;
+    const uint64_t took    = at->computed - at->staged;
+    fl_histogram_add(&stats->forward, took, 1);
+    fl_stats_add(stats, FLETCH_COUNT_BUSY_NS, took);
+    fl_stats_add(stats, FLETCH_COUNT_BATCHES, 1);
+    fl_stats_add(stats, FLETCH_COUNT_TEXTS, batch->texts);
+    fl_stats_add(stats, FLETCH_COUNT_TOKENS, batch->tokens);
     count_ways(worker, lo, batch);
     atomic_fetch_add_explicit(&replica->tokens, batch->tokens, memory_order_relaxed);
     atomic_fetch_add_explicit(&replica->batches, 1, memory_order_release); /* with its tokens */
-    uint64_t begin = fl_clock_ns();
     finish_rows(worker, lo, lo + batch->texts, over);
-    fl_trace_end(scheduler->trace, "output", begin, "texts", batch->texts);
-    log_batch(worker, batch, staged, took, fl_clock_ns() - begin);
+    at->finished = fl_clock_ns();
+    report(worker, batch, at);
 }
 
 /* Items [lo, hi) through the engine once. */
@@ -474,29 +484,27 @@ static int forward(fl_worker *worker, uint32_t lo, uint32_t hi, fl_request **ove
     fl_replica   *replica   = worker->replica;
     fl_scheduler *scheduler = replica->set->scheduler;
     fl_batch_note note      = {.copied = worker->copied};
+    part_times    at        = {.begin = fl_clock_ns()};
     fl_batch      batch;
     float        *buffer   = NULL;
     size_t        capacity = 0;
-    uint64_t      reserved = 0, begin = fl_clock_ns();
+    uint64_t      reserved = 0;
     assert(lo < hi && hi <= worker->count && worker->busy);
-    fl_scheduler_look(scheduler, begin);
+    fl_scheduler_look(scheduler, at.begin);
     stage_inputs(worker, lo, hi, &batch);
-    fl_trace_end(scheduler->trace, "stage", begin, "texts", batch.texts);
     memset(worker->copied, 0, batch.texts * sizeof *worker->copied);
     batch.note = &note;
     int status = reserve(worker, &batch, window_rows(worker, lo, hi), &reserved);
     if (status == FLETCH_OK)
         status = stage_rows(worker, lo, hi, &batch, &buffer, &capacity);
-    batch.scarce   = fl_memory_room(scheduler->memory) < replica->info.resident_bytes;
-    uint64_t start = fl_clock_ns();
+    batch.scarce = fl_memory_room(scheduler->memory) < replica->info.resident_bytes;
+    at.staged    = fl_clock_ns();
     if (status == FLETCH_OK)
         status = replica->ops->forward(replica->engine, worker->number, &batch, &worker->error);
-    uint64_t took = fl_clock_ns() - start;
+    at.computed = fl_clock_ns();
     fl_memory_release(scheduler->memory, reserved);
-    if (status == FLETCH_OK) {
-        fl_trace_end(scheduler->trace, "forward", start, "tokens", batch.tokens);
-        went_through(worker, lo, &batch, start - begin, took, over);
-    }
+    if (status == FLETCH_OK)
+        went_through(worker, lo, &batch, &at, over);
     fl_bufpool_give(scheduler->rows, buffer, capacity);
     return status;
 }

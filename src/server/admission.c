@@ -58,7 +58,7 @@ static bool check_head(fl_request_full *full, int found) {
     request->query              = head->path != 0 ? data + head->query : "";
     request->tail               = "";
     take_id(request);
-    fl_trace_begin(full);
+    fl_trace_context_begin(full);
     if (found < 0) {
         if (found != -408) {
             fl_metrics_rejected(request->server->metrics, FL_REJECTED_HEADERS);

@@ -70,7 +70,7 @@ typedef struct fl_otlp      fl_otlp;
 typedef struct fl_otlp_span fl_otlp_span;
 
 /* trace_id, span_id and, where it is exported, the span of a request whose head is there. */
-void fl_trace_begin(fl_request_full *full);
+void fl_trace_context_begin(fl_request_full *full);
 
 /* ---- keys.c --------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_context.c - whose trace a request belongs to: W3C's traceparent and tracestate.
  *
- * Role    admission.c calls fl_trace_begin for every request.
+ * Role    admission.c calls fl_trace_context_begin for every request.
  * Method  A header that is sent twice counts as one with a comma, which no traceparent has. What is malformed is
  *         no parent: where spans are exported the trace begins here then, else there is none. tracestate is
  *         kept only with a parent and only whole.
@@ -88,7 +88,7 @@ static void make_id(char *out, size_t digits) {
     } while (strspn(out, "0") == digits);
 }
 
-void fl_trace_begin(fl_request_full *full) {
+void fl_trace_context_begin(fl_request_full *full) {
     fl_http_request *request = &full->shared;
     fl_otlp         *otlp    = request->server->otlp;
     char             parent[FL_TRACE_STATE_MAX + 1];

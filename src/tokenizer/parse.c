@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "tokenizer/settings.h"
+#include "tokenizer/token_plan.h"
 #include "tokenizer/unicode.h"
 
 enum { ID_MAX = INT32_MAX - 1, HOLES_FREE = 65536 };
@@ -344,38 +344,38 @@ static int put_marker(fl_added_builder *builder, const char *text, const char *s
     return 0;
 }
 
-static int parse_added(fl_tokenizer *tokenizer, const fl_token_settings *settings,
-                       const char *const marker[2], fl_json_reader *root) {
-    fl_json *list  = fl_json_array(root, "added_tokens");
-    size_t   count = fl_json_count(list);
-    size_t   bytes = 0;
+static int parse_added(fl_tokenizer *tokenizer, const fl_token_plan *plan, fl_json_reader *root) {
+    const char *const *marker = plan->options->marker;
+    fl_json           *list   = fl_json_array(root, "added_tokens");
+    size_t             count  = fl_json_count(list);
+    size_t             bytes  = 0;
     if (root->status < 0) {
         return root->status;
     }
     for (size_t i = 0; i < count; i++) {
         bytes += fl_json_text_size(fl_json_get(fl_json_item(list, i), "content"));
     }
-    for (size_t i = 0; i < settings->extra_count; i++) {
-        bytes += settings->extra[i].length;
+    for (size_t i = 0; i < plan->extra_count; i++) {
+        bytes += plan->extra[i].length;
     }
     for (size_t i = 0; i < 2; i++) {
         bytes += marker[i] != NULL ? strlen(marker[i]) : 0;
     }
     fl_added_builder builder;
-    int status = fl_added_begin(&builder, tokenizer, count + settings->extra_count + 2, bytes,
+    int status = fl_added_begin(&builder, tokenizer, count + plan->extra_count + 2, bytes,
                                 root->source, root->error);
     for (size_t i = 0; i < count && status == 0; i++) {
         status = parse_added_token(&builder, fl_json_item(list, i), root->source, root->error);
     }
-    for (size_t i = 0; i < settings->extra_count && status == 0; i++) {
-        status = put_extra(&builder, settings->extra[i], root->source, root->error);
+    for (size_t i = 0; i < plan->extra_count && status == 0; i++) {
+        status = put_extra(&builder, plan->extra[i], root->source, root->error);
     }
     for (size_t i = 0; i < 2 && status == 0; i++) {
         if (marker[i] != NULL) {
             status = put_marker(&builder, marker[i], root->source, root->error);
         }
     }
-    tokenizer->added.split_special = settings->split_special;
+    tokenizer->added.split_special = plan->split_special;
     if (status == 0) {
         status = fl_added_finish(&builder, root->source, root->error);
     }
@@ -385,37 +385,39 @@ static int parse_added(fl_tokenizer *tokenizer, const fl_token_settings *setting
 
 /* ---- Root ------------------------------------------------------------------------------------- */
 
-static int parse_parts(fl_tokenizer *tokenizer, fl_token_settings *settings, fl_json_reader *reader,
-                       const fl_tokenizer_options *options) {
-    static const char *const none[2] = {NULL, NULL};
-    FL_TRY(parse_model(tokenizer, reader, options != NULL ? options->log : NULL));
-    FL_TRY(fl_token_settings_read(settings, options, reader));
-    FL_TRY(fl_parse_steps(tokenizer, reader));
-    FL_TRY(fl_token_settings_steps(settings, tokenizer, reader));
-    FL_TRY(parse_added(tokenizer, settings, options != NULL ? options->marker : none, reader));
-    for (int i = 0; i < FL_TOKEN_NAMED; i++) {
-        const char *name    = fl_token_settings_named(settings, (fl_named_token)i);
-        tokenizer->named[i] = name != NULL ? fl_tokenizer_id(tokenizer, name) : -1;
+void fl_token_names(fl_tokenizer *tokenizer, const char *const token[FL_TOKEN_NAMED]) {
+    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++) {
+        tokenizer->named[i] = token[i] != NULL ? fl_tokenizer_id(tokenizer, token[i]) : -1;
     }
+}
+
+/* The model is there: what the plan makes of the rest. */
+static int parse_parts(fl_tokenizer *tokenizer, const fl_token_plan *plan, fl_json_reader *reader) {
+    FL_TRY(fl_parse_steps(tokenizer, reader));
+    FL_TRY(fl_token_class_steps(plan, tokenizer, reader));
+    FL_TRY(parse_added(tokenizer, plan, reader));
+    fl_token_names(tokenizer, plan->token);
+    tokenizer->truncation = plan->left ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
     FL_TRY(fl_parse_post_processor(tokenizer, reader));
-    return fl_token_settings_template(settings, tokenizer, reader);
+    return fl_token_class_template(plan, tokenizer, reader);
 }
 
 int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_options *options,
-                  const char *source, fletch_error *error) {
-    fl_json_reader reader  = {root, source, error, 0};
+                  fletch_error *error) {
+    fl_json_reader reader  = {root, options->source, error, 0};
     const char    *version = fl_json_string(&reader, "version", "1.0");
     if (reader.status == 0 && strcmp(version, "1.0") != 0) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "%s: version \"%s\" of the format is not supported; supported: 1.0", source,
-                       version);
+                       "%s: version \"%s\" of the format is not supported; supported: 1.0",
+                       options->source, version);
     }
-    fl_token_settings settings = {0};
-    int               status   = reader.status;
+    FL_TRY(reader.status);
+    FL_TRY(parse_model(tokenizer, &reader, options->log));
+    fl_token_plan plan;
+    int           status = fl_token_plan_make(&plan, options, &reader);
     if (status == 0) {
-        status = parse_parts(tokenizer, &settings, &reader, options);
+        status = parse_parts(tokenizer, &plan, &reader);
     }
-    tokenizer->truncation = settings.left ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
-    fl_token_settings_free(&settings);
+    fl_token_plan_free(&plan);
     return status == 0 ? fl_decoder_open(&tokenizer->decoder, &reader) : status;
 }

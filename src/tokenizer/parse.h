@@ -12,7 +12,9 @@
 
 /* All of it, except the finishing that tokenizer.c does. */
 int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_options *options,
-                  const char *source, fletch_error *error);
+                  fletch_error *error);
+/* The ids of the named tokens, once all tokens are there. */
+void fl_token_names(fl_tokenizer *tokenizer, const char *const token[FL_TOKEN_NAMED]);
 
 /* One added token in the order of the file; `id` must be the one that the reference would give. */
 typedef struct fl_added_builder {

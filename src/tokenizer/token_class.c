@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* token_class.c - see token_class.h; the checks are those of settings.h.
+/* token_class.c - see token_class.h; what is checked against a plan.
  *
  * Where the references disagree is seldom seen in the files alone, so every rule here is one that was measured
  * (tests/golden/make_odd_folders.py). */
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "tokenizer/settings.h"
+#include "tokenizer/token_plan.h"
 
 enum { CHARS_PER_WORD = 100 };
 
@@ -106,51 +106,18 @@ const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_o
                                                                                           : NULL;
 }
 
-int fl_token_settings_differ(const fl_token_settings *settings, fl_json_reader *root,
-                             const char *what) {
+int fl_token_class_differ(const fl_token_plan *plan, fl_json_reader *root, const char *what) {
     root->status =
         fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                 "%s: %s is not what %s makes; transformers 4 and 5 give different tokens here, so "
                 "neither is right. %s",
-                root->source, what, settings->class->name,
-                settings->forced ? "For this model_type transformers 5 takes that class, whatever "
-                                   "tokenizer_class says: only a tokenizer of that class works"
-                                 : "Save the tokenizer again, or set tokenizer_class to "
-                                   "PreTrainedTokenizerFast to take tokenizer.json as it is");
+                root->source, what, plan->class->name,
+                plan->options->class_forced
+                    ? "For this model_type transformers 5 takes that class, whatever "
+                      "tokenizer_class says: only a tokenizer of that class works"
+                    : "Save the tokenizer again, or set tokenizer_class to "
+                      "PreTrainedTokenizerFast to take tokenizer.json as it is");
     return root->status;
-}
-
-/* BertNormalizer by do_lower_case, strip_accents and tokenize_chinese_chars. */
-static int patch_normalizer(const fl_token_settings *settings, fl_tokenizer *tokenizer,
-                            fl_json_reader *root) {
-    fl_json_reader config  = {settings->config, settings->path[0], root->error, 0};
-    bool           lower   = fl_json_bool(&config, "do_lower_case", true);
-    bool           accents = fl_json_bool(&config, "strip_accents", lower);
-    bool           chinese = fl_json_bool(&config, "tokenize_chinese_chars", true);
-    fl_step       *step    = NULL;
-    for (unsigned i = 0; i < tokenizer->normal_count;
-         i++) { /* do_lower_case of sentence-transformers
-                                                                may stand in front */
-        step = tokenizer->normal[i].ops == &fl_normal_bert ? &tokenizer->normal[i] : step;
-    }
-    fl_json *file = fl_json_get(root->object, "normalizer");
-    if (config.status < 0) {
-        root->status = config.status;
-        return root->status;
-    }
-    const char *kind = fl_json_text(fl_json_get(file, "type"));
-    if (step == NULL || kind == NULL || strcmp(kind, "BertNormalizer") != 0 || !step->clean_text ||
-        (!settings->class->chinese && step->chinese_chars != chinese)) {
-        return fl_token_settings_differ(settings, root, "normalizer");
-    }
-    if (settings->as_saved && (settings->extra_count > 0 || step->lowercase != lower ||
-                               step->strip_accents != accents || step->chinese_chars != chinese)) {
-        return fl_token_settings_differ(settings, root, "normalizer");
-    }
-    step->lowercase     = lower;
-    step->strip_accents = accents;
-    step->chinese_chars = chinese;
-    return 0;
 }
 
 static bool is_kind(fl_json *step, const char *kind) {
@@ -161,6 +128,27 @@ static bool is_kind(fl_json *step, const char *kind) {
 static bool has_text(fl_json *object, const char *key, const char *text) {
     const char *value = fl_json_text(fl_json_get(object, key));
     return value != NULL && strcmp(value, text) == 0;
+}
+
+/* BertNormalizer by do_lower_case, strip_accents and tokenize_chinese_chars. */
+static int patch_normalizer(const fl_token_plan *plan, fl_tokenizer *tokenizer,
+                            fl_json_reader *root) {
+    fl_step *step = NULL;
+    for (unsigned i = 0; i < tokenizer->normal_count; i++) {
+        /* do_lower_case of sentence-transformers may stand in front */
+        step = tokenizer->normal[i].ops == &fl_normal_bert ? &tokenizer->normal[i] : step;
+    }
+    if (step == NULL || !is_kind(fl_json_get(root->object, "normalizer"), "BertNormalizer") ||
+        !step->clean_text ||
+        ((plan->as_saved || !plan->class->chinese) && step->chinese_chars != plan->chinese_chars) ||
+        (plan->as_saved && (plan->extra_count > 0 || step->lowercase != plan->lowercase ||
+                            step->strip_accents != plan->strip_accents))) {
+        return fl_token_class_differ(plan, root, "normalizer");
+    }
+    step->lowercase     = plan->lowercase;
+    step->strip_accents = plan->strip_accents;
+    step->chinese_chars = plan->chinese_chars;
+    return 0;
 }
 
 /* Step `index` of a Sequence of `count`, or the step itself where count is 1; NULL: there are others. */
@@ -209,11 +197,10 @@ static bool is_quote(fl_json *step, const char *two) {
 }
 
 /* ALBERT's steps: two quotes, accents unless kept, case unless kept, a map; runs of spaces may follow. */
-static bool is_albert(fl_json *normalizer, fl_json *config) {
+static bool is_albert(const fl_token_plan *plan, fl_json *normalizer) {
     static const char *const steps[] = {"NFKD", "StripAccents", "Lowercase", "Precompiled",
                                         "Replace"};
-    const bool               accents = fl_json_flag(config, "keep_accents", false);
-    const bool wanted[] = {!accents, !accents, fl_json_flag(config, "do_lower_case", true), true};
+    const bool wanted[] = {!plan->keep_accents, !plan->keep_accents, plan->lowercase, true};
     fl_json   *items    = fl_json_get(normalizer, "normalizers");
     size_t     at = 2, count = fl_json_count(items);
     if (count < 2 || !is_quote(fl_json_item(items, 0), "``") ||
@@ -233,9 +220,9 @@ static bool is_albert(fl_json *normalizer, fl_json *config) {
  * spaces one; or what transformers 5 makes for itself: NFC for the map. Of the first form, in which every model was
  * published, transformers 5 gives other tokens where the map changes more than NFC does. The file counts all the
  * same: with it the models were trained, and transformers 4, tokenizers and TEI agree. */
-static bool is_deberta(fl_json *normalizer, fl_json *config) {
+static bool is_deberta(const fl_token_plan *plan, fl_json *normalizer) {
     fl_json *items = fl_json_get(normalizer, "normalizers");
-    bool     lower = fl_json_flag(config, "do_lower_case", false);
+    bool     lower = plan->lowercase;
     size_t   at = lower ? 1 : 0, count = fl_json_count(items);
     if (count < at + 2 || count > at + 3 ||
         (lower && !is_kind(fl_json_item(items, 0), "Lowercase"))) {
@@ -253,8 +240,8 @@ static bool is_deberta(fl_json *normalizer, fl_json *config) {
 }
 
 /* Metaspace, behind Punctuation where asked for. */
-static bool is_deberta_split(fl_json *split, fl_json *config) {
-    const bool punctuation = fl_json_flag(config, "split_by_punct", false);
+static bool is_deberta_split(const fl_token_plan *plan, fl_json *split) {
+    const bool punctuation = plan->split_by_punct;
     fl_json   *first       = step_of(split, "pretokenizers", punctuation ? 2 : 1, 0);
     fl_json   *last        = punctuation ? step_of(split, "pretokenizers", 2, 1) : first;
     return is_metaspace(last, true, "always") &&
@@ -299,17 +286,13 @@ static bool is_clip_split(fl_json *first, fl_json *second) {
 static const char qwen_code[] = "tokenization_qwen.Qwen2TokenizerFast";
 
 /* Whether tokenizer.json has the steps that the class makes. */
-static int check_steps(const fl_token_settings *settings, fl_json_reader *root) {
-    const fl_token_class *class = settings->class;
+static int check_steps(const fl_token_plan *plan, fl_json_reader *root) {
+    const fl_token_class *class = plan->class;
     fl_json *normal             = fl_json_get(root->object, "normalizer");
     fl_json *split              = fl_json_get(root->object, "pre_tokenizer");
     fl_json *first              = step_of(split, "pretokenizers", 2, 0);
     fl_json *second             = step_of(split, "pretokenizers", 2, 1);
-    bool     spaces             = class->steps == FL_PIECES || class->steps == FL_ALBERT ||
-                  class->steps == FL_DEBERTA || class->steps == FL_LLAMA; /* Metaspace */
-    bool prefix      = fl_json_flag(settings->config, "add_prefix_space", spaces);
-    bool legacy      = fl_json_flag(settings->config, "legacy", false);
-    bool good_normal = true, good_split = true;
+    bool     prefix = plan->prefix_space, good_normal = true, good_split = true;
     switch (class->steps) {
     case FL_BERT: break;
     case FL_AS_IN_FILE:
@@ -331,18 +314,20 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
         break;
     case FL_PIECES:
     case FL_ALBERT:
-        good_normal = class->steps == FL_ALBERT ? is_albert(normal, settings->config)
-                                                : is_precompiled(normal);
+        good_normal = class->steps == FL_ALBERT ? is_albert(plan, normal) : is_precompiled(normal);
         good_split =
             is_kind(first, "WhitespaceSplit") && is_metaspace(second, true, "always") && prefix;
         break;
     case FL_DEBERTA:
-        good_normal = is_deberta(normal, settings->config);
-        good_split  = is_deberta_split(split, settings->config) && prefix;
+        good_normal = is_deberta(plan, normal);
+        good_split  = is_deberta_split(plan, split) && prefix;
         break;
     case FL_LLAMA:
         good_normal = normal == NULL;
-        good_split  = is_metaspace(split, false, !prefix ? "never" : legacy ? "always" : "first");
+        good_split  = is_metaspace(split, false,
+                                  !prefix        ? "never"
+                                   : plan->legacy ? "always"
+                                                  : "first");
         break;
     case FL_GEMMA:
         good_normal = is_kind(normal, "Replace") && has_text(normal, "content", "\xE2\x96\x81") &&
@@ -353,7 +338,7 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
         break;
     }
     if (!good_normal) {
-        return fl_token_settings_differ(settings, root, "normalizer");
+        return fl_token_class_differ(plan, root, "normalizer");
     }
     if (!good_split && class->steps == FL_AS_IN_FILE) {
         root->status = fl_fail(
@@ -363,7 +348,7 @@ static int check_steps(const fl_token_settings *settings, fl_json_reader *root) 
             root->source, prefix ? "true" : "false, or nothing");
         return root->status;
     }
-    return good_split ? 0 : fl_token_settings_differ(settings, root, "pre_tokenizer");
+    return good_split ? 0 : fl_token_class_differ(plan, root, "pre_tokenizer");
 }
 
 static bool is_text(fl_json *object, const char *key) {
@@ -411,54 +396,52 @@ static const char *other_option(const fl_token_class *class, const fl_tokenizer 
 }
 
 /* transformers 5 gives Gemma a "<mask>" where the files name none. */
-static int check_mask(const fl_token_settings *settings, fl_json_reader *root) {
+static int check_mask(const fl_token_plan *plan, fl_json_reader *root) {
     fl_json *added = fl_json_get(root->object, "added_tokens");
-    bool     found = fl_token_settings_token(settings, FL_MASK) != NULL;
+    bool     found = plan->token[FL_TOKEN_MASK] != NULL;
     for (size_t i = 0; i < fl_json_count(added) && !found; i++) {
         found = has_text(fl_json_item(added, i), "content", "<mask>");
     }
-    return found ? 0 : fl_token_settings_differ(settings, root, "added_tokens without <mask>");
+    return found ? 0 : fl_token_class_differ(plan, root, "added_tokens without <mask>");
 }
 
-int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
-                            fl_json_reader *root) {
-    const fl_token_class *class = settings->class;
-    if (class == NULL || (settings->as_saved && class->steps != FL_BERT)) {
+int fl_token_class_steps(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_json_reader *root) {
+    const fl_token_class *class = plan->class;
+    if (plan->as_saved && class->steps != FL_BERT) {
         return 0;
     }
     const char *what = class->steps == FL_AS_IN_FILE
                            ? NULL
                            : other_option(class, tokenizer, fl_json_get(root->object, "model"),
-                                          fl_token_settings_token(settings, FL_UNK));
+                                          plan->token[FL_TOKEN_UNK]);
     if (what != NULL) {
-        return fl_token_settings_differ(settings, root, what);
+        return fl_token_class_differ(plan, root, what);
     }
     if (class->steps != FL_BERT) {
-        return check_steps(settings, root) != 0 || class->steps != FL_GEMMA
-                   ? root->status
-                   : check_mask(settings, root);
+        return check_steps(plan, root) != 0 || class->steps != FL_GEMMA ? root->status
+                                                                        : check_mask(plan, root);
     }
     if (tokenizer->split_count != 1 || tokenizer->split[0].ops != &fl_split_bert) {
-        return fl_token_settings_differ(settings, root, "pre_tokenizer");
+        return fl_token_class_differ(plan, root, "pre_tokenizer");
     }
-    return patch_normalizer(settings, tokenizer, root);
+    return patch_normalizer(plan, tokenizer, root);
 }
 
 /* Whether the file's pair is that of the class, whose single text is the file's: BERT's [CLS] A [SEP] B [SEP] with
  * types, <s> A </s> </s> B </s>, and twice what a single text has (Llama, Gemma). */
-static bool is_pair_of_class(const fl_token_class *class, const fl_tokenizer *tokenizer,
-                             const bool has[2]) {
+static bool is_pair_of_class(const fl_token_plan *plan, const fl_tokenizer *tokenizer) {
+    const fl_token_class *class = plan->class;
     const fl_template *pair = &tokenizer->pair, *single = &tokenizer->single;
-    const bool         bert =
-        class->steps == FL_DEBERTA || (class->steps == FL_BERT && class->defaults[FL_BOS] == NULL);
-    const bool  twice = class->steps == FL_LLAMA || class->steps == FL_GEMMA || !has[0];
+    const bool         bert = class->steps == FL_DEBERTA ||
+                      (class->steps == FL_BERT && class->defaults[FL_TOKEN_BOS] == NULL);
+    const bool  twice = class->steps == FL_LLAMA || class->steps == FL_GEMMA || !plan->begins;
     fl_template want  = {.count = 0};
     for (unsigned text = 0; text < 2; text++) {
-        if (text == 0 || twice ? has[0] : !bert) {
+        if (text == 0 || twice ? plan->begins : !bert) {
             want.ids[want.count++] = single->ids[text == 0 || twice ? 0 : single->count - 1];
         }
         want.place[text] = want.count;
-        if (has[1]) {
+        if (plan->ends) {
             want.types[want.count] = (uint8_t)text;
             want.ids[want.count++] = single->ids[single->count - 1];
         }
@@ -470,24 +453,22 @@ static bool is_pair_of_class(const fl_token_class *class, const fl_tokenizer *to
 }
 
 /* gte-Qwen2's tokenizer is code that makes the template by add_eos_token, whatever tokenizer.json has. */
-static int end_by_code(const fl_token_settings *settings, fl_tokenizer *tokenizer,
-                       fl_json_reader *root) {
-    fl_json      *codes = fl_json_get(fl_json_get(settings->config, "auto_map"), "AutoTokenizer");
+static int end_by_code(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_json_reader *root) {
+    fl_json      *codes = fl_json_get(fl_json_get(plan->config, "auto_map"), "AutoTokenizer");
     const char   *code  = fl_json_text(fl_json_item(codes, 1));
     const char   *bare  = code != NULL ? strstr(code, "--") : NULL;
-    const char   *end   = fl_token_settings_token(settings, FL_EOS);
+    const char   *end   = plan->token[FL_TOKEN_EOS];
     const int64_t id    = end != NULL ? fl_tokenizer_id(tokenizer, end) : -1;
     fl_template  *file  = &tokenizer->single;
     if (code == NULL || strcmp(bare != NULL ? bare + 2 : code, qwen_code) != 0) {
         return 0;
     }
-    const bool ends = fl_json_flag(settings->config, "add_eos_token", false);
-    if ((ends && id < 0) || fl_json_flag(settings->config, "add_bos_token", false) ||
+    if ((plan->ends && id < 0) || plan->begins ||
         (file->count > 0 &&
-         (!ends || file->count > 1 || file->place[0] > 0 || file->ids[0] != id))) {
-        return fl_token_settings_differ(settings, root, "post_processor");
+         (!plan->ends || file->count > 1 || file->place[0] > 0 || file->ids[0] != id))) {
+        return fl_token_class_differ(plan, root, "post_processor");
     }
-    if (ends) {
+    if (plan->ends) {
         *file           = (fl_template){.ids = {(int32_t)id}, .count = 1, .texts = 1};
         tokenizer->pair = (fl_template){.ids       = {(int32_t)id, (int32_t)id},
                                         .types     = {0, 1},
@@ -501,32 +482,26 @@ static int end_by_code(const fl_token_settings *settings, fl_tokenizer *tokenize
 
 /* The tokens before and after a text: transformers 4 makes Llama's and Gemma's anew, transformers 5 XLM-R's and
  * BERT's; the others are the file's in both. */
-int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *tokenizer,
-                               fl_json_reader *root) {
+int fl_token_class_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
+                            fl_json_reader *root) {
     const fl_template *single   = &tokenizer->single;
-    const fl_token_class *class = settings->class;
-    unsigned around[2] = {FL_CLS, FL_SEP}, count = 0;
-    bool     has[2] = {true, true}, good = true;
-    if (class != NULL && class->steps == FL_QWEN) {
-        return end_by_code(settings, tokenizer, root);
+    const fl_token_class *class = plan->class;
+    const bool has[2]           = {plan->begins, plan->ends};
+    unsigned   around[2] = {FL_TOKEN_CLS, FL_TOKEN_SEP}, count = 0;
+    bool       good = true;
+    if (class->steps == FL_QWEN) {
+        return end_by_code(plan, tokenizer, root);
     }
-    if (class == NULL || class->defaults[FL_UNK] == NULL) {
+    if (class->defaults[FL_TOKEN_UNK] == NULL) {
         return 0;
     }
     if (class->steps != FL_BERT && class->steps != FL_BYTE_LEVEL && class->steps != FL_ALBERT &&
         class->steps != FL_DEBERTA) {
-        around[0] = FL_BOS;
-        around[1] = FL_EOS;
-    }
-    if (fl_token_class_has_gaps(class)) {
-        has[0] = false;
-    }
-    if (class->steps == FL_LLAMA || class->steps == FL_GEMMA) {
-        has[0] = fl_json_flag(settings->config, "add_bos_token", true);
-        has[1] = fl_json_flag(settings->config, "add_eos_token", false);
+        around[0] = FL_TOKEN_BOS;
+        around[1] = FL_TOKEN_EOS;
     }
     for (unsigned i = 0; i < 2; i++) {
-        const char *token = fl_token_settings_token(settings, around[i]);
+        const char *token = plan->token[around[i]];
         if (has[i]) {
             good = good && count < single->count && token != NULL &&
                    fl_tokenizer_id(tokenizer, token) == single->ids[count];
@@ -534,8 +509,8 @@ int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *
         }
     }
     good = good && single->count == count && single->place[0] == (has[0] ? 1U : 0U);
-    if (good && !class->pair_of_file && !is_pair_of_class(class, tokenizer, has)) {
+    if (good && !class->pair_of_file && !is_pair_of_class(plan, tokenizer)) {
         tokenizer->pair_class = class->name;
     }
-    return good ? 0 : fl_token_settings_differ(settings, root, "post_processor");
+    return good ? 0 : fl_token_class_differ(plan, root, "post_processor");
 }

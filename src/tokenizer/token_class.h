@@ -10,8 +10,7 @@
 
 #include "tokenizer/parse.h"
 
-/* The named tokens in the order in which both references add them. */
-enum { FL_BOS, FL_EOS, FL_UNK, FL_SEP, FL_PAD, FL_CLS, FL_MASK, FL_NAMED };
+typedef struct fl_token_plan fl_token_plan; /* token_plan.h */
 
 /* What a class makes of the text before its model sees it. */
 typedef enum fl_class_steps {
@@ -32,7 +31,7 @@ typedef struct fl_token_class {
     const char    *model; /* the kind of model it makes */
     fl_class_steps steps;
     bool           chinese; /* transformers 4 patches the switch for Chinese characters too */
-    const char    *defaults[FL_NAMED];
+    const char    *defaults[FL_TOKEN_NAMED];
     int64_t        unk_id; /* of a Unigram that it makes; 0: unk's */
     bool
         pair_of_file; /* a pair is the file's: ALBERT's in both; DeBERTa v1's in transformers 4, with
@@ -41,11 +40,20 @@ typedef struct fl_token_class {
 
 /* T5: a text only has an end, and there are tokens for gaps in it. */
 static inline bool fl_token_class_has_gaps(const fl_token_class *class) {
-    return class->steps == FL_PIECES && class->defaults[FL_BOS] == NULL;
+    return class->steps == FL_PIECES && class->defaults[FL_TOKEN_BOS] == NULL;
 }
 
 /* The class that a folder names (NULL: it names none), or that of the options' family. NULL: not one that
  * fletch can vouch for. */
 const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_options *options);
+
+/* The normaliser by the class's arguments; EUNSUPPORTED where another part of tokenizer.json is not what the
+ * class builds. Before added tokens are normalised. */
+int fl_token_class_steps(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_json_reader *root);
+/* The same for the template, once it is there; that of pairs is refused when one is asked for. */
+int fl_token_class_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
+                            fl_json_reader *root);
+/* `what` of tokenizer.json is not the class's: EUNSUPPORTED as the reader's status. */
+int fl_token_class_differ(const fl_token_plan *plan, fl_json_reader *root, const char *what);
 
 #endif

@@ -151,15 +151,13 @@ static bool is_local(const fl_tokenizer *tokenizer) {
 }
 
 /* False: no memory. */
-static bool finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
+static bool finish(fl_tokenizer *tokenizer, size_t cache_bytes) {
     if (tokenizer->model->prepare != NULL && !tokenizer->model->prepare(tokenizer->model_state)) {
         return false;
     }
-    size_t bytes =
-        options != NULL && options->cache_bytes > 0 ? options->cache_bytes : (size_t)CACHE_DEFAULT;
     tokenizer->cache_bits = 1;
     while (tokenizer->cache_bits < CACHE_BITS_MAX &&
-           2 * sizeof(fl_cache_line) << tokenizer->cache_bits <= bytes) {
+           2 * sizeof(fl_cache_line) << tokenizer->cache_bits <= cache_bytes) {
         tokenizer->cache_bits++;
     }
     tokenizer->scan = &fl_scan_ref;
@@ -195,19 +193,22 @@ static bool finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
     return true;
 }
 
-static const char *source_of(const fl_tokenizer_options *options, const char *fallback) {
-    return options != NULL && options->source != NULL ? options->source : fallback;
+/* The options with what holds where nothing is said. */
+static fl_tokenizer_options resolve(const fl_tokenizer_options *given, const char *source) {
+    fl_tokenizer_options options = given != NULL ? *given : (fl_tokenizer_options){0};
+    options.source               = options.source != NULL ? options.source : source;
+    options.cache_bytes          = options.cache_bytes > 0 ? options.cache_bytes : CACHE_DEFAULT;
+    return options;
 }
 
 /* sentence-transformers puts a Lowercase normalizer in front of the file's own for do_lower_case, so that
  * added tokens of the raw text keep their case. */
-static int begin(fl_tokenizer **out, const fl_tokenizer_options *options, const char *source,
-                 fletch_error *error) {
+static int begin(fl_tokenizer **out, const fl_tokenizer_options *options, fletch_error *error) {
     *out = fl_alloc_zero(1, sizeof **out);
     if (*out == NULL) {
-        return fl_fail_nomem(error, sizeof **out, source);
+        return fl_fail_nomem(error, sizeof **out, options->source);
     }
-    if (options != NULL && options->lowercase) {
+    if (options->lowercase) {
         (*out)->normal[(*out)->normal_count++].ops = &fl_normal_lowercase;
     }
     return 0;
@@ -215,9 +216,9 @@ static int begin(fl_tokenizer **out, const fl_tokenizer_options *options, const 
 
 /* The last steps of a tokenizer that was read with `status`; one that failed is closed. */
 static int end(fl_tokenizer **out, int status, const fl_tokenizer_options *options,
-               const char *source, fletch_error *error) {
-    if (status == 0 && !finish(*out, options)) {
-        status = fl_fail_nomem(error, (*out)->vocab.text_size, source);
+               fletch_error *error) {
+    if (status == 0 && !finish(*out, options->cache_bytes)) {
+        status = fl_fail_nomem(error, (*out)->vocab.text_size, options->source);
     }
     if (status < 0) {
         fl_tokenizer_close(*out);
@@ -226,22 +227,22 @@ static int end(fl_tokenizer **out, int status, const fl_tokenizer_options *optio
     return status;
 }
 
-int fl_tokenizer_open(fl_tokenizer **out, fl_buf *json, const fl_tokenizer_options *options,
+int fl_tokenizer_open(fl_tokenizer **out, fl_buf *json, const fl_tokenizer_options *given,
                       fletch_error *error) {
-    const char *source = source_of(options, "tokenizer.json");
-    fl_json    *root   = NULL;
-    int         status = begin(out, options, source, error);
+    const fl_tokenizer_options options = resolve(given, "tokenizer.json");
+    fl_json                   *root    = NULL;
+    int                        status  = begin(out, &options, error);
     if (status < 0) {
         fl_buf_free(json);
         return status;
     }
-    status = fl_json_take(&root, json, JSON_MAX, FL_JSON_UNIQUE_KEYS | FL_JSON_TABLES_LATER, source,
-                          error);
+    status = fl_json_take(&root, json, JSON_MAX, FL_JSON_UNIQUE_KEYS | FL_JSON_TABLES_LATER,
+                          options.source, error);
     if (status == 0) {
-        status = fl_parse_root(*out, root, options, source, error);
+        status = fl_parse_root(*out, root, &options, error);
     }
     fl_json_free(root);
-    return end(out, status, options, source, error);
+    return end(out, status, &options, error);
 }
 
 /* The vocabulary of vocab.txt: line n is the token with id n. A token listed again moves to the later
@@ -279,23 +280,26 @@ static int read_lines(fl_tokenizer *tokenizer, const char *text, size_t size, co
     return 0;
 }
 
+static const char *const bert_tokens[FL_TOKEN_NAMED] = {NULL,    NULL,    "[UNK]", "[SEP]",
+                                                        "[PAD]", "[CLS]", "[MASK]"};
+
 /* The special tokens of BERT: [UNK], [CLS] and [SEP] must be there, the others may. */
 static int add_bert_specials(fl_tokenizer *tokenizer, const char *source, fletch_error *error) {
-    static const char *const names[] = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"};
-    enum { COUNT = sizeof names / sizeof *names, NEEDED = 3 };
     fl_added_builder builder;
-    int              status = fl_added_begin(&builder, tokenizer, COUNT, COUNT * 6, source, error);
-    for (unsigned i = 0; i < COUNT && status == 0; i++) {
+    int              status =
+        fl_added_begin(&builder, tokenizer, FL_TOKEN_NAMED, FL_TOKEN_NAMED * 6, source, error);
+    for (unsigned i = FL_TOKEN_UNK; i < FL_TOKEN_NAMED && status == 0; i++) {
         char           content[8] = {0};
-        fl_added_token token = {.content = content, .length = strlen(names[i]), .special = true};
-        memcpy(content, names[i], token.length);
+        fl_added_token token      = {.content = content, .special = true};
+        token.length              = strlen(bert_tokens[i]);
+        memcpy(content, bert_tokens[i], token.length);
         token.id = fl_vocab_find(&tokenizer->vocab, content, token.length);
         if (token.id >= 0) {
             status = fl_added_put(&builder, &token, source, error);
-        } else if (i < NEEDED) {
+        } else if (i != FL_TOKEN_PAD && i != FL_TOKEN_MASK) {
             status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                              "%s: \"%s\" is not in the vocabulary; is this a BERT vocab.txt?",
-                             source, names[i]);
+                             source, content);
         }
     }
     if (status == 0) {
@@ -327,23 +331,19 @@ static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size, c
 
 int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
                             bool strip_accents, bool chinese_chars,
-                            const fl_tokenizer_options *options, fletch_error *error) {
-    fl_step     step   = {.ops           = &fl_normal_bert,
-                          .clean_text    = true,
-                          .chinese_chars = chinese_chars,
-                          .strip_accents = strip_accents,
-                          .lowercase     = lowercase};
-    const char *source = source_of(options, "vocab.txt");
-    FL_TRY(begin(out, options, source, error));
-    int status = build_bert(*out, vocab, size, &step, source, error);
+                            const fl_tokenizer_options *given, fletch_error *error) {
+    const fl_tokenizer_options options = resolve(given, "vocab.txt");
+    fl_step                    step    = {.ops           = &fl_normal_bert,
+                                          .clean_text    = true,
+                                          .chinese_chars = chinese_chars,
+                                          .strip_accents = strip_accents,
+                                          .lowercase     = lowercase};
+    FL_TRY(begin(out, &options, error));
+    int status = build_bert(*out, vocab, size, &step, options.source, error);
     if (status == 0) {
-        (*out)->named[FL_TOKEN_MASK] = fl_tokenizer_id(*out, "[MASK]");
-        (*out)->named[FL_TOKEN_EOS]  = -1;
-        (*out)->named[FL_TOKEN_UNK]  = fl_tokenizer_id(*out, "[UNK]");
-        (*out)->named[FL_TOKEN_CLS]  = fl_tokenizer_id(*out, "[CLS]");
-        (*out)->named[FL_TOKEN_PAD]  = fl_tokenizer_id(*out, "[PAD]");
+        fl_token_names(*out, bert_tokens);
     }
-    return end(out, status, options, source, error);
+    return end(out, status, &options, error);
 }
 
 void fl_tokenizer_close(fl_tokenizer *tokenizer) {

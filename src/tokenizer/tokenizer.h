@@ -31,22 +31,21 @@ typedef struct fl_tokenizer     fl_tokenizer;
 typedef struct fl_token_scratch fl_token_scratch;
 
 typedef struct fl_tokenizer_options {
-    const char *source; /* name of the file for messages, e.g. the path of tokenizer.json */
+    const char *source; /* name of the file for messages; NULL: "tokenizer.json" or "vocab.txt" */
     bool   lowercase;   /* sentence-transformers' do_lower_case: a Lowercase normalizer in front */
     size_t cache_bytes; /* per-thread cache of words; 0 = 2 MiB */
     const fl_log *log;  /* may be NULL */
-    const char *folder; /* where the files lie that may say otherwise (settings.h); NULL: none do */
-    bool        config_read; /* its tokenizer_config.json was read: */
-    fl_json    *config;      /* borrowed; NULL: there is none */
-    const char *family;      /* config.json's model_type, or NULL */
-    const char *
-        config_class; /* its tokenizer_class, which counts where no other file names one; or NULL */
-    const char *
-        class_name; /* what transformers takes for the family where no file names a class; NULL: family's */
-    bool class_forced; /* transformers 5 takes it even where one does */
-    bool as_saved;     /* whatever class the files name, tokenizer.json holds … */
-    bool
-        llama_saved; /* … or where that is LlamaTokenizer; what it puts around a text is still checked */
+    const char
+            *folder; /* where the files lie that may say otherwise (token_plan.h); NULL: none do */
+    bool     config_read; /* its tokenizer_config.json was read: */
+    fl_json *config;      /* borrowed; NULL: there is none */
+    const char *family;   /* config.json's model_type, or NULL */
+    /* The class where no other file names one: config.json's tokenizer_class, or NULL; then that which
+     * transformers takes for the family, NULL: named as the family is. */
+    const char *config_class, *class_name;
+    bool        class_forced; /* transformers 5 takes class_name even where a file names another */
+    bool        as_saved;     /* whatever class the files name, tokenizer.json holds … */
+    bool llama_saved; /* … or where that is LlamaTokenizer, but for what stands around a text */
     /* Texts, each NULL or one that is, or whose first word is, a token that the tokenizer has: it
      * becomes special, found in the raw text. */
     const char *marker[2];
@@ -144,13 +143,16 @@ uint32_t       fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer); /* highes
 /* NUL-terminated; `length` may be NULL. NULL for an id without a token. */
 const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length);
 int32_t     fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token); /* or -1 */
-/* What the folder's files, or the class that they name, call the mask token …; -1: none. */
+/* What the folder's files, or the class that they name, call the mask token …; -1: none. In the order in which both
+ * references add them. */
 typedef enum fl_named_token {
-    FL_TOKEN_MASK,
+    FL_TOKEN_BOS,
     FL_TOKEN_EOS,
     FL_TOKEN_UNK,
-    FL_TOKEN_CLS,
+    FL_TOKEN_SEP,
     FL_TOKEN_PAD,
+    FL_TOKEN_CLS,
+    FL_TOKEN_MASK,
     FL_TOKEN_NAMED
 } fl_named_token;
 int32_t     fl_tokenizer_named(const fl_tokenizer *tokenizer, fl_named_token which);

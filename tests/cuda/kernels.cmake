@@ -41,7 +41,7 @@ add_test(NAME cuda_kernels COMMAND fl-cuda-kernels test)
 # Brief: every barrier with a round before it and one behind.
 add_test(NAME cuda_kernels_reversed COMMAND fl-cuda-kernels test --brief)
 set_property(TEST cuda_kernels_reversed PROPERTY ENVIRONMENT SIM_ORDER=1)
-set_tests_properties(cuda_kernels cuda_kernels_reversed PROPERTIES LABELS unit TIMEOUT 600 COST 15)
+set_tests_properties(cuda_kernels cuda_kernels_reversed PROPERTIES LABELS unit TIMEOUT ${FL_HANGS} COST 15)
 
 # What nvcc makes of the kernels, as PTX, which sim/ptx.cpp runs: kernels_ptx, without the two files of attention,
 # which take longest to compile. `make check-full` has them too (tools/ptx.sh).
@@ -76,7 +76,7 @@ if(NOT FLETCH_SANITIZE)
   # Warps take turns, so that what a missing barrier lets through comes out wrong.
   add_test(NAME kernels_ptx_in_turns COMMAND fl-cuda-ptx test --brief ${words})
   set_property(TEST kernels_ptx_in_turns PROPERTY ENVIRONMENT SIM_ORDER=7)
-  set_tests_properties(kernels_ptx kernels_ptx_in_turns PROPERTIES LABELS unit TIMEOUT 600 COST 10)
+  set_tests_properties(kernels_ptx kernels_ptx_in_turns PROPERTIES LABELS unit TIMEOUT ${FL_HANGS} COST 10)
 endif()
 
 # Kernels that tell races.cpp each access to memory, by the calls of -fsanitize=thread; the sanitizer's own

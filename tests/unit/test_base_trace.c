@@ -102,8 +102,8 @@ Test(trace, off_is_nothing) {
     const uint64_t before = fl_alloc_count();
     cr_assert_eq(fl_trace_begin(NULL), 0); /* a clock that was read is never 0 */
     fl_trace_end(NULL, "tokenise", 0, NULL, 0);
-    fl_trace_record(NULL, "tokenise", 0, NULL, 0);
-    fl_trace_track(NULL, "queue", "wait", 0, 1, NULL, 0);
+    fl_trace_span(NULL, NULL, "tokenise", 0, 1, NULL, 0);
+    fl_trace_span(NULL, "queue", "wait", 0, 1, NULL, 0);
     fl_trace_thread(NULL, "feeder");
     cr_assert_eq(fl_trace_close(NULL, &error), 0);
     cr_assert_eq(fl_alloc_count(), before);
@@ -145,7 +145,7 @@ Test(trace, a_span_says_when_how_long_and_how_many) {
     start();
     const uint64_t now = fl_clock_ns();
     fl_trace_thread(trace, "feeder");
-    fl_trace_track(trace, "queue", "wait", now, now + 1234567, "texts", -42);
+    fl_trace_span(trace, "queue", "wait", now, now + 1234567, "texts", -42);
     const uint64_t begin = fl_trace_begin(trace);
     fl_trace_end(trace, "tokenise", begin, NULL, 0);
     const uint64_t end  = fl_clock_ns();
@@ -177,8 +177,8 @@ Test(trace, times_never_go_backwards) {
     fl_json *events, *event;
     start();
     const uint64_t now = fl_clock_ns();
-    fl_trace_track(trace, "queue", "early", 1, now, NULL, 0);
-    fl_trace_track(trace, "queue", "odd", now, now - 500, NULL, 0);
+    fl_trace_span(trace, "queue", "early", 1, now, NULL, 0);
+    fl_trace_span(trace, "queue", "odd", now, now - 500, NULL, 0);
     fl_json *json = finish(&events);
     cr_assert_eq(count_spans(events, "early", &event), 1);
     cr_assert_eq(number_of(event, "ts"), 0);
@@ -196,7 +196,7 @@ Test(trace, hostile_names_stay_valid_json) {
     start();
     fl_trace_thread(trace, torn);
     fl_trace_end(trace, "\"},\n{\\\x01\x7f\xff", fl_trace_begin(trace), "a\"b", 1);
-    fl_trace_track(trace, "</script>\t\"", "", 1, fl_clock_ns(), "", INT64_MIN);
+    fl_trace_span(trace, "</script>\t\"", "", 1, fl_clock_ns(), "", INT64_MIN);
     fl_json *json = finish(&events);
     cr_assert_eq(count_spans(events, "\"},\n{\\\x01\x7f\xef\xbf\xbd", &event), 1);
     cr_assert_eq(count_spans(events, "", NULL), 1);
@@ -231,8 +231,8 @@ Test(trace, overlapping_spans_get_lines_of_their_own) {
     start();
     const uint64_t now = fl_clock_ns();
     for (uint64_t i = TEXTS; i-- > 0;) /* recorded out of order: every 1 ms one of 4.5 ms */
-        fl_trace_track(trace, i % 2 ? "queue" : "card 0", "wait", now + i * 500000,
-                       now + i * 500000 + 4500000, NULL, 0);
+        fl_trace_span(trace, i % 2 ? "queue" : "card 0", "wait", now + i * 500000,
+                      now + i * 500000 + 4500000, NULL, 0);
     fl_json *json = finish(&events);
     for (size_t i = 0; i < fl_json_count(events); i++) {
         fl_json *event = fl_json_item(events, i);
@@ -257,7 +257,7 @@ Test(trace, what_overlaps_too_often_is_counted_instead) {
     start();
     const uint64_t now = fl_clock_ns();
     for (uint64_t i = 0; i < TEXTS; i++)
-        fl_trace_track(trace, "queue", "wait", now + i, now + 1000000 + i, NULL, 0);
+        fl_trace_span(trace, "queue", "wait", now + i, now + 1000000 + i, NULL, 0);
     fl_json      *json  = finish(&events);
     const int64_t drawn = (int64_t)count_spans(events, "wait", NULL);
     cr_assert(drawn > 0 && drawn < 100);

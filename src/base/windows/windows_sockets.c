@@ -25,7 +25,7 @@ static SOCKET socket_of(int fd) {
 }
 
 /* errno from Winsock's error; -1 for the caller to return. */
-static int failed(void) {
+static int winsock_failed(void) {
     static const struct {
         int winsock, posix;
     } table[]      = {{WSAEWOULDBLOCK, EAGAIN},
@@ -60,7 +60,7 @@ static void start(void) {
 
 static int descriptor_of(SOCKET made) {
     if (made == INVALID_SOCKET) {
-        return failed();
+        return winsock_failed();
     }
     if (made >= SOCKETS) {
         (void)closesocket(made);
@@ -82,38 +82,38 @@ int posix_socket(int family, int type, int protocol) {
 }
 
 int posix_close(int fd) {
-    return !is_socket(fd) ? _close(fd) : closesocket(socket_of(fd)) == 0 ? 0 : failed();
+    return !is_socket(fd) ? _close(fd) : closesocket(socket_of(fd)) == 0 ? 0 : winsock_failed();
 }
 
 int posix_bind(int fd, const struct sockaddr *address, socklen_t size) {
-    return bind(socket_of(fd), address, size) == 0 ? 0 : failed();
+    return bind(socket_of(fd), address, size) == 0 ? 0 : winsock_failed();
 }
 
 int posix_listen(int fd, int backlog) {
-    return listen(socket_of(fd), backlog) == 0 ? 0 : failed();
+    return listen(socket_of(fd), backlog) == 0 ? 0 : winsock_failed();
 }
 
 int posix_shutdown(int fd, int how) {
-    return shutdown(socket_of(fd), how) == 0 ? 0 : failed();
+    return shutdown(socket_of(fd), how) == 0 ? 0 : winsock_failed();
 }
 
 int posix_connect(int fd, const struct sockaddr *address, int size) {
     if (connect(socket_of(fd), address, size) == 0) {
         return 0;
     }
-    (void)failed();
+    (void)winsock_failed();
     errno = errno == EAGAIN ? EINPROGRESS : errno;
     return -1;
 }
 
 int posix_nonblocking(int fd) {
     u_long on = 1;
-    return ioctlsocket(socket_of(fd), (long)FIONBIO, &on) == 0 ? 0 : failed();
+    return ioctlsocket(socket_of(fd), (long)FIONBIO, &on) == 0 ? 0 : winsock_failed();
 }
 
 ssize_t posix_send(int fd, const void *data, size_t size, int flags) {
     const int count = send(socket_of(fd), data, size < INT_MAX ? (int)size : INT_MAX, flags);
-    return count >= 0 ? count : failed();
+    return count >= 0 ? count : winsock_failed();
 }
 
 ssize_t posix_sendmsg(int fd, const struct msghdr *message, int flags) {
@@ -125,32 +125,33 @@ ssize_t posix_sendmsg(int fd, const struct msghdr *message, int flags) {
         part[count].buf          = from->iov_base;
         part[count].len          = from->iov_len < INT_MAX ? (ULONG)from->iov_len : INT_MAX;
     }
-    return WSASend(socket_of(fd), part, count, &sent, (DWORD)flags, NULL, NULL) == 0 ? (ssize_t)sent
-                                                                                     : failed();
+    return WSASend(socket_of(fd), part, count, &sent, (DWORD)flags, NULL, NULL) == 0
+               ? (ssize_t)sent
+               : winsock_failed();
 }
 
 ssize_t posix_recv(int fd, void *out, size_t size, int flags) {
     const int count = recv(socket_of(fd), out, size < INT_MAX ? (int)size : INT_MAX, flags);
-    return count >= 0 ? count : failed();
+    return count >= 0 ? count : winsock_failed();
 }
 
 int posix_getsockname(int fd, struct sockaddr *out, socklen_t *size) {
-    return getsockname(socket_of(fd), out, size) == 0 ? 0 : failed();
+    return getsockname(socket_of(fd), out, size) == 0 ? 0 : winsock_failed();
 }
 
 int posix_setsockopt(int fd, int level, int option, const void *value, socklen_t size) {
-    return setsockopt(socket_of(fd), level, option, value, size) == 0 ? 0 : failed();
+    return setsockopt(socket_of(fd), level, option, value, size) == 0 ? 0 : winsock_failed();
 }
 
 /* SO_ERROR as an errno. */
 int posix_getsockopt(int fd, int level, int option, void *out, socklen_t *size) {
     if (getsockopt(socket_of(fd), level, option, out, size) != 0) {
-        return failed();
+        return winsock_failed();
     }
     int *reason = out;
     if (option == SO_ERROR && *reason != 0) {
         WSASetLastError(*reason);
-        (void)failed();
+        (void)winsock_failed();
         *reason = errno;
     }
     return 0;

@@ -58,7 +58,7 @@ void fl_cuda_marks_tell(const fl_engine *e, const fl_cuda_slot *slot, uint32_t t
         if (e->cuda->cu.event_elapsed(&ms, m->events[i], m->events[i + 1]) != CUDA_SUCCESS)
             break;
         uint64_t next = at + (uint64_t)(1e6 * (double)ms);
-        fl_trace_track(e->trace, "cuda kernels", m->names[i], at, next, "tokens", tokens);
+        fl_trace_span(e->trace, "cuda kernels", m->names[i], at, next, "tokens", tokens);
         at = next;
     }
     m->count = 0;

@@ -93,8 +93,8 @@ static void record(fl_trace *trace, fl_json *event, int64_t origin_ns) {
     const char    *name  = static_name(fl_json_string(&args, "op_name", ""));
     int64_t        begin = origin_ns + start * 1000;
     if (begin >= 0)
-        fl_trace_track(trace, "onnxruntime", name, (uint64_t)begin, (uint64_t)(begin + time * 1000),
-                       NULL, 0);
+        fl_trace_span(trace, "onnxruntime", name, (uint64_t)begin, (uint64_t)(begin + time * 1000),
+                      NULL, 0);
 }
 
 static void merge_file(fl_trace *trace, const char *path, int64_t origin_ns, const fl_log *log) {
