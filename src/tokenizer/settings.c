@@ -383,12 +383,13 @@ int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_optio
     const char    *baked    = fl_json_string(&cut, "direction", "Right");
     const char    *name     = fl_json_string(&config, "tokenizer_class", options->config_class);
     settings->split_special = fl_json_bool(&config, "split_special_tokens", false);
-    settings->left     = strcmp(side != NULL ? side : baked, side != NULL ? "left" : "Left") == 0;
-    settings->forced   = options->class_forced;
-    settings->class    = fl_token_class_find(name, options);
-    settings->as_saved = options->as_saved || (options->llama_saved && settings->class != NULL &&
-                                               settings->class->steps == FL_LLAMA);
-    root->status       = config.status != 0 ? config.status : cut.status;
+    settings->left   = strcmp(side != NULL ? side : baked, side != NULL ? "left" : "Left") == 0;
+    settings->forced = options->class_forced;
+    settings->class  = fl_token_class_find(name, options);
+    settings->as_saved =
+        options->as_saved || options->pieces ||
+        (options->llama_saved && settings->class != NULL && settings->class->steps == FL_LLAMA);
+    root->status = config.status != 0 ? config.status : cut.status;
     if (root->status == 0 && settings->class == NULL) {
         root->status = refuse_class(settings, name, options, root->error);
     }
