@@ -26,7 +26,8 @@
 enum { SHARDS_MAX = 1024 }; /* as safetensors.c takes */
 
 const char *const fl_hub_old_tokenizers[] = {
-    "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model", NULL};
+    "vocab.json",      "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model",
+    "tokenizer.model", NULL};
 
 bool fl_hub_is_module(const char *name) {
     static const char *const routes[] = {"query_", "document_"};

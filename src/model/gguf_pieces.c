@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_pieces.c - SentencePiece's BPE (Llama 2, Mistral, Gemma): scores of pieces become a list of merges, and back.
  *
- * As the converters of transformers do it: every way to put a piece together from two others is a merge, the
- * pieces with the highest scores first, of one piece the way whose left part is longest. Tokens that a user
+ * As the converters of transformers do it (piece_merges.h). Tokens that a user
  * defined have no score in SentencePiece, which is 0; the converter of llama.cpp writes -1000 for them, and
  * spaces where they have marks. */
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -13,12 +12,6 @@
 #include "model/gguf_tokenizer.h"
 
 static const char mark[] = "\xE2\x96\x81"; /* U+2581, a space */
-
-typedef struct merge {
-    double   score;
-    uint32_t piece, at; /* its first `at` bytes and the others */
-    uint32_t left;      /* characters of the left part */
-} merge;
 
 static fl_span name_of(fl_gguf_maker *m, uint32_t id, uint64_t type) {
     fl_span token = m->tokens[id];
@@ -31,34 +24,6 @@ static fl_span name_of(fl_gguf_maker *m, uint32_t id, uint64_t type) {
         else
             fl_buf_putc(&m->name, token.data[i]);
     return m->name.failed ? token : (fl_span){m->name.data, m->name.size};
-}
-
-static int by_rank(const void *a, const void *b) {
-    const merge *x = a, *y = b;
-    if (x->score != y->score)
-        return x->score < y->score ? 1 : -1;
-    if (x->left != y->left)
-        return x->left < y->left ? 1 : -1;
-    return x->piece != y->piece ? (x->piece > y->piece ? 1 : -1) : 0;
-}
-
-/* Of one piece; how many, which go to `out` unless it is NULL. */
-static size_t split(const fl_gguf_maker *m, uint32_t id, double score, merge *out) {
-    fl_span  token = m->tokens[id];
-    size_t   count = 0;
-    uint32_t left  = 0;
-    for (size_t at = 1; at < token.size; at++) {
-        if (((unsigned char)token.data[at] & 0xC0) == 0x80)
-            continue; /* inside a character */
-        left++;
-        if (fl_gguf_id_of(m, (fl_span){token.data, at}) < 0 ||
-            fl_gguf_id_of(m, (fl_span){token.data + at, token.size - at}) < 0)
-            continue;
-        if (out != NULL)
-            out[count] = (merge){score, id, (uint32_t)at, left};
-        count++;
-    }
-    return count;
 }
 
 static bool merges_into(const fl_gguf_maker *m, uint32_t id) {
@@ -74,28 +39,17 @@ static double score_of(fl_gguf_maker *m, const fl_gguf_value *scores, uint32_t i
 }
 
 static void put_merges(fl_gguf_maker *m) {
-    const fl_gguf_value *scores = fl_gguf_key(m, "scores");
-    size_t               count = 0, filled = 0;
-    for (uint32_t id = 0; id < m->count; id++)
-        count += merges_into(m, id) ? split(m, id, 0, NULL) : 0;
-    merge *list = fl_alloc_array(count + 1, sizeof *list);
-    if (list == NULL) {
-        m->status = fl_fail_nomem(m->error, count * sizeof *list, "merges");
+    const fl_gguf_value *list   = fl_gguf_key(m, "scores");
+    double              *scores = fl_alloc_array(m->count, sizeof *scores);
+    if (scores == NULL) {
+        m->status = fl_fail_nomem(m->error, m->count * sizeof *scores, "scores");
         return;
     }
     for (uint32_t id = 0; m->status == 0 && id < m->count; id++)
-        filled += merges_into(m, id) ? split(m, id, score_of(m, scores, id), list + filled) : 0;
-    qsort(list, filled, sizeof *list, by_rank);
-    fl_json_w_array(&m->w, "merges");
-    for (size_t i = 0; i < filled; i++) {
-        fl_span token = m->tokens[list[i].piece];
-        fl_json_w_array(&m->w, NULL);
-        fl_json_w_bytes(&m->w, NULL, token.data, list[i].at);
-        fl_json_w_bytes(&m->w, NULL, token.data + list[i].at, token.size - list[i].at);
-        fl_json_w_end(&m->w);
-    }
-    fl_json_w_end(&m->w);
-    fl_free(list);
+        scores[id] = merges_into(m, id) ? score_of(m, list, id) : NAN;
+    if (m->status == 0)
+        m->status = fl_piece_merges_put(&m->w, &m->index, scores, false, m->error);
+    fl_free(scores);
 }
 
 static void put_steps(fl_gguf_maker *m) {
@@ -113,12 +67,7 @@ static void put_steps(fl_gguf_maker *m) {
     fl_json_w_raw(&m->w, NULL);
     fl_buf_puts(m->w.out, replace);
     fl_json_w_end(&m->w), fl_json_w_end(&m->w);
-    fl_json_w_raw(&m->w, "decoder");
-    fl_buf_puts(m->w.out, "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
-                          "{\"String\":\"\xE2\x96\x81\"},\"content\":\" \"},{\"type\":"
-                          "\"ByteFallback\"},{\"type\":\"Fuse\"}");
-    fl_buf_puts(m->w.out,
-                prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}" : "]}");
+    fl_tokenizer_put_piece_decoder(&m->w, prefix);
 }
 
 void fl_gguf_make_pieces(fl_gguf_maker *m) {

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/mem.h"
 
 enum { TOKENS_MAX = 1 << 22 };
@@ -32,30 +31,14 @@ const fl_gguf_value *fl_gguf_key(const fl_gguf_maker *m, const char *key) {
 
 /* ---- Tokens ---------------------------------------------------------------------------------- */
 
-static uint32_t *bucket_of(const fl_gguf_maker *m, fl_span token) {
-    size_t at = fl_hash(token.data, token.size, m->seed) & m->mask;
-    for (; m->buckets[at] != 0; at = (at + 1) & m->mask) {
-        fl_span other = m->tokens[m->buckets[at] - 1];
-        if (other.size == token.size && memcmp(other.data, token.data, token.size) == 0)
-            break;
-    }
-    return &m->buckets[at];
-}
-
 int64_t fl_gguf_id_of(const fl_gguf_maker *m, fl_span token) {
-    return (int64_t)*bucket_of(m, token) - 1;
+    return fl_piece_index_find(&m->index, token);
 }
 
 static bool open_table(fl_gguf_maker *m) {
-    size_t room = 16;
-    while (room < (size_t)m->count * 2)
-        room *= 2;
-    m->tokens  = fl_alloc_array(m->count, sizeof *m->tokens);
-    m->buckets = fl_alloc_zero(room, sizeof *m->buckets);
-    m->mask    = room - 1;
-    m->seed    = fl_hash_seed(m);
-    if (m->tokens == NULL || m->buckets == NULL)
-        m->status = fl_fail_nomem(m->error, room * sizeof *m->buckets, "a vocabulary");
+    m->tokens = fl_alloc_array(m->count, sizeof *m->tokens);
+    if (m->tokens == NULL || !fl_piece_index_open(&m->index, m->tokens, m->count))
+        m->status = fl_fail_nomem(m->error, m->count * sizeof *m->tokens, "a vocabulary");
     return m->status == 0;
 }
 
@@ -71,14 +54,13 @@ static void read_tokens(fl_gguf_maker *m) {
     if (!open_table(m))
         return;
     for (uint32_t id = 0; m->status == 0 && id < m->count; id++) {
-        m->tokens[id]    = fl_gguf_next(&at);
-        uint32_t *bucket = bucket_of(m, m->tokens[id]);
-        if (*bucket != 0)
+        m->tokens[id]  = fl_gguf_next(&at);
+        uint32_t first = fl_piece_index_put(&m->index, id);
+        if (first != id)
             m->status = fl_fail(m->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                                 "%s: " FL_GGUF_KEYS "tokens has \"%.*s\" as %u and as %u.",
                                 m->source, (int)(m->tokens[id].size < 40 ? m->tokens[id].size : 40),
-                                m->tokens[id].data, *bucket - 1, id);
-        *bucket = id + 1;
+                                m->tokens[id].data, first, id);
     }
     fl_gguf_check_list(m, "token_type", true);
     m->types = fl_gguf_key(m, "token_type");
@@ -239,6 +221,6 @@ int fl_gguf_tokenizer(fl_buf *out, const fl_gguf *file, const char *source, flet
         m.status = fl_fail_nomem(error, out->size, "a tokenizer");
     fl_buf_free(&m.name);
     fl_free(m.tokens);
-    fl_free(m.buckets);
+    fl_piece_index_close(&m.index);
     return m.status;
 }

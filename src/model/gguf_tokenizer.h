@@ -11,6 +11,7 @@
 #include "base/json_w.h"
 #include "model/gguf_export.h"
 #include "model/gguf_writer.h"
+#include "model/piece_merges.h"
 #include "model/tokenizer_text.h"
 
 #define FL_GGUF_KEYS "tokenizer.ggml."
@@ -44,10 +45,8 @@ typedef struct fl_gguf_maker {
     fl_json_w            w;
     fl_span             *tokens; /* owned [count] */
     uint32_t             count;
-    const fl_gguf_value *types;   /* token_type */
-    uint32_t            *buckets; /* owned [mask + 1]: id + 1; 0: empty */
-    size_t               mask;
-    uint64_t             seed;
+    const fl_gguf_value *types;       /* token_type */
+    fl_piece_index       index;       /* of tokens */
     fl_buf               name;        /* of a token with something before it */
     int64_t              first, last; /* ids around a text; -1: none */
     const char          *lstripped;   /* the token before which white space goes; NULL: none */

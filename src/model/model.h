@@ -119,6 +119,7 @@ struct fl_model {
     char       *tokenizer_path; /* owned: tokenizer.json, or vocab.txt when only that exists */
     fl_buf      tokenizer_text; /* instead of that file: made of others; taken when it is opened */
     bool        tokenizer_made; /* it was; tokenizer_path is one of these */
+    bool        tokenizer_pieces; /* of SentencePiece's BPE: the tokenizer room's own form */
     bool        tokenizer_is_vocab;
     bool        bert_lowercase, bert_strip_accents, bert_chinese_chars; /* for vocab.txt */
     bool        lowercase;          /* do_lower_case of sentence_bert_config.json */

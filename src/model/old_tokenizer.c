@@ -6,8 +6,8 @@
  * In/Out  the files, tokenizer_config.json's switches -> the text of the tokenizer.json that transformers makes of
  *         them.
  * Method  A table of the classes whose files these are (a family says which are its own): which tokens stand in
- *         front of the pieces and behind them, what is around a text, what is done to it first. SentencePiece's model
- *         is walked field by field (base/proto.h): Unigram alone, of pieces with scores, with a map of characters.
+ *         front of the pieces and behind them, what is around a text, what is done to it first. Of SentencePiece's
+ *         models (sentencepiece_file.h) these are Unigram, with a map of characters; BPE is piece_tokenizer.c's.
  *         transformers 4 lets <mask> take the space before it, transformers 5 does not, and nor does this.
  *         The class's own rules (token_class.c) then hold for the text as for a file.
  * Memory  the files while the text is made, and the text. Threads: reentrant.
@@ -19,20 +19,19 @@
 #include "base/file.h"
 #include "base/json_w.h"
 #include "base/mem.h"
-#include "base/proto.h"
 #include "model/model_private.h"
+#include "model/piece_tokenizer.h"
+#include "model/sentencepiece_file.h"
 #include "model/tokenizer_text.h"
 
-enum { PIECES_MAX = 1 << 22, NAMES = 6, EXTRA_MAX = 1000 };
+enum { NAMES = 6, EXTRA_MAX = 1000 };
 
-/* Of SentencePiece's ModelProto. */
-enum { CONTROL = 3, USER_DEFINED = 4, UNIGRAM = 1 };
-
-typedef enum steps { BYTES, LOWER_BYTES, WORDS, WHOLE } steps;
+typedef enum steps { BYTES, LOWER_BYTES, WORDS, WHOLE, PIECES } steps;
 
 typedef struct form {
     const char *class, *file, *second; /* second: beside vocab.json */
-    steps       steps;       /* of the text: bytes; as CLIP; words of Metaspace; as DeBERTa */
+    steps
+        steps; /* of the text: bytes; as CLIP; words of Metaspace; as DeBERTa; SentencePiece's BPE */
     const char *head[NAMES]; /* stand in the place of the first `skipped` pieces */
     unsigned    skipped;
     const char *names[NAMES]; /* special tokens; one that no piece is comes behind them all */
@@ -87,27 +86,29 @@ static const form forms[] = {
      .first = "[CLS]",
      .last  = "[SEP]",
      .typed = true},
+    {.class = "LlamaTokenizer",
+     .file  = "tokenizer.model",
+     .steps = PIECES,
+     .names = {"<s>", "</s>"}},
+    {.class = "GemmaTokenizer",
+     .file  = "tokenizer.model",
+     .steps = PIECES,
+     .names = {"<bos>", "<eos>"}},
 };
 
 /* ---- SentencePiece --------------------------------------------------------------------------- */
 
-typedef struct piece {
-    fl_span  text;
-    float    score;
-    uint32_t type;
-} piece;
-
 typedef struct maker {
-    const form     *form;
-    fl_json_reader *config; /* tokenizer_config.json, or an empty one */
-    const char     *path;
-    fletch_error   *error;
-    piece          *pieces; /* owned: the vocabulary in the order of its ids */
-    size_t          count, room;
-    fl_proto_span   map;
-    int64_t         ids[NAMES]; /* of form->names in vocab.json */
-    char            gap[EXTRA_MAX][20];
-    fl_json_w       w;
+    const form             *form;
+    fl_json_reader         *config; /* tokenizer_config.json, or an empty one */
+    const char             *path;
+    fletch_error           *error;
+    fl_sentencepiece_piece *pieces; /* owned: the vocabulary in the order of its ids */
+    size_t                  count, room;
+    fl_sentencepiece_file   file;       /* owned */
+    int64_t                 ids[NAMES]; /* of form->names in vocab.json */
+    char                    gap[EXTRA_MAX][20];
+    fl_json_w               w;
 } maker;
 
 static int damaged(const maker *m, const char *what) {
@@ -118,80 +119,38 @@ static int refuse(const maker *m, const char *what) {
     return fl_fail(m->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s: %s.", m->path, what);
 }
 
-static int add_piece(maker *m, piece one) {
-    if (m->count == PIECES_MAX)
+static int add_piece(maker *m, fl_sentencepiece_piece one) {
+    if (m->count == FL_PIECES_MAX)
         return damaged(m, "it has more than 4194304 pieces");
-    if (!fl_array_reserve((void **)&m->pieces, &m->room, m->count + 1, sizeof *m->pieces))
+    if (!fl_array_reserve(&m->pieces, &m->room, m->count + 1, sizeof *m->pieces))
         return fl_fail_nomem(m->error, (m->count + 1) * sizeof *m->pieces, "a vocabulary");
     m->pieces[m->count++] = one;
     return 0;
 }
 
 static int add_name(maker *m, const char *name) {
-    return add_piece(m, (piece){{name, strlen(name)}, 0.0f, CONTROL});
-}
-
-static float real_of(const fl_proto_field *field) {
-    float value = 0.0f;
-    if (field->wire == 5)
-        memcpy(&value, field->body.at, sizeof value);
-    return value;
-}
-
-static int read_piece(maker *m, fl_proto_span body) {
-    piece          one = {.type = 1};
-    fl_proto_field field;
-    int            more;
-    while ((more = fl_proto_next(&body, &field)) > 0) {
-        if (field.number == 1 && field.wire == 2)
-            one.text =
-                (fl_span){(const char *)field.body.at, (size_t)(field.body.end - field.body.at)};
-        else if (field.number == 2)
-            one.score = real_of(&field);
-        else if (field.number == 3)
-            one.type = (uint32_t)field.value;
-    }
-    if (more < 0 || one.text.size == 0 || !(one.score - one.score == 0))
-        return damaged(m, "a piece of it is damaged");
-    return add_piece(m, one);
+    return add_piece(m, (fl_sentencepiece_piece){{name, strlen(name)}, 0.0f, FL_PIECE_CONTROL});
 }
 
 /* What the class makes anew is not asked for; what it cannot express is refused. */
-static int read_spec(maker *m, fl_proto_span body, bool trainer) {
-    fl_proto_field field;
-    int            more;
-    while ((more = fl_proto_next(&body, &field)) > 0) {
-        if (trainer && field.number == 3 && field.value != UNIGRAM)
-            return refuse(m, "a model of SentencePiece that is not Unigram is not supported");
-        if (trainer && field.number == 35 && field.value != 0)
-            return refuse(m, "byte_fallback is not supported");
-        if (!trainer && field.number == 2 && field.wire == 2)
-            m->map = field.body;
-        if (!trainer && (field.number == 3 || field.number == 4) && field.value == 0)
-            return refuse(m, "add_dummy_prefix or remove_extra_whitespaces is off");
-    }
-    return more < 0 ? damaged(m, "its settings are damaged") : 0;
-}
-
-static int read_pieces(maker *m, const fl_buf *file) {
-    fl_proto_span  all = fl_proto_of((const unsigned char *)file->data, file->size);
-    fl_proto_field field;
-    size_t         seen = 0;
-    int            more;
+static int read_pieces(maker *m, const fl_buf *data) {
+    fl_sentencepiece_file *file = &m->file;
+    FL_TRY(fl_sentencepiece_read(file, data, m->path, m->error));
+    if (file->kind != FL_PIECES_UNIGRAM)
+        return refuse(m, "a model of SentencePiece that is not Unigram is not supported for this "
+                         "class");
+    if (file->byte_fallback)
+        return refuse(m, "byte_fallback is not supported");
+    if (!file->dummy_prefix || !file->removes_spaces)
+        return refuse(m, "add_dummy_prefix or remove_extra_whitespaces is off");
+    if (file->map.at == file->map.end)
+        return refuse(m, "a model of SentencePiece without a map of characters is not supported");
+    if (file->count <= m->form->skipped)
+        return damaged(m, "it is not a SentencePiece model, or is truncated");
     for (size_t i = 0; i < NAMES && m->form->head[i] != NULL; i++)
         FL_TRY(add_name(m, m->form->head[i]));
-    while ((more = fl_proto_next(&all, &field)) > 0) {
-        if (field.wire != 2)
-            continue;
-        if (field.number == 1 && seen++ >= m->form->skipped)
-            FL_TRY(read_piece(m, field.body));
-        if (field.number == 2 || field.number == 3)
-            FL_TRY(read_spec(m, field.body, field.number == 2));
-    }
-    if (more < 0 || seen <= m->form->skipped)
-        return damaged(m, "it is not a SentencePiece model, or is truncated");
-    if (m->map.at == m->map.end)
-        return refuse(m, "a model of SentencePiece without a map of characters is not supported");
+    for (size_t i = m->form->skipped; i < file->count; i++)
+        FL_TRY(add_piece(m, file->pieces[i]));
     return 0;
 }
 
@@ -221,11 +180,11 @@ static int add_tail(maker *m) {
 static void put_added(maker *m) {
     fl_json_w_array(&m->w, "added_tokens");
     for (size_t i = 0; i < m->count; i++) {
-        const piece *one = &m->pieces[i];
-        if (one->type == CONTROL || one->type == USER_DEFINED || fl_span_is(one->text, "<unk>") ||
-            fl_span_is(one->text, "[UNK]"))
+        const fl_sentencepiece_piece *one = &m->pieces[i];
+        if (one->type == FL_PIECE_CONTROL || one->type == FL_PIECE_USER_DEFINED ||
+            fl_span_is(one->text, "<unk>") || fl_span_is(one->text, "[UNK]"))
             fl_tokenizer_put_added(&m->w, (int64_t)i, one->text, false, false,
-                                   one->type != USER_DEFINED);
+                                   one->type != FL_PIECE_USER_DEFINED);
     }
     fl_json_w_end(&m->w);
 }
@@ -272,7 +231,8 @@ static void put_template(maker *m) {
 }
 
 static void put_map(maker *m, const char *key) {
-    fl_tokenizer_put_map(&m->w, key, m->map.at, (size_t)(m->map.end - m->map.at));
+    const fl_proto_span map = m->file.map;
+    fl_tokenizer_put_map(&m->w, key, map.at, (size_t)(map.end - map.at));
 }
 
 static void put_replace(maker *m, const char *regex) {
@@ -504,8 +464,12 @@ static int make(fl_model *model, maker *m, const char *second) {
     if (status == 0)
         status = fl_file_read(m->path, FL_TOKENIZER_BYTES_MAX, &file, m->error);
     if (status == 0)
-        status = m->form->second != NULL ? make_bytes(m, &file, second) : make_unigram(m, &file);
+        status = m->form->second != NULL ? make_bytes(m, &file, second)
+                 : m->form->steps == PIECES
+                     ? fl_piece_tokenizer_make(&m->w, &file, m->config, m->form->names, m->path)
+                     : make_unigram(m, &file);
     fl_buf_free(&file);
+    fl_sentencepiece_free(&m->file);
     fl_free(m->pieces);
     if (status == 0 && m->w.out->failed)
         status = fl_fail_nomem(m->error, m->w.out->size, "a tokenizer");
@@ -527,6 +491,7 @@ int fl_old_tokenizer_read(fl_model *model, const fl_family *family, char path[FL
     *m         = (maker){.form = found, .config = &config, .path = path, .error = error};
     m->w.out   = &model->tokenizer_text;
     int status = make(model, m, second);
+    model->tokenizer_pieces = found->steps == PIECES;
     fl_free(m);
     return status != 0 ? status : 1;
 }

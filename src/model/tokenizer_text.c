@@ -53,3 +53,12 @@ void fl_tokenizer_put_special(fl_json_w *w, const char *name, int64_t id, fl_spa
     fl_json_w_bytes(w, NULL, token.data, token.size);
     fl_json_w_end(w), fl_json_w_end(w);
 }
+
+void fl_tokenizer_put_piece_decoder(fl_json_w *w, bool prefix) {
+    fl_json_w_raw(w, "decoder");
+    fl_buf_puts(w->out, "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+                        "{\"String\":\"\xE2\x96\x81\"},\"content\":\" \"},{\"type\":"
+                        "\"ByteFallback\"},{\"type\":\"Fuse\"}");
+    fl_buf_puts(w->out,
+                prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}" : "]}");
+}

@@ -16,6 +16,9 @@ void fl_tokenizer_put_step(fl_json_w *w, const char *key, const char *type);
 void fl_tokenizer_put_map(fl_json_w *w, const char *key, const unsigned char *map, size_t size);
 void fl_tokenizer_put_metaspace(fl_json_w *w, const char *key);
 
+/* The decoder of SentencePiece's BPE; `prefix`: the space before a text goes. */
+void fl_tokenizer_put_piece_decoder(fl_json_w *w, bool prefix);
+
 /* One of added_tokens; never single_word or rstrip. */
 void fl_tokenizer_put_added(fl_json_w *w, int64_t id, fl_span content, bool lstrip, bool normalized,
                             bool special);

@@ -3,7 +3,8 @@
  *
  * Role     fl_bpe_model.open; fl_bpe_prepare for the fast path (token_stream.c).
  * Method   A merge "a b" (or ["a", "b"], as files since 2024 have it) must name two tokens whose joined text
- *          is a token. A pair that is listed twice has the later rank, as in the reference. */
+ *          is a token. A pair that is listed twice has the later rank, as in the reference. SentencePiece's merges
+ *          come with their rank, the same for all that make one token. */
 #include <string.h>
 
 #include "base/error.h"
@@ -40,6 +41,7 @@ typedef struct loading {
     fl_bpe         *bpe;
     fl_json_reader *model;
     size_t          prefix; /* bytes that the right one of two loses */
+    bool            ranked; /* a merge says its rank */
 } loading;
 
 static int bad_merge(const loading *l, size_t rank, const char *why, fl_span token) {
@@ -83,9 +85,15 @@ static int parse_merge(const loading *l, size_t rank, fl_json_in *in) {
     fl_span      text = {"it is neither", 13}, right;
     fl_json_type type = fl_json_in_peek(in);
     if (type == FL_JSON_ARRAY && fl_json_in_enter(in, type) && fl_json_in_item(in) &&
-        fl_json_in_string(in, &text) && fl_json_in_item(in) && fl_json_in_string(in, &right) &&
-        !fl_json_in_item(in) && !in->failed) {
-        return take_merge(l, rank, text, right);
+        fl_json_in_string(in, &text) && fl_json_in_item(in) && fl_json_in_string(in, &right)) {
+        int64_t own = 0;
+        if (l->ranked && fl_json_in_item(in) && fl_json_in_integer(in, &own) && own >= 0 &&
+            own < MERGES_MAX) {
+            rank = (size_t)own;
+        }
+        if (!fl_json_in_item(in) && !in->failed) {
+            return take_merge(l, rank, text, right);
+        }
     }
     if (type == FL_JSON_STRING && fl_json_in_string(in, &text)) {
         if (text.size >= 8 && memcmp(text.data, "#version", 8) == 0) {
@@ -229,7 +237,7 @@ int fl_bpe_open(fl_tokenizer *tokenizer, void **state, fl_json_reader *model, co
     b->vocab = &tokenizer->vocab;
     b->seed  = fl_hash_seed(b);
     FL_TRY(parse_options(b, model));
-    loading load = {b, model, strlen(b->prefix)};
+    loading load = {b, model, strlen(b->prefix), tokenizer->pieces};
     FL_TRY(parse_merges(&load));
     FL_TRY(model->status);
     b->cuts_before_space = cuts_before_space(b);

@@ -6,7 +6,7 @@
  *     unit   31      value, in a leaf          9        8         7..0
  *            30..10  offset to the children    wider    has leaf  label
  *
- * Role     A row of fl_normalizers.
+ * Role     A row of fl_normalizers; the map itself is sentencepiece.c's too (charsmap.h).
  * Method   As the reference does it, which is not as SentencePiece does: a grapheme cluster of less than 6 bytes
  *          of which any beginning is in the map becomes, as a whole, what the *shortest* such beginning maps
  *          to; else each character is looked up by itself. Most characters begin no entry, which a bit
@@ -21,26 +21,31 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tokenizer/charsmap.h"
 #include "tokenizer/parse.h"
 #include "tokenizer/unicode.h"
 
 enum { CLUSTER_MAX = 6, BMP = 0x10000, GROWTH_MAX = 1024 };
 
-typedef struct charsmap {
+struct fl_charsmap {
     uint32_t *units; /* owned, [count] */
     size_t    count;
     char     *strings; /* owned, [size], the last is NUL */
     size_t    size;
     uint64_t  begins[BMP / 64]; /* characters that begin an entry of the map */
-} charsmap;
+};
+typedef struct fl_charsmap charsmap;
 
-static void close_map(void *state) {
-    charsmap *map = state;
+void fl_charsmap_close(charsmap *map) {
     if (map != NULL) {
         fl_free(map->units);
         fl_free(map->strings);
     }
     fl_free(map);
+}
+
+static void close_map(void *state) {
+    fl_charsmap_close(state);
 }
 
 static size_t offset_of(uint32_t unit) {
@@ -79,8 +84,7 @@ static uint32_t read_u32(const uint8_t *bytes) {
            (uint32_t)bytes[3] << 24;
 }
 
-/* Bytes of output for a byte of input at most. */
-static uint32_t growth_of(const charsmap *map) {
+uint32_t fl_charsmap_growth(const charsmap *map) {
     size_t longest = 1, begin = 0;
     for (size_t i = 0; i < map->size; i++) {
         if (map->strings[i] == '\0') {
@@ -135,15 +139,16 @@ static int split_map(charsmap *map, fl_json_reader *reader, const uint8_t *bytes
                : damaged(reader, "has strings that are not UTF-8");
 }
 
-static int parse(fl_step *step, fl_json_reader *reader) {
+int fl_charsmap_read(charsmap **out, fl_json_reader *reader) {
     const char *text = fl_json_string(reader, "precompiled_charsmap", "");
     size_t      size = strlen(text);
-    if (reader->status < 0 || size == 0) { /* an empty map changes nothing */
+    *out             = NULL;
+    if (reader->status < 0 || size == 0) {
         return reader->status;
     }
     charsmap *map   = fl_alloc_zero(1, sizeof *map);
     uint8_t  *bytes = fl_alloc(size);
-    step->state     = map;
+    *out            = map;
     if (map == NULL || bytes == NULL) {
         reader->status = fl_fail_nomem(reader->error, size, "precompiled_charsmap");
     } else {
@@ -153,22 +158,36 @@ static int parse(fl_step *step, fl_json_reader *reader) {
     }
     fl_free(bytes);
     if (reader->status == 0) {
-        step->growth = growth_of(map);
         mark_beginnings(map);
     }
     return reader->status;
 }
 
+static int parse(fl_step *step, fl_json_reader *reader) {
+    charsmap *map    = NULL;
+    int       status = fl_charsmap_read(&map, reader);
+    step->state      = map;
+    if (status == 0 && map != NULL) {
+        step->growth = fl_charsmap_growth(map);
+    }
+    return status;
+}
+
 /* ---- Running ---------------------------------------------------------------------------------- */
+
+/* A string may begin at an offset into the middle of a character. */
+static const char *first_character(const char *text) {
+    while ((*text & 0xC0) == 0x80) {
+        text++;
+    }
+    return text;
+}
 
 /* One or more characters became the string at `where`: changes as the reference counts them. */
 static bool put_string(const charsmap *map, fl_runes *runes, size_t where, size_t *out,
                        size_t replaced) {
-    const char *text  = map->strings + where;
+    const char *text  = first_character(map->strings + where);
     size_t      begin = *out, added = 0;
-    while ((*text & 0xC0) == 0x80) { /* an offset into the middle of a character */
-        text++;
-    }
     while (*text != '\0') {
         unsigned length;
         if (!fl_runes_reserve_spare(runes, *out + 1)) {
@@ -189,6 +208,35 @@ static bool put_string(const charsmap *map, fl_runes *runes, size_t where, size_
 
 static bool is_inert(const charsmap *map, uint32_t cp) {
     return cp < BMP && (map->begins[cp / 64] >> cp % 64 & 1) == 0;
+}
+
+const char *fl_charsmap_longest(const charsmap *map, const fl_runes *runes, size_t i,
+                                size_t *count) {
+    const char *best = NULL;
+    size_t      at   = offset_of(map->units[0]);
+    if (is_inert(map, runes->at[i].cp)) {
+        return NULL;
+    }
+    for (size_t k = i; k < runes->count && fl_runes_go_on(runes, k); k++) {
+        char     text[4];
+        unsigned size = fl_utf8_encode(runes->at[k].cp, text);
+        uint32_t unit = 0;
+        for (unsigned n = 0; n < size; n++) {
+            at ^= (uint8_t)text[n];
+            unit = text[n] != '\0' && at < map->count ? map->units[at] : 0;
+            if (text[n] == '\0' || (unit & 0x800000FF) != (uint8_t)text[n]) {
+                return best;
+            }
+            at ^= offset_of(unit);
+        }
+        uint32_t value =
+            (unit & 0x100) != 0 && at < map->count ? map->units[at] & 0x7FFFFFFF : UINT32_MAX;
+        if (value < map->size) {
+            best   = first_character(map->strings + value);
+            *count = k + 1 - i;
+        }
+    }
+    return best;
 }
 
 /* Where the cluster that begins at rune i ends. */

@@ -159,14 +159,14 @@ void fl_added_end(fl_added_builder *builder) {
     fl_runes_free(&builder->runes);
 }
 
-/* Normalised content into token->pattern, when it differs. */
+/* Normalised content into token->pattern, when it differs. SentencePiece's pieces are what a normalised text has. */
 static bool make_pattern(fl_added_builder *builder, fl_added_token *token) {
     const fl_tokenizer *tokenizer = builder->tokenizer;
     fl_runes           *runes     = &builder->runes;
     fl_buf              text      = {0};
     fl_free(token->pattern);
     token->pattern = NULL;
-    if (!token->normalized || tokenizer->normal_count == 0) {
+    if (!token->normalized || tokenizer->normal_count == 0 || tokenizer->pieces) {
         return true;
     }
     if (!fl_runes_load(runes, token->content, 0, token->length) ||

@@ -57,6 +57,7 @@ int fl_refuse(fl_json_reader *reader, const char *part, const char *kind, const 
 typedef struct half {
     const char               *part, *list; /* "normalizer", "normalizers" */
     const fl_step_ops *const *known;
+    const fl_step_ops        *own;   /* besides, of texts that fletch makes itself; NULL: none */
     fl_step                  *steps; /* [FL_STEPS_MAX] */
     unsigned                 *count;
     uint64_t                  growth, growth_add; /* of all steps so far */
@@ -74,8 +75,9 @@ static int refuse_step(const half *h, fl_json_reader *reader, const char *kind) 
 }
 
 static int parse_step(half *h, fl_json_reader *reader, const char *kind) {
-    size_t row = 0;
-    while (h->known[row] != NULL && strcmp(kind, h->known[row]->type) != 0) {
+    const bool own = h->own != NULL && strcmp(kind, h->own->type) == 0;
+    size_t     row = 0;
+    while (!own && h->known[row] != NULL && strcmp(kind, h->known[row]->type) != 0) {
         row++;
     }
     if (h->known[row] == NULL) {
@@ -85,7 +87,7 @@ static int parse_step(half *h, fl_json_reader *reader, const char *kind) {
         return fl_refuse(reader, h->part, "Sequence of more than 16 steps", "16 steps");
     }
     fl_step *step = &h->steps[(*h->count)++];
-    step->ops     = h->known[row];
+    step->ops     = own ? h->own : h->known[row];
     step->option  = step->ops->option;
     step->growth  = step->ops->growth > 0 ? step->ops->growth : 1;
     if (step->ops->parse != NULL && step->ops->parse(step, reader) < 0) {
@@ -133,6 +135,7 @@ int fl_parse_steps(fl_tokenizer *tokenizer, fl_json_reader *root) {
     half h = {"normalizer",
               "normalizers",
               fl_normalizers,
+              tokenizer->pieces ? &fl_normal_sentencepiece : NULL,
               tokenizer->normal,
               &tokenizer->normal_count,
               tokenizer->normal_count > 0 ? 2 : 1,
@@ -149,6 +152,7 @@ int fl_parse_steps(fl_tokenizer *tokenizer, fl_json_reader *root) {
     h.part  = "pre_tokenizer";
     h.list  = "pretokenizers";
     h.known = fl_splits;
+    h.own   = NULL;
     h.steps = tokenizer->split;
     h.count = &tokenizer->split_count;
     parse_half(&h, root);

@@ -42,7 +42,8 @@ typedef enum fl_spaces {
     FL_SPACES_NEVER,
     FL_SPACES_ALWAYS,
     FL_SPACES_UNLESS, /* unless one is there */
-    FL_SPACES_FIRST   /* likewise, at the beginning of the text */
+    FL_SPACES_FIRST,  /* likewise, at the beginning of the text */
+    FL_SPACES_BEGIN   /* at the beginning of the text, whatever is there */
 } fl_spaces;
 
 struct fl_tokenizer {
@@ -54,6 +55,7 @@ struct fl_tokenizer {
     int32_t               named[FL_TOKEN_NAMED]; /* ids; -1: none */
     uint32_t              id_limit;              /* highest id + 1 of all tokens */
     bool                  small_ids;             /* every id fits 16 bits */
+    bool                  pieces;                /* fl_tokenizer_options.pieces */
     fl_step               normal[FL_STEPS_MAX];
     unsigned              normal_count;
     fl_step               split[FL_STEPS_MAX];
@@ -194,6 +196,9 @@ int  fl_exact_failed(fl_token_scratch *scratch, size_t size, fletch_error *error
 /* bytes.c: find what cuts the text of a byte-level BPE on the fast path, and fill what token_stream.c needs for it;
  * none: another pipeline. False: no memory. */
 bool fl_bytes_prepare(fl_tokenizer *tokenizer);
+
+/* sentencepiece.c: how a space comes before a text whose characters that step leaves alone; NONE: it does more. */
+fl_spaces fl_sentencepiece_spaces(const fl_step *step);
 
 /* words.c: fill what token_stream.c needs; false: not such a pipeline. */
 bool fl_words_prepare(fl_tokenizer *tokenizer);

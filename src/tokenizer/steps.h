@@ -115,6 +115,9 @@ fl_pieces *fl_split_pieces(const fl_step *step);
 /* charsmap.c */
 extern const fl_step_ops fl_normal_precompiled;
 
+/* sentencepiece.c: of texts with fl_tokenizer_options.pieces alone */
+extern const fl_step_ops fl_normal_sentencepiece;
+
 void fl_step_close(fl_step *step);
 
 /* The runes of text[begin .. end), and no cuts. */

@@ -395,8 +395,8 @@ static int read_class(fl_token_plan *plan, fl_json_reader *root) {
     if (plan->class == NULL) {
         return refuse_class(plan, name, root->error);
     }
-    plan->as_saved =
-        plan->options->as_saved || (plan->options->llama_saved && plan->class->steps == FL_LLAMA);
+    plan->as_saved = plan->options->as_saved || plan->options->pieces ||
+                     (plan->options->llama_saved && plan->class->steps == FL_LLAMA);
     read_arguments(plan, &config);
     for (unsigned i = 0; i < FL_TOKEN_NAMED; i++) {
         plan->token[i] = token_named(plan, i);

@@ -869,7 +869,7 @@ static bool needs_space(const fl_stream *j, const char *text, size_t size, size_
     fl_spaces spaces = fresh ? j->tokenizer->spaces : FL_SPACES_NONE;
     bool      there =
         text[done] == ' ' || (size - done >= 3 && memcmp(text + done, "\xE2\x96\x81", 3) == 0);
-    return spaces == FL_SPACES_ALWAYS ||
+    return spaces == FL_SPACES_ALWAYS || (spaces == FL_SPACES_BEGIN && done == 0) ||
            ((spaces == FL_SPACES_UNLESS || (spaces == FL_SPACES_FIRST && done == 0)) && !there);
 }
 

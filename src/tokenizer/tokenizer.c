@@ -124,6 +124,9 @@ static fl_spaces find_spaces(const fl_tokenizer *tokenizer) {
                : split->option == 1 ? FL_SPACES_FIRST
                                     : FL_SPACES_NEVER;
     }
+    if (tokenizer->normal_count == 1 && normal->ops == &fl_normal_sentencepiece) {
+        return fl_sentencepiece_spaces(normal);
+    }
     const fl_step *last  = &normal[tokenizer->normal_count - 1];
     bool           never = one && split->ops == &fl_split_pattern && split->pattern_count == 1 &&
                  split->pattern[0] == ' '; /* there are none left to split at */
@@ -208,6 +211,7 @@ static int begin(fl_tokenizer **out, const fl_tokenizer_options *options, fletch
     if (*out == NULL) {
         return fl_fail_nomem(error, sizeof **out, options->source);
     }
+    (*out)->pieces = options->pieces;
     if (options->lowercase) {
         (*out)->normal[(*out)->normal_count++].ops = &fl_normal_lowercase;
     }

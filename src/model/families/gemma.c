@@ -4,9 +4,10 @@
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_gemma = {
-    .name        = "gemma",
-    .model_types = {"gemma"},
-    .prefixes    = {"model."},
+    .name           = "gemma",
+    .model_types    = {"gemma"},
+    .prefixes       = {"model."},
+    .old_tokenizers = {"GemmaTokenizer"},
 
     .tokenizer_class = "GemmaTokenizer",
     .scale_embedding = true,

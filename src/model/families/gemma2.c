@@ -7,9 +7,10 @@
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_gemma2 = {
-    .name        = "gemma2",
-    .model_types = {"gemma2"},
-    .prefixes    = {"model."},
+    .name           = "gemma2",
+    .model_types    = {"gemma2"},
+    .prefixes       = {"model."},
+    .old_tokenizers = {"GemmaTokenizer"},
 
     .tokenizer_class = "GemmaTokenizer",
     .scale_embedding = true,

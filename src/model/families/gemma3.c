@@ -7,9 +7,10 @@
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_gemma3 = {
-    .name        = "gemma3_text",
-    .model_types = {"gemma3_text"},
-    .prefixes    = {"model."},
+    .name           = "gemma3_text",
+    .model_types    = {"gemma3_text"},
+    .prefixes       = {"model."},
+    .old_tokenizers = {"GemmaTokenizer"},
 
     .tokenizer_class = "GemmaTokenizer",
     .scale_embedding = true,

@@ -4,9 +4,10 @@
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_llama = {
-    .name        = "llama",
-    .model_types = {"llama"},
-    .prefixes    = {"model."},
+    .name           = "llama",
+    .model_types    = {"llama"},
+    .prefixes       = {"model."},
+    .old_tokenizers = {"LlamaTokenizer"},
 
     .fixed      = {FL_LLAMA_FIXED, .distance = {{.causal = true}}},
     .causal_key = "is_causal",

@@ -7,13 +7,14 @@
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_llama_bidirec = {
-    .name        = "llama_bidirec",
-    .model_types = {"llama_bidirec"},
-    .remote_code = {"nvidia/llama-nemotron-embed-1b-v2--"
-                    "llama_bidirectional_model.LlamaBidirectionalModel",
-                    "nvidia/llama-nemotron-rerank-1b-v2--"
-                    "llama_bidirectional_model.LlamaBidirectionalForSequenceClassification"},
-    .prefixes    = {"model."},
+    .name           = "llama_bidirec",
+    .model_types    = {"llama_bidirec"},
+    .remote_code    = {"nvidia/llama-nemotron-embed-1b-v2--"
+                          "llama_bidirectional_model.LlamaBidirectionalModel",
+                       "nvidia/llama-nemotron-rerank-1b-v2--"
+                          "llama_bidirectional_model.LlamaBidirectionalForSequenceClassification"},
+    .prefixes       = {"model."},
+    .old_tokenizers = {"LlamaTokenizer"},
 
     .fixed  = {FL_LLAMA_FIXED},
     .fields = {FL_LLAMA_FIELDS},

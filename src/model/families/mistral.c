@@ -4,9 +4,10 @@
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_mistral = {
-    .name        = "mistral",
-    .model_types = {"mistral"},
-    .prefixes    = {"model."},
+    .name           = "mistral",
+    .model_types    = {"mistral"},
+    .prefixes       = {"model."},
+    .old_tokenizers = {"LlamaTokenizer"},
 
     .tokenizer_class    = "LlamaTokenizer",
     .tokenizer_as_saved = true,
