@@ -365,11 +365,16 @@ check_image() {
 }
 
 check_windows() {
+    local program
     command -v wine >/dev/null || { skip "the zip for Windows" "no wine"; return; }
-    (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
     export WINEPREFIX=$work/wine WINEDEBUG=-all
-    check "the zip for Windows, by wine" vectors "tiny minilm" "$work/models" wine "$work/fletch-$version-windows-x86_64/fletch.exe"
     program=$work/fletch-$version-windows-x86_64/fletch.exe
+    SECONDS=0
+    (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
+    check "its first vector, by wine" wine "$program" embed -m "$work/models/tiny" --format raw hello -o "$work/first"
+    note "from nothing to the first vector with a new prefix of wine: $SECONDS s, without downloading a model"
+    check "the zip for Windows, by wine" vectors "tiny minilm" "$work/models" wine "$program"
+    check "its report names no home" no_home wine "$program"
     check "its server, by wine" serve_console "$program"
     check "its service, by wine" serve_service "$program"
     mkdir -p "$work/windows"
@@ -377,6 +382,11 @@ check_windows() {
     check "the program of the wheel for Windows" cmp "$program" "$work/windows/fletch-$version.data/scripts/fletch.exe"
     check "the module of the wheel for Windows is loaded" load_module "$work/windows/fletch/_fletch.pyd"
     skip "what the module of the wheel for Windows does" "there is no Python for Windows here"
+}
+
+no_home() { # COMMAND...: without a model, which it would look for at home
+    "$@" doctor --report --offline -m low >"$work/report" || true
+    grep -q '~/.cache/huggingface' "$work/report" && ! grep -qi '[a-z]:[/\\]users' "$work/report"
 }
 
 answers() { # PORT: the server's health and the tiny model's first vector
