@@ -23,6 +23,7 @@ need "${run[0]}" "wine64 qemu-user"
 # Programs under their own names, for tests that start them, some with an environment of their own.
 make_wrappers() {
     local program settings=''
+    [ "$system_name" != arm ] || settings="export QEMU_LD_PREFIX=$QEMU_LD_PREFIX"
     [ "$system_name" != windows ] || settings="export WINEPREFIX='$WINEPREFIX' WINEDEBUG=-all WINEPATH='$WINEPATH'"
     for program in "$folder"/*.exe "$folder"/tests/*.exe; do
         printf '#!/bin/sh\n%s\nexec %s "%s" "$@"\n' "$settings" "${run[*]}" "$program" >"${program%.exe}"

@@ -105,7 +105,9 @@ make_library() { # NAME FLAGS FILES
     rm -rf "$deps/$library"
     mkdir -p "$deps/$library"
     # shellcheck disable=SC2086
-    (cd "$deps/$library" && "${cc[@]}" -c -O2 -w -fPIC -ffunction-sections -fdata-sections $flags "$@" && "${ar[@]}" rcs "../lib/lib$library.a" ./*.o)
+    (cd "$deps/$library" && printf '%s\0' "$@" |
+        xargs -0 -n 4 -P "$(nproc)" "${cc[@]}" -c -O2 -w -fPIC -ffunction-sections -fdata-sections $flags &&
+        "${ar[@]}" rcs "../lib/lib$library.a" ./*.o)
 }
 
 describe() { # NAME FLAGS LIBRARIES

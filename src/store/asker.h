@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/os.h"
 #include "fletch.h"
 
 enum { FL_ASKER_WAIT_MS = 10 }; /* for a lock, between looks at who waits */

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "fault_engine.h"
@@ -46,6 +47,10 @@ static void obey(const char *line) {
 static void *listen_to_test(void *arg) {
     char line[128];
     (void)arg;
+    /* Until main is far enough: on Windows it sets modes of the streams, and would wait for who reads one. */
+    while (fl_fault_opens() == 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
     while (fgets(line, sizeof line, stdin) != NULL) {
         obey(line);
         printf("ok %s", line);

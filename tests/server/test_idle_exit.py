@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 
+import pytest
 import serving
 
 SOON = ("--server-idle-exit", "1")
@@ -83,6 +84,7 @@ def test_work_keeps_it(faulty, start):
     assert server.process.wait(serving.WAIT) == 0
 
 
+@pytest.mark.skipif(serving.WINE, reason="Windows has no systemd")
 def test_who_holds_the_socket_starts_it_again(tmp_path):
     """As systemd does with Accept=no: whoever connects, also while the last process ends, is answered by it or the next."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=100)

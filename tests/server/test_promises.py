@@ -290,7 +290,10 @@ def copied(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("how", ["cut", "other", "rewritten"])
+held = pytest.mark.skipif(serving.WINE, reason="Windows does not let a file be cut that is mapped; wine does")
+
+
+@pytest.mark.parametrize("how", [pytest.param("cut", marks=held), "other", "rewritten"])
 def test_13_weights_written_under_the_server(start, copied, how):
     """Neither a crash nor another model's vectors under this one's name: it answers nothing any more and is not ready."""
     running = start("--model", copied, model=False)
@@ -314,6 +317,7 @@ def test_13_weights_written_under_the_server(start, copied, how):
     assert running.end() == 0
 
 
+@held
 def test_13_weights_of_a_folder_of_any_name(start, copied):
     """The model says which files it has mapped, wherever modules.json put them."""
     inner = copied / "encoder"

@@ -365,6 +365,23 @@ STRANGE = {r"(?<!there )\bis no\b": "is not a", r"\btold\b": "reported, logged, 
            r"\b[Nn]obody\b": "name who: no client, no provider"}
 
 
+def test_what_a_system_lacks_is_taken_from_os_h():
+    """macOS has no pthread_mutex_timedlock, say; who calls it without base/os.h compiles everywhere but there."""
+    lacking = re.findall(r"#define (\w+) +darwin_\w+", house.text(house.ROOT / "src/base/os.h"))
+    assert lacking
+    for path in house.c_files("src"):
+        called = set(lacking) & set(re.findall(r"\w+", house.code(path)))
+        assert not called or re.search(r'base/(os|os_\w+)\.h"', house.text(path)) or path.name == "os.h", (house.name(path), called)
+
+
+def test_the_stand_in_for_criterion_has_what_tests_call():
+    """tests/unit is compiled with it for other systems and the thread sanitizer, which `make check` does not build."""
+    defined = re.findall(r"#define (cr_\w+)", house.text(house.ROOT / "tests/unit/without_criterion/criterion/criterion.h"))
+    called = {name for path in house.c_files("tests") if "<criterion/criterion.h>" in house.text(path)
+              for name in re.findall(r"\b(cr_\w+)\(", house.text(path))}
+    assert called and called <= set(defined), called - set(defined)
+
+
 def test_messages_are_in_the_words_of_the_field():
     wrong = []
     for path in house.c_files("src"):

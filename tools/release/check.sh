@@ -8,11 +8,11 @@
 #   again        the first program, archives, wheels and image made a second time: the same bytes; with FLETCH_AGAIN=all every
 #                program, module and package, an hour
 #   static       the programs for Linux in an empty root; aarch64 by an emulator
-#   install      install.sh and --uninstall in bare roots of Debian 11, 12 and 13 and Ubuntu 24.04; another file, another
-#                key: refused; how long from nothing to the first vector
-#   wheels       each wheel for this processor and glibc in an empty environment
+#   install      install.sh and --uninstall in bare roots of Debian 11, 12 and 13 and Ubuntu 24.04, and of Debian 12 on ARM by
+#                an emulator; another file, another key: refused; how long from nothing to the first vector
+#   wheels       each wheel for this processor and glibc in an empty environment, that for aarch64 in a root of it, by an emulator
 #   deb          the Debian packages in bare roots of Debian 12 and 13 and Ubuntu 24.04, out of the apt repository, over an
-#                older one; arm64 by an emulator
+#                older one; in one of arm64, by an emulator
 #   image        the OCI image, unpacked, as its user, with its health check; aarch64 by an emulator
 #   windows      the zip, its server in a console and as a service, and the wheel, by wine
 #   macos        Mach-O files of their processors, signed (ad hoc) on ARM; nothing runs them
@@ -85,11 +85,11 @@ vectors() { # "MODEL…" FOLDER-OF-MODELS COMMAND…
     done
 }
 
-ask_python() { # FOLDER-OF-ROWS FOLDER-OF-MODELS: a program that fails unless the module gives the same bytes
+ask_python() { # FOLDER-OF-ROWS FOLDER-OF-MODELS "MODEL…": a program that fails unless the module gives the same bytes
     cat <<-END
 	import json, fletch
 	texts = [json.loads(line) for line in open("$1/texts.jsonl", encoding="utf-8")]
-	for name in ("tiny", "minilm"):
+	for name in "$3".split():
 	    with fletch.Model("$2/" + name, config={"model.max_length": 60, "provider.numerics": "portable"}) as model:
 	        assert model.embed(texts, truncate="right").tobytes() == open(f"$1/{name}.raw", "rb").read(), name
 	END
@@ -100,14 +100,15 @@ unpack_program() { # SYSTEM FOLDER
     tar xzf "$dist/fletch-$version-$1.tar.gz" -C "$2" --strip-components=1
 }
 
-# A copy of a bare root to work in: $root. Or $why not.
-make_root() { # SUITE
+# A copy of a bare root to work in: $root, and what to run a command there by: $inside. Or $why not.
+make_root() { # SUITE [arm64]
     local kept
-    if ! kept=$(tools/release/root.sh "$1" 2>"$work/why"); then
+    if ! kept=$(tools/release/root.sh "$@" 2>"$work/why"); then
         why=$(sed -n 's/^failed: //p' "$work/why")
         return 1
     fi
-    root=$work/$1
+    root=$work/$1${2:+-$2}
+    inside=(${2:+tools/release/emulated.sh} chroot "$root")
     rm -rf "$root"
     cp -a "$kept" "$root"
     cp /etc/resolv.conf "$root/etc/"
@@ -115,6 +116,8 @@ make_root() { # SUITE
 }
 
 # ---- The parts ----
+
+apt="DEBIAN_FRONTEND=noninteractive apt-get -qy"
 
 check_sums() {
     check "SHA256SUMS" env -C "$dist" sha256sum -c --quiet SHA256SUMS
@@ -188,19 +191,22 @@ list_files() { # ROOT
 }
 
 check_install() {
-    local suite key
+    local suite models key
     mkdir -p "$work/web"
     cp -r "$dist"/. "$work/web"/
     serve_dist "$work/web"
-    for suite in bullseye bookworm trixie noble; do
+    for suite in bullseye bookworm trixie noble "bookworm arm64"; do
+        models="tiny minilm"
+        [ "${suite% *}" = "$suite" ] || models=tiny
+        # shellcheck disable=SC2086 # two words
         make_root $suite || { skip "install.sh on $suite" "$why"; continue; }
         list_files "$root" >"$work/before"
         SECONDS=0
-        check "install.sh on $suite" chroot "$root" sh -c "curl -fsSL $url/install.sh | FLETCH_URL=$url sh"
-        check "its first vector on $suite" chroot "$root" fletch embed -m /models/tiny --format raw hello -o /tmp/first
+        check "install.sh on $suite" "${inside[@]}" sh -c "curl -fsSL $url/install.sh | FLETCH_URL=$url sh"
+        check "its first vector on $suite" "${inside[@]}" fletch embed -m /models/tiny --format raw hello -o /tmp/first
         note "from nothing to the first vector on $suite: $SECONDS s, without downloading a model"
-        check "its vectors on $suite" vectors "tiny minilm" /models chroot "$root" fletch
-        check "--uninstall on $suite" chroot "$root" sh -c "curl -fsSL $url/install.sh | sh -s -- --uninstall"
+        check "its vectors on $suite" vectors "$models" /models "${inside[@]}" fletch
+        check "--uninstall on $suite" "${inside[@]}" sh -c "curl -fsSL $url/install.sh | sh -s -- --uninstall"
         list_files "$root" >"$work/after"
         check "nothing is left on $suite" diff "$work/before" "$work/after"
     done
@@ -231,15 +237,18 @@ check_wheels() {
     "$(find_python)" -m venv "$venv"
     check "pip install of $(basename "$wheel")" "$venv/bin/pip" -q install "$wheel"
     check "its program" vectors "tiny minilm" "$work/models" "$venv/bin/fletch"
-    ask_python "$work" "$work/models" >"$work/ask.py"
+    ask_python "$work" "$work/models" "tiny minilm" >"$work/ask.py"
     check "its module" "$venv/bin/python" "$work/ask.py"
-    if [ "$machine" = x86_64 ] && [ -d /usr/aarch64-linux-gnu/lib ] && command -v qemu-aarch64-static >/dev/null; then
-        mkdir -p "$work/arm"
-        (cd "$work/arm" && unzip -q "$dist"/fletch-"$version"-cp311-abi3-manylinux*_aarch64.whl)
-        check "the program of the wheel for aarch64, emulated" vectors tiny "$work/models" \
-            qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu "$work/arm/fletch-$version.data/scripts/fletch"
+    if make_root bookworm arm64; then
+        (cd "$root" && unzip -q "$dist"/fletch-"$version"-cp311-abi3-manylinux*_aarch64.whl -d wheel)
+        chmod +x "$root/wheel/fletch-$version.data/scripts/fletch"
+        cp "$work/texts.jsonl" "$work"/*.raw "$root/"
+        ask_python "" /models tiny >"$root/ask.py"
+        check "the program of the wheel for aarch64, emulated" vectors tiny /models "${inside[@]}" "/wheel/fletch-$version.data/scripts/fletch"
+        check "numpy on bookworm arm64" "${inside[@]}" sh -c "apt-get -q update && $apt install --no-install-recommends python3-numpy"
+        check "the module of the wheel for aarch64, emulated" "${inside[@]}" env PYTHONPATH=/wheel python3 /ask.py
     else
-        skip "the program of the wheel for aarch64" "no qemu-aarch64-static, or no libc6-arm64-cross"
+        skip "the wheel for aarch64" "$why"
     fi
     # A module for musl wants a Python for musl, which no package here has; its program needs nothing.
     mkdir -p "$work/musl"
@@ -258,18 +267,24 @@ make_older() { # FILE: the package fletch as version 0.0.1, with a file more
     dpkg-deb --root-owner-group -b "$tree" "$1"
 }
 
-add_repository() { # ROOT
+add_repository() { # ROOT: as docs/install.md says
+    local trust=trusted=yes
     cp -r "$dist/apt" "$1/apt"
-    echo "deb [trusted=yes] file:/apt stable main" >"$1/etc/apt/sources.list.d/fletch.list"
+    if [ -f "$dist/fletch.asc" ]; then
+        mkdir -p "$1/etc/apt/keyrings"
+        cp "$dist/fletch.asc" "$1/etc/apt/keyrings/"
+        trust=signed-by=/etc/apt/keyrings/fletch.asc
+    fi
+    echo "deb [$trust] file:/apt stable main" >"$1/etc/apt/sources.list.d/fletch.list"
 }
 
 no_trace() { # ROOT: of packages
     test -z "$(find "$1/usr" "$1/etc" "$1/var/lib" "$1/lib" -path "$1/var/lib/apt" -prune \
-        -o -name '*fletch*' ! -name fletch.list -print)"
+        -o -name '*fletch*' ! -name fletch.list ! -name fletch.asc -print)"
 }
 
 check_deb() {
-    local suite apt="DEBIAN_FRONTEND=noninteractive apt-get -qy"
+    local suite
     for suite in bookworm trixie noble; do
         make_root $suite || { skip "packages on $suite" "$why"; continue; }
         make_older "$root/older.deb"
@@ -280,7 +295,7 @@ check_deb() {
         check "what only the older one had is gone on $suite" test ! -e "$root/usr/share/doc/fletch/older"
         check "its program on $suite" vectors "tiny minilm" /models chroot "$root" fletch
         cp "$work/texts.jsonl" "$work"/*.raw "$root/"
-        ask_python "" /models >"$root/ask.py"
+        ask_python "" /models "tiny minilm" >"$root/ask.py"
         check "python3-fletch on $suite" chroot "$root" python3 /ask.py
         check "libfletch-dev on $suite" chroot "$root" sh -c \
             "cc -x c - -o /version \$(pkg-config --cflags --libs fletch) <<-END && /version | grep -x $version
@@ -291,17 +306,16 @@ check_deb() {
         check "purge on $suite" chroot "$root" sh -c "$apt purge fletch libfletch-dev libfletch0 python3-fletch"
         check "nothing is left on $suite" no_trace "$root"
     done
-    command -v qemu-aarch64-static >/dev/null || { skip "packages for arm64" "no qemu-aarch64-static"; return; }
-    make_root bookworm || { skip "packages for arm64" "$why"; return; }
+    make_root bookworm arm64 || { skip "packages for arm64" "$why"; return; }
     add_repository "$root"
-    cp "$(command -v qemu-aarch64-static)" "$root/qemu"
-    # python3:arm64 sets itself up by programs of ARM, which only a machine with binfmt_misc starts.
-    check "apt-get install of arm64's on bookworm" chroot "$root" sh -c "dpkg --add-architecture arm64 && apt-get -q update &&
-        $apt install --no-install-recommends fletch:arm64 libfletch0:arm64 libfletch-dev:arm64"
-    check "its program, emulated" vectors tiny /models chroot "$root" /qemu -cpu max /usr/bin/fletch
-    check "purge of arm64's" chroot "$root" sh -c "$apt purge fletch:arm64 libfletch-dev:arm64 libfletch0:arm64"
+    cp "$work/texts.jsonl" "$work"/*.raw "$root/"
+    ask_python "" /models tiny >"$root/ask.py"
+    check "apt-get install on bookworm arm64" "${inside[@]}" sh -c \
+        "apt-get -q update && $apt install --no-install-recommends fletch libfletch-dev python3-fletch"
+    check "its program, emulated" vectors tiny /models "${inside[@]}" fletch
+    check "python3-fletch, emulated" "${inside[@]}" python3 /ask.py
+    check "purge on bookworm arm64" "${inside[@]}" sh -c "$apt purge fletch libfletch-dev libfletch0 python3-fletch"
     check "nothing is left of them" no_trace "$root"
-    skip "python3-fletch for arm64" "its set-up runs programs of ARM"
 }
 
 unpack_image() { # ARCHITECTURE FOLDER: the layer that the index names for it
@@ -351,11 +365,16 @@ check_image() {
 }
 
 check_windows() {
+    local program
     command -v wine >/dev/null || { skip "the zip for Windows" "no wine"; return; }
-    (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
     export WINEPREFIX=$work/wine WINEDEBUG=-all
-    check "the zip for Windows, by wine" vectors "tiny minilm" "$work/models" wine "$work/fletch-$version-windows-x86_64/fletch.exe"
     program=$work/fletch-$version-windows-x86_64/fletch.exe
+    SECONDS=0
+    (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
+    check "its first vector, by wine" wine "$program" embed -m "$work/models/tiny" --format raw hello -o "$work/first"
+    note "from nothing to the first vector with a new prefix of wine: $SECONDS s, without downloading a model"
+    check "the zip for Windows, by wine" vectors "tiny minilm" "$work/models" wine "$program"
+    check "its report names no home" no_home wine "$program"
     check "its server, by wine" serve_console "$program"
     check "its service, by wine" serve_service "$program"
     mkdir -p "$work/windows"
@@ -363,6 +382,11 @@ check_windows() {
     check "the program of the wheel for Windows" cmp "$program" "$work/windows/fletch-$version.data/scripts/fletch.exe"
     check "the module of the wheel for Windows is loaded" load_module "$work/windows/fletch/_fletch.pyd"
     skip "what the module of the wheel for Windows does" "there is no Python for Windows here"
+}
+
+no_home() { # COMMAND...: without a model, which it would look for at home
+    "$@" doctor --report --offline -m low >"$work/report" || true
+    grep -q '~/.cache/huggingface' "$work/report" && ! grep -qi '[a-z]:[/\\]users' "$work/report"
 }
 
 answers() { # PORT: the server's health and the tiny model's first vector

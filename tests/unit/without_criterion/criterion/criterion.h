@@ -70,6 +70,7 @@ static jmp_buf       plain_end; /* of a test that is skipped */
 #define cr_assert_null(a, ...)         plain_check((a) == NULL, #a " == NULL")
 #define cr_assert_not_null(a, ...)     plain_check((a) != NULL, #a " != NULL")
 #define cr_assert_str_eq(a, b, ...)    plain_check(strcmp((a), (b)) == 0, #a " equals " #b)
+#define cr_assert_str_neq(a, b, ...)   plain_check(strcmp((a), (b)) != 0, #a " differs from " #b)
 #define cr_assert_arr_eq(a, b, n, ...) plain_check(memcmp((a), (b), (n)) == 0, #a " equals " #b)
 #define cr_assert_float_eq(a, b, error, ...)                                                       \
     plain_check(fabs((double)(a) - (double)(b)) <= (double)(error), #a " is near " #b)
