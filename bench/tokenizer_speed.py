@@ -5,7 +5,9 @@
     python bench/tokenizer_speed.py --patience [--build build] FILE ...
 
 One thread, processor time, the same texts for all, engines in turns, the best round of each. Ours counts as `token_dump
---time` does, warm and without cache hits (`--cold`); theirs as called from Python on a list of texts, after a round to warm up. The peers that
+--time` does; theirs as called from Python on a list of texts. "warm" is the best round, "first" the one in which an engine meets
+the texts for the first time, after one other text; of ours also "no cache" (`--cold`), where even repeated words are worked out
+again. Opening a file counts the process's time from its name to an engine that is ready. The peers that
 this Python has are raced: tokenizers (needed), gigatoken, kitoken, tokie, fastokens, tiktoken, sentencepiece, blingfire. One that cannot
 read a file, or gives other ids on more than 1 % of the texts, is named below the table and not in it.
 
@@ -18,6 +20,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -133,26 +136,29 @@ def open_blingfire(path):
 def work(engine: str, path: str) -> None:
     """In a process of its own: the module and its threads are alone."""
     batches = json.load(sys.stdin)
+    begin = time.process_time()
     encode, ids_of = globals()["open_" + engine](path)
+    opening = 1000 * (time.process_time() - begin)
+    encode(["0"])
     out = {}
     for name, batch in batches.items():
-        size, best = sum(len(text.encode()) for text in batch), 1e9
-        ids = [hash(tuple(map(int, ids_of(one)))) for one in encode(batch)]
-        for _ in range(2):
+        size, seconds, found = sum(len(text.encode()) for text in batch), [], []
+        for _ in range(3):
             begin = time.process_time()
-            encode(batch)
-            best = min(best, time.process_time() - begin)
-        out[name] = [size / best / 1e6, ids]
-    print(json.dumps(out))
+            found = encode(batch)
+            seconds.append(time.process_time() - begin)
+        out[name] = [size / min(seconds) / 1e6, size / seconds[0] / 1e6, [hash(tuple(map(int, ids_of(one)))) for one in found]]
+    print(json.dumps([opening, out]))
 
 
-def ours(dump: pathlib.Path, file: str, batch: list[str], *flags: str) -> float:
+def ours(dump: pathlib.Path, file: str, batch: list[str], *flags: str) -> tuple[float, float, float]:
+    """MB/s of the best round and of the first, milliseconds to open the file."""
     data = b"".join(struct.pack("=I", len(text.encode())) + text.encode() for text in batch)
     done = subprocess.run([dump, "--json", file, "--time", *flags], input=data, capture_output=True, check=True)
-    return float(done.stdout.decode().split(": ")[1].split(" ")[0])
+    return tuple(float(re.search(before + r"([0-9.]+)", done.stdout.decode())[1]) for before in ("tokens: ", "first ", "open "))
 
 
-def theirs(engine: str, file: str, batches: dict) -> dict | str:
+def theirs(engine: str, file: str, batches: dict) -> list | str:
     alone = os.environ | {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     done = subprocess.run([sys.executable, __file__, "--work", engine, file], input=json.dumps(batches), capture_output=True,
                           env=alone, text=True, check=False)
@@ -164,33 +170,57 @@ def label(file: str) -> str:
     return path.parent.name if path.name == "tokenizer.json" else path.stem
 
 
-def race(dump: pathlib.Path, file: str, batches: dict, rounds: int):
-    """Best MB/s by engine and set; why a peer is not in it."""
-    best, without = collections.defaultdict(lambda: collections.defaultdict(float)), {}
+class Race:
+    """Best figures of some rounds by engine: warm and first MB/s by set, milliseconds to open; why a peer is not in it."""
+
+    def __init__(self) -> None:
+        self.warm, self.first, self.ids = (collections.defaultdict(dict) for _ in range(3))
+        self.opening, self.without = {}, {}
+
+    def take(self, engine: str, name: str, warm: float, first: float) -> None:
+        self.warm[engine][name] = max(self.warm[engine].get(name, 0), warm)
+        self.first[engine][name] = max(self.first[engine].get(name, 0), first)
+
+    def opened(self, engine: str, milliseconds: float) -> None:
+        self.opening[engine] = min(self.opening.get(engine, 1e9), milliseconds)
+
+    def run_ours(self, dump: pathlib.Path, file: str, batches: dict) -> None:
+        for name, batch in batches.items():
+            warm, first, opening = ours(dump, file, batch)
+            self.take("fletch", name, warm, first)
+            self.take("no cache", name, *ours(dump, file, batch, "--cold")[:2])
+            self.opened("fletch", opening)
+
+    def run_theirs(self, engine: str, file: str, batches: dict) -> None:
+        found = theirs(engine, file, batches)
+        if isinstance(found, str):
+            self.without[engine] = found[:150]
+            return
+        self.opened(engine, found[0])
+        for name, (warm, first, ids) in found[1].items():
+            self.take(engine, name, warm, first)
+            self.ids[engine][name] = ids
+
+    def drop_others(self) -> None:
+        """Engines of other ids are no peers."""
+        for engine in [engine for engine in PEERS[1:] if engine in self.ids]:
+            pairs = [(a, b) for name, ids in self.ids[engine].items() for a, b in zip(self.ids["tokenizers"][name], ids, strict=True)]
+            other = sum(a != b for a, b in pairs)
+            if other * 100 > len(pairs):
+                speed = self.warm.pop(engine).get("cranfield", 0)
+                self.without[engine] = f"other ids in {other} of {len(pairs)} texts; {speed:.1f} MB/s on Cranfield"
+
+
+def race(dump: pathlib.Path, file: str, batches: dict, rounds: int) -> Race:
+    found = Race()
     for turn in range(rounds):
         for engine in ["fletch", *PEERS][::1 if turn % 2 == 0 else -1]:
-            if engine in without:
-                continue
             if engine == "fletch":
-                found = {name: [ours(dump, file, batch), []] for name, batch in batches.items()}
-                for name, batch in batches.items():
-                    best["fletch cold"][name] = max(best["fletch cold"][name], ours(dump, file, batch, "--cold"))
-            else:
-                found = theirs(engine, file, batches)
-            if isinstance(found, str):
-                without[engine] = found[:150]
-                continue
-            for name, (speed, ids) in found.items():
-                best[engine][name] = max(best[engine][name], speed)
-                best[engine, "ids"][name] = ids
-    for engine in PEERS[1:]:
-        pairs = [(a, b) for name in batches if engine in best
-                 for a, b in zip(best["tokenizers", "ids"][name], best[engine, "ids"][name], strict=True)]
-        other = sum(a != b for a, b in pairs)
-        if other * 100 > len(pairs):
-            without[engine] = f"other ids in {other} of {len(pairs)} texts; {best[engine]['cranfield']:.1f} MB/s on Cranfield"
-            del best[engine]
-    return best, without
+                found.run_ours(dump, file, batches)
+            elif engine not in found.without:
+                found.run_theirs(engine, file, batches)
+    found.drop_others()
+    return found
 
 
 def long_text(name: str, size: int = 10_000_000) -> str:
@@ -245,19 +275,20 @@ def main() -> None:
         out.append(line)
 
     batches = sets(options.data)
-    say(f"# Tokenizers, {time.strftime('%F')}\n\n{machine()}. MB/s of text, one thread, processor time, {options.rounds} rounds in turns. \"Cold\" is "
-        "without cache hits; \"times\" is fletch against the fastest other, and against the wheel.\n")
+    say(f"# Tokenizers, {time.strftime('%F')}\n\n{machine()}. MB/s of text, one thread, processor time, {options.rounds} rounds in turns: warm, and the "
+        "first time that an engine meets the texts. \"No cache\": even repeated words are worked out again. \"Times\" is fletch against the fastest "
+        "other, warm and first.\n")
     for file in options.files:
-        best, without = race(dump, file, batches, options.rounds)
-        peers = [engine for engine in PEERS if engine in best]
-        say(f"## {label(file)}\n\n| text | fletch | cold | " + " | ".join(peers) + " | times | the wheel |\n|" + "---|" * (len(peers) + 5))
+        found = race(dump, file, batches, options.rounds)
+        peers = [engine for engine in PEERS if engine in found.warm]
+        say(f"## {label(file)}\n\n| text | fletch | no cache | " + " | ".join(peers) + " | times |\n|" + "---|" * (len(peers) + 4))
         for name in batches:
-            row = [best[engine][name] for engine in peers]
-            mine = best["fletch"][name]
-            say(f"| {name} | {mine:.0f} | {best['fletch cold'][name]:.0f} | " + " | ".join(f"{speed:.1f}" for speed in row) +
-                f" | {mine / max(row):.1f} | {mine / best['tokenizers'][name]:.0f} |")
-        say("\nHostile, cold: " + ", ".join(f"{name} {ours(dump, file, [text], '--cold'):.0f} MB/s" for name, text in HOSTILE.items()) + ".")
-        for engine, why in without.items():
+            both = [f"{found.warm[engine][name]:.0f}, {found.first[engine][name]:.0f}" for engine in ["fletch", *peers]]
+            times = [kind["fletch"][name] / max(kind[engine][name] for engine in peers) for kind in (found.warm, found.first)]
+            say(f"| {name} | {both[0]} | {found.warm['no cache'][name]:.0f} | " + " | ".join(both[1:]) + f" | {times[0]:.1f}, {times[1]:.1f} |")
+        say("| opening, ms | " + f"{found.opening['fletch']:.0f} | | " + " | ".join(f"{found.opening[engine]:.0f}" for engine in peers) + " | |")
+        say("\nHostile, no cache: " + ", ".join(f"{name} {ours(dump, file, [text], '--cold')[0]:.0f} MB/s" for name, text in HOSTILE.items()) + ".")
+        for engine, why in found.without.items():
             say(f"- {engine}: {why}")
         say("")
     say(f"{time.time() - began:.0f} s.")

@@ -144,9 +144,9 @@ static inline uint64_t least(const uint64_t *key, size_t fours) {
 /* A pair's key: the rank of its merge, then its place, so that the leftmost of equal ones is the least. */
 static inline uint64_t key_of(const fl_bpe *b, uint32_t left, uint32_t right, size_t at,
                               uint32_t *made) {
-    uint64_t merge = fl_bpe_merge_of(b, left, right);
-    *made          = (uint32_t)merge;
-    return merge == FL_BPE_NONE ? FL_BPE_NONE : (merge >> 32 << 32) | at;
+    uint32_t rank = fl_bpe_rank_of(b, left, right);
+    *made         = fl_bpe_made_by(b, rank);
+    return rank == FL_BPE_NO_RANK ? FL_BPE_NONE : (uint64_t)rank << 32 | at;
 }
 
 /* Merge s[count] in place, count <= WINDOW; how many are left. A symbol stays at its place; `live` has a bit for
@@ -228,9 +228,9 @@ static uint64_t heap_pop(heap *h) {
 
 static void consider(const fl_bpe *b, heap *h, const chain *c, uint32_t left, uint32_t right) {
     assert(left != right);
-    uint64_t merge = fl_bpe_merge_of(b, c[left].id, c[right].id);
-    if (merge != FL_BPE_NONE) {
-        heap_push(h, (merge >> 32 << 32) | left);
+    uint32_t rank = fl_bpe_rank_of(b, c[left].id, c[right].id);
+    if (rank != FL_BPE_NO_RANK) {
+        heap_push(h, (uint64_t)rank << 32 | left);
     }
 }
 
@@ -258,14 +258,14 @@ static size_t merge_many(const fl_bpe *b, symbol *s, size_t count, fl_stop *stop
         }
         uint64_t top  = heap_pop(&h);
         uint32_t left = (uint32_t)top, right = c[left].next;
-        uint64_t merge = FL_BPE_NONE;
+        uint32_t rank = FL_BPE_NO_RANK;
         if (c[left].size > 0 && right < count) {
-            merge = fl_bpe_merge_of(b, c[left].id, c[right].id);
+            rank = fl_bpe_rank_of(b, c[left].id, c[right].id);
         }
-        if (merge == FL_BPE_NONE || merge >> 32 != top >> 32) {
+        if (rank == FL_BPE_NO_RANK || rank != top >> 32) {
             continue; /* one of the two has changed since */
         }
-        c[left].id = (uint32_t)merge;
+        c[left].id = fl_bpe_made_by(b, rank);
         c[left].size += c[right].size;
         c[left].next  = c[right].next;
         c[right].size = 0;

@@ -30,14 +30,13 @@
 #include "tokenizer/token_model.h"
 #include "tokenizer/vocab.h"
 
-/* Two neighbours that become one. */
-typedef struct fl_bpe_merge {
-    uint64_t pair; /* left << 32 | right; FL_BPE_NONE: a free slot */
-    uint64_t made; /* rank << 32 | id */
-} fl_bpe_merge;
+/* Two neighbours that become one: left, right and rank, of 20, 20 and 24 bits; FL_BPE_NONE: a free slot. Half
+ * the bytes are half the cache, and what a merge waits for is the next two look-ups. */
+typedef uint64_t fl_bpe_merge;
 
-#define FL_BPE_NONE UINT64_MAX
-enum { FL_BPE_BUCKET = 4, FL_BPE_JOINT_BITS = 20 };
+#define FL_BPE_NONE    UINT64_MAX
+#define FL_BPE_NO_RANK UINT32_MAX
+enum { FL_BPE_BUCKET = 4, FL_BPE_JOINT_BITS = 20, FL_BPE_ID_BITS = 20, FL_BPE_RANK_BITS = 24 };
 
 /* A token by its bytes. Up to 11 bytes are here themselves, of longer ones a hash. */
 typedef struct fl_bpe_whole {
@@ -50,7 +49,9 @@ enum { FL_BPE_DIRECT = 0x180, FL_BPE_AFFIX_MAX = 16, FL_BPE_WINDOW = 64 };
 
 typedef struct fl_bpe {
     const fl_vocab *vocab;
-    fl_bpe_merge   *merges;     /* owned: buckets of four, open addressing */
+    fl_bpe_merge   *merges; /* owned: buckets of four, open addressing */
+    uint32_t       *made;   /* owned: the token that each rank's merge makes, [made_count + 1] */
+    uint32_t        made_count;
     uint64_t        seed;       /* of both tables */
     uint64_t        merge_mask; /* to the first of a bucket */
     fl_bpe_whole   *whole;      /* owned: open addressing, or NULL */

@@ -13,7 +13,12 @@
 #include "tokenizer/bpe_tables.h"
 #include "tokenizer/parse.h"
 
-enum { MERGES_MAX = 1 << 26, SPACE = 0x2581, JOINED_MAX = 4096 };
+enum {
+    TOKENS_MAX = (1 << FL_BPE_ID_BITS) - 1,
+    MERGES_MAX = (1 << FL_BPE_RANK_BITS) - 1,
+    SPACE      = 0x2581,
+    JOINED_MAX = 4096
+};
 
 /* ---- The byte-level alphabet --------------------------------------------------------------------- */
 
@@ -71,12 +76,13 @@ static int take_merge(const loading *l, size_t rank, fl_span left, fl_span right
     if (made < 0) {
         return bad_merge(l, rank, "makes a token that is not in model.vocab:", both);
     }
-    uint64_t      pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)c;
+    uint64_t      pair = fl_bpe_pair((uint32_t)a, (uint32_t)c);
     fl_bpe_merge *slot = fl_bpe_bucket(b, pair);
-    while (slot->pair != pair && slot->pair != FL_BPE_NONE) {
+    while (*slot >> FL_BPE_RANK_BITS != pair && *slot != FL_BPE_NONE) {
         slot = slot + 1 == b->merges + b->merge_mask + FL_BPE_BUCKET ? b->merges : slot + 1;
     }
-    *slot = (fl_bpe_merge){pair, (uint64_t)rank << 32 | (uint32_t)made};
+    *slot         = pair << FL_BPE_RANK_BITS | rank;
+    b->made[rank] = (uint32_t)made;
     return 0;
 }
 
@@ -126,15 +132,18 @@ static int parse_merges(loading *l) {
     for (fl_json_in ahead = in; fl_json_in_item(&ahead) && fl_json_in_skip(&ahead, NULL);) {
         count++;
     }
-    if (count > MERGES_MAX) {
+    if (count > MERGES_MAX || (count > 0 && l->bpe->vocab->size > TOKENS_MAX)) {
         return fl_fail(l->model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "%s: %zu merges are not supported; at most %d", l->model->source, count,
-                       MERGES_MAX);
+                       "%s: %zu merges of %zu tokens are not supported; at most %d of %d",
+                       l->model->source, count, (size_t)l->bpe->vocab->size, MERGES_MAX,
+                       TOKENS_MAX);
     }
     uint32_t slots     = slots_for(count);
     l->bpe->merges     = fl_alloc_aligned(slots * sizeof *l->bpe->merges, 64);
     l->bpe->merge_mask = slots - FL_BPE_BUCKET;
-    if (l->bpe->merges == NULL) {
+    l->bpe->made       = fl_alloc_zero(count + 1, sizeof *l->bpe->made);
+    l->bpe->made_count = (uint32_t)count;
+    if (l->bpe->merges == NULL || l->bpe->made == NULL) {
         return fl_fail_nomem(l->model->error, slots * sizeof *l->bpe->merges, "the merges");
     }
     memset(l->bpe->merges, 0xFF, slots * sizeof *l->bpe->merges);
@@ -248,6 +257,7 @@ void fl_bpe_close(void *state) {
     fl_bpe *b = state;
     if (b != NULL) {
         fl_free(b->merges);
+        fl_free(b->made);
         fl_free(b->whole);
         fl_free(b->raw);
         fl_free(b->joints);
@@ -316,9 +326,12 @@ static bool falls_back(const fl_bpe *b) {
         all = all && b->fallback[byte] >= 0;
     }
     for (uint64_t i = 0; i < b->merge_mask + FL_BPE_BUCKET && all; i++) {
-        for (unsigned byte = 0; byte < 256 && b->merges[i].pair != FL_BPE_NONE; byte++) {
+        uint64_t pair  = b->merges[i] >> FL_BPE_RANK_BITS;
+        uint32_t left  = (uint32_t)(pair >> FL_BPE_ID_BITS);
+        uint32_t right = (uint32_t)pair & ((1u << FL_BPE_ID_BITS) - 1);
+        for (unsigned byte = 0; byte < 256 && b->merges[i] != FL_BPE_NONE; byte++) {
             uint32_t id = (uint32_t)b->fallback[byte];
-            all         = all && b->merges[i].pair >> 32 != id && (uint32_t)b->merges[i].pair != id;
+            all         = all && left != id && right != id;
         }
     }
     return all;

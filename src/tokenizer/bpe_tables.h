@@ -23,27 +23,37 @@ static inline uint64_t fl_bpe_mix(const fl_bpe *b, uint64_t x) {
     return fl_hash_fold(x ^ b->seed, 0x9E3779B97F4A7C15u);
 }
 
+static inline uint64_t fl_bpe_pair(uint32_t left, uint32_t right) {
+    return (uint64_t)left << FL_BPE_ID_BITS | right;
+}
+
 /* Where the merges of a bucket's pairs begin. */
 static inline fl_bpe_merge *fl_bpe_bucket(const fl_bpe *b, uint64_t pair) {
     return b->merges + (fl_bpe_mix(b, pair) & b->merge_mask);
 }
 
-/* What two tokens make: rank << 32 | id, or FL_BPE_NONE. A bucket is one cache line and looked through without a
+/* The rank of two tokens' merge, or FL_BPE_NO_RANK. A bucket is half a cache line and looked through without a
  * branch, because nobody can predict where a pair lies; a full one goes on in the next. */
-static inline uint64_t fl_bpe_merge_of(const fl_bpe *b, uint32_t left, uint32_t right) {
-    uint64_t            pair   = (uint64_t)left << 32 | right;
+static inline uint32_t fl_bpe_rank_of(const fl_bpe *b, uint32_t left, uint32_t right) {
+    uint64_t            pair   = fl_bpe_pair(left, right);
     const fl_bpe_merge *bucket = fl_bpe_bucket(b, pair);
     for (;;) {
-        uint64_t made = FL_BPE_NONE;
+        uint64_t found = FL_BPE_NONE;
         for (unsigned i = 0; i < FL_BPE_BUCKET; i++) {
-            made = bucket[i].pair == pair ? bucket[i].made : made;
+            found = bucket[i] >> FL_BPE_RANK_BITS == pair ? bucket[i] : found;
         }
-        if (made != FL_BPE_NONE || bucket[FL_BPE_BUCKET - 1].pair == FL_BPE_NONE) {
-            return made;
+        if (found != FL_BPE_NONE || bucket[FL_BPE_BUCKET - 1] == FL_BPE_NONE) {
+            uint32_t rank = (uint32_t)found & ((1u << FL_BPE_RANK_BITS) - 1);
+            return found == FL_BPE_NONE ? FL_BPE_NO_RANK : rank;
         }
         size_t next = (size_t)(bucket - b->merges) + FL_BPE_BUCKET;
         bucket      = b->merges + (next & b->merge_mask);
     }
+}
+
+/* What a merge of this rank makes; something or other for FL_BPE_NO_RANK. */
+static inline uint32_t fl_bpe_made_by(const fl_bpe *b, uint32_t rank) {
+    return b->made[rank < b->made_count ? rank : b->made_count];
 }
 
 /* The key of piece[size]; 16 bytes can be read from `piece` on. */
