@@ -575,12 +575,12 @@ static bool take_output_rows(fl_job *job, uint64_t *text) {
 /* What the lists may have at most, of which an answer has room for `text` bytes. */
 static bool hold_outputs(fl_job *job, uint64_t text) {
     const uint64_t weights = weights_max(job), tokens = tokens_max(job);
-    uint64_t       bytes = 0;
-    bool           lists = false;
+    const uint64_t own = token_columns(job), late = job->served->info.colbert;
+    const uint64_t columns = own > late ? own : late;
+    uint64_t       bytes   = 0;
+    bool           lists   = false;
     for (size_t i = 0; i < job->work.output_count; i++) {
-        fletch_output *output = &job->work.outputs[i];
-        uint64_t       columns =
-            output->kind == FLETCH_KIND_COLBERT ? job->served->info.colbert : token_columns(job);
+        const fletch_output *output = &job->work.outputs[i];
         if (output->kind == FLETCH_KIND_DENSE) {
             continue;
         }
