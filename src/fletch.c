@@ -213,10 +213,8 @@ static fletch_output *output_at(const fletch_request *request, size_t index) {
 static int check_output(const fletch_request *request, size_t index, fletch_error *error) {
     fletch_output one = FLETCH_OUTPUT_INIT;
     FL_TRY(copy_options(&one, sizeof one, output_at(request, index), error));
-    bool known = one.kind == FLETCH_KIND_DENSE || one.kind == FLETCH_KIND_TOKENS ||
-                 one.kind == FLETCH_KIND_SPARSE || one.kind == FLETCH_KIND_COLBERT;
-    if (!known)
-        return refuse(error, "output %zu is of kind %d; use DENSE, TOKENS, SPARSE or COLBERT",
+    if (!fl_kind_is_output(one.kind))
+        return refuse(error, "output %zu is of kind %d; use one that fletch_output_parse gives",
                       index, (int)one.kind);
     for (size_t k = 0; k < index && one.kind != FLETCH_KIND_DENSE; k++)
         if (one.kind == output_at(request, k)->kind)
@@ -250,13 +248,10 @@ static int check_out(const fletch_request *request, fletch_error *error) {
     size_t rows;
     if ((request->outputs != NULL) != (request->kind == FLETCH_KIND_SEVERAL))
         return refuse(error, "outputs need FLETCH_KIND_SEVERAL, and the reverse");
-    switch (request->kind) {
-    case FLETCH_KIND_TOKENS:
-    case FLETCH_KIND_SPARSE:
-    case FLETCH_KIND_COLBERT: return FLETCH_OK;
-    case FLETCH_KIND_SEVERAL: return check_outputs(request, error);
-    default: break;
-    }
+    if (request->kind == FLETCH_KIND_SEVERAL)
+        return check_outputs(request, error);
+    if (fl_kind_has_lists(request->kind))
+        return FLETCH_OK;
     FL_TRY(count_rows(request, &rows, error));
     return check_matrix(&request->out, rows, error);
 }

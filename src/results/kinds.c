@@ -86,6 +86,11 @@ const fl_result_ops *fl_result_of(const fl_model *model, fletch_kind kind) {
     return kinds[model->head][kind];
 }
 
+bool fl_kind_has_lists(fletch_kind kind) {
+    assert((unsigned)kind < KINDS);
+    return kinds[FL_HEAD_EMBEDDING][kind]->lists;
+}
+
 fletch_kind fl_result_native(const fl_model *model) {
     assert((unsigned)model->head < HEADS);
     static const fletch_kind native[HEADS] = {[FL_HEAD_EMBEDDING] = FLETCH_KIND_DENSE,

@@ -19,6 +19,13 @@ static const struct {
              {"tokens", FLETCH_KIND_TOKENS},
              {"colbert", FLETCH_KIND_COLBERT}};
 
+bool fl_kind_is_output(fletch_kind kind) {
+    size_t i = 0;
+    while (i < sizeof kinds / sizeof *kinds && kinds[i].kind != kind)
+        i++;
+    return i < sizeof kinds / sizeof *kinds;
+}
+
 const char *const fl_dtype_names[FL_DTYPES] = {"float32", "int8", "uint8", "binary", "ubinary"};
 
 static bool is(const char *word, size_t size, const char *name) {

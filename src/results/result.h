@@ -116,6 +116,9 @@ void fl_results_close(fl_results *results);
 
 /* The kind's table for a model and a call. */
 const fl_result_ops *fl_result_of(const fl_model *model, fletch_kind kind);
+/* Whether results of a kind are lists, whatever the model, and whether a pass of several outputs gives it. */
+bool fl_kind_has_lists(fletch_kind kind);
+bool fl_kind_is_output(fletch_kind kind);
 /* The kind that a model gives by itself. */
 fletch_kind fl_result_native(const fl_model *model);
 

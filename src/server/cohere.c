@@ -33,44 +33,20 @@ static const fl_faults faults = {
     .syntax  = {FL_HTTP_BAD_REQUEST, "invalid json syntax: "},
     .meaning = {FL_HTTP_BAD_REQUEST, "invalid request: "},
     .type    = {FL_HTTP_CONTENT_TYPE, "Expected request with `Content-Type: application/json`"},
-    .untyped = true};
-
-static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    fl_http_request *request = job->request;
-    switch (why) {
-    case FL_REFUSE_MODEL:
-        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model '%.*s' not found%s",
-                       (int)job->ask.model.size, job->ask.model.data, fl_job_near(job, ". "));
-        return;
-    case FL_REFUSE_HEAD:
-        fl_reply_error(request, FL_HTTP_WRONG_TASK, "invalid request: model '%s': %s",
-                       job->served->name, message);
-        return;
-    case FL_REFUSE_EMPTY:
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "invalid request: texts must be a non-empty list of non-empty texts");
-        return;
-    case FL_REFUSE_DIMENSIONS:
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "invalid request: output_dimension must be from 1 to %u",
-                       job->served->info.dimensions);
-        return;
-    case FL_REFUSE_TOO_LONG:
-        fl_reply_error(request, FL_HTTP_TOO_LONG,
-                       "invalid request: too many tokens: text %zu has %zu, the model accepts %u; "
-                       "set truncate to START or END",
-                       where, fl_job_length(job, where), job->served->info.max_length);
-        return;
-    case FL_REFUSE_TOO_MUCH:
-        fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", message);
-        return;
-    case FL_REFUSE_PROMPT:
-    case FL_REFUSE_INPUT:
-    case FL_REFUSE_HEADER:
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST, "invalid request: %s", message);
-        return;
-    }
-}
+    .untyped = true,
+    .refusals =
+        {[FL_REFUSE_MODEL] = {FL_HTTP_MODEL_NOT_FOUND, "model '{model}' not found{. near}"},
+         [FL_REFUSE_HEAD]  = {FL_HTTP_WRONG_TASK, "invalid request: model '{served}': {message}"},
+         [FL_REFUSE_EMPTY] = {FL_HTTP_BAD_REQUEST,
+                              "invalid request: texts must be a non-empty list of non-empty texts"},
+         [FL_REFUSE_DIMENSIONS] =
+             {FL_HTTP_BAD_REQUEST,
+              "invalid request: output_dimension must be from 1 to {dimensions}"},
+         [FL_REFUSE_TOO_LONG] = {FL_HTTP_TOO_LONG,
+                                 "invalid request: too many tokens: text {where} has {length}, the "
+                                 "model accepts {max_length}; set truncate to START or END"},
+         [FL_REFUSE_TOO_MUCH] = {FL_HTTP_PAYLOAD_TOO_LARGE, "{message}"}},
+    .other = {FL_HTTP_BAD_REQUEST, "invalid request: {message}"}};
 
 /* ---- /v2/embed --------------------------------------------------------------------------------- */
 
@@ -123,7 +99,7 @@ static bool write_answer(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style style = {&faults, refuse, write_answer, false};
+static const fl_style style = {&faults, write_answer, false};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_cohere[] = {
@@ -146,7 +122,7 @@ static void embed(fl_http_request *request) {
         return;
     }
     if (job->ask.input.empty) {
-        refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
     if (!fl_job_model(job)) {
@@ -212,7 +188,7 @@ static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {
     return ranked != NULL && !body->failed;
 }
 
-static const fl_style rerank_style = {&faults, refuse, write_ranked, false};
+static const fl_style rerank_style = {&faults, write_ranked, false};
 
 static void rerank(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &rerank_style, fl_fields_rerank_cohere);

@@ -29,39 +29,18 @@ static void write_error(fl_http_reply *reply, fl_http_code code, const char *mes
 const fl_dialect fl_dialect_voyage = {"voyage", write_error};
 
 static const fl_faults faults = {
-    .syntax  = {FL_HTTP_BAD_REQUEST, "The request body is not valid JSON: "},
-    .meaning = {FL_HTTP_BAD_REQUEST, "The request body is not valid: "},
-    .type    = {FL_HTTP_CONTENT_TYPE, "Expected request with `Content-Type: application/json`"},
-    .untyped = true};
-
-static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    fl_http_request *request = job->request;
-    (void)where;
-    switch (why) {
-    case FL_REFUSE_MODEL:
-        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "Model %.*s is not loaded.%s",
-                       (int)(job->ask.model.size < 200 ? job->ask.model.size : 200),
-                       job->ask.model.data, fl_job_near(job, " "));
-        return;
-    case FL_REFUSE_HEAD: fl_reply_error(request, FL_HTTP_WRONG_TASK, "%s", message); return;
-    case FL_REFUSE_EMPTY:
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "inputs must be non-empty documents of non-empty chunks");
-        return;
-    case FL_REFUSE_DIMENSIONS:
-        fl_reply_error(request, FL_HTTP_BAD_REQUEST,
-                       "output_dimension must be from 1 to %u for this model",
-                       job->served->info.dimensions);
-        return;
-    case FL_REFUSE_TOO_MUCH:
-        fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", message);
-        return;
-    case FL_REFUSE_PROMPT:
-    case FL_REFUSE_INPUT:
-    case FL_REFUSE_TOO_LONG: /* documents of any length go in windows */
-    case FL_REFUSE_HEADER: fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", message); return;
-    }
-}
+    .syntax   = {FL_HTTP_BAD_REQUEST, "The request body is not valid JSON: "},
+    .meaning  = {FL_HTTP_BAD_REQUEST, "The request body is not valid: "},
+    .type     = {FL_HTTP_CONTENT_TYPE, "Expected request with `Content-Type: application/json`"},
+    .untyped  = true,
+    .refusals = {
+        [FL_REFUSE_MODEL]      = {FL_HTTP_MODEL_NOT_FOUND, "Model {model} is not loaded.{ near}"},
+        [FL_REFUSE_HEAD]       = {FL_HTTP_WRONG_TASK, "{message}"},
+        [FL_REFUSE_EMPTY]      = {FL_HTTP_BAD_REQUEST,
+                                  "inputs must be non-empty documents of non-empty chunks"},
+        [FL_REFUSE_DIMENSIONS] = {FL_HTTP_BAD_REQUEST,
+                                  "output_dimension must be from 1 to {dimensions} for this model"},
+        [FL_REFUSE_TOO_MUCH]   = {FL_HTTP_PAYLOAD_TOO_LARGE, "{message}"}}};
 
 static bool write_documents(fl_job *job, const fletch_outcome *outcome) {
     fl_buf *body = &job->request->reply.body;
@@ -90,7 +69,7 @@ static bool write_documents(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style style = {&faults, refuse, write_documents, false};
+static const fl_style style = {&faults, write_documents, false};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_voyage[] = {
@@ -111,7 +90,7 @@ static void embed(fl_http_request *request) {
         return;
     }
     if (job->ask.input.empty) {
-        refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
     if (!fl_job_model(job)) {

@@ -72,7 +72,7 @@ fl_job *fl_job_parse(fl_http_request *request, const fl_style *style, const fl_f
 }
 
 static bool refuse_header(fl_job *job, const char *message) {
-    job->style->refuse(job, FL_REFUSE_HEADER, FLETCH_NOWHERE, message);
+    fl_job_refuse(job, FL_REFUSE_HEADER, FLETCH_NOWHERE, message);
     return false;
 }
 
@@ -214,8 +214,8 @@ static bool choose_options(fl_job *job) {
         options->prompt = fl_served_prompt(job->served, name);
     }
     if (options->prompt == NULL && options->prompt_name == NULL) {
-        job->style->refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE,
-                           "the model has no prompt of this name");
+        fl_job_refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE,
+                      "the model has no prompt of this name");
         return false;
     }
     return true;
@@ -228,9 +228,9 @@ static bool choose_columns(fl_job *job) {
         return true;
     }
     if (wanted < 1 || (uint64_t)wanted > job->columns) {
-        job->style->refuse(job, FL_REFUSE_DIMENSIONS, FLETCH_NOWHERE,
-                           wanted < 1 ? "`dimensions` should be positive"
-                                      : "`dimensions` is larger than the model's");
+        fl_job_refuse(job, FL_REFUSE_DIMENSIONS, FLETCH_NOWHERE,
+                      wanted < 1 ? "`dimensions` should be positive"
+                                 : "`dimensions` is larger than the model's");
         return false;
     }
     job->columns = (size_t)wanted;
@@ -249,8 +249,8 @@ size_t fl_job_texts_max(const fl_served *served) {
 
 static bool refuse_answer(fl_job *job) {
     fl_reply_header(job->request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
-    job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
-                       "the answer would be larger than 512 MiB; send fewer texts at once");
+    fl_job_refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
+                  "the answer would be larger than 512 MiB; send fewer texts at once");
     return false;
 }
 
@@ -340,9 +340,8 @@ static bool prepare(fl_job *job, const kind_rules *rules, size_t count) {
 
 static bool gives_vectors(fl_job *job) {
     if (job->served->info.labels > 0) {
-        job->style->refuse(
-            job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
-            "the model gives scores, not vectors: it is for reranking or classifying");
+        fl_job_refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
+                      "the model gives scores, not vectors: it is for reranking or classifying");
     }
     return job->served->info.labels == 0;
 }
@@ -575,12 +574,12 @@ static bool take_output_rows(fl_job *job, uint64_t *text) {
 /* What the lists may have at most, of which an answer has room for `text` bytes. */
 static bool hold_outputs(fl_job *job, uint64_t text) {
     const uint64_t weights = weights_max(job), tokens = tokens_max(job);
-    uint64_t       bytes = 0;
-    bool           lists = false;
+    const uint64_t own = token_columns(job), late = job->served->info.colbert;
+    const uint64_t columns = own > late ? own : late;
+    uint64_t       bytes   = 0;
+    bool           lists   = false;
     for (size_t i = 0; i < job->work.output_count; i++) {
-        fletch_output *output = &job->work.outputs[i];
-        uint64_t       columns =
-            output->kind == FLETCH_KIND_COLBERT ? job->served->info.colbert : token_columns(job);
+        const fletch_output *output = &job->work.outputs[i];
         if (output->kind == FLETCH_KIND_DENSE) {
             continue;
         }
@@ -669,9 +668,8 @@ static bool gives_scores(fl_job *job) {
     const bool ranks = job->ask.source.data != NULL;
     job->columns     = ranks && fl_served_ranks(job->served) ? 1 : job->served->info.labels;
     if (job->columns == 0 || (ranks && job->columns != 1)) {
-        job->style->refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
-                           ranks ? "model is not a re-ranker model"
-                                 : "Model is not a classifier model");
+        fl_job_refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
+                      ranks ? "model is not a re-ranker model" : "Model is not a classifier model");
         return false;
     }
     return true;
@@ -814,11 +812,11 @@ static bool write_octets(fl_job *job, const fletch_outcome *outcome) {
 
 static void fail(fl_job *job, const fletch_error *error) {
     if (error->code == FLETCH_ETOOLONG) {
-        job->style->refuse(job, FL_REFUSE_TOO_LONG, error->where, error->message);
+        fl_job_refuse(job, FL_REFUSE_TOO_LONG, error->where, error->message);
     } else if (error->code == FLETCH_ENOSPC && job->options.list_bytes > 0) {
         (void)refuse_answer(job);
     } else if (error->code == FLETCH_EINVAL && error->where != FLETCH_NOWHERE) {
-        job->style->refuse(job, FL_REFUSE_INPUT, error->where, error->message);
+        fl_job_refuse(job, FL_REFUSE_INPUT, error->where, error->message);
     } else if (error->code == FLETCH_EINVAL && job->work.output_count > 0) {
         (void)refuse_outputs(job, error->message);
     } else {

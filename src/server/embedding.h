@@ -115,7 +115,7 @@ enum { FL_WORD_PASSAGE = 1, FL_WORD_WORDS };
     .name = "details", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                              \
     .offset = offsetof(fl_ask, details), .text = "Report tokens and truncation of each text."
 
-/* Why a job is refused; `message` of fl_style.refuse says it in plain words. */
+/* Why a job is refused; `message` of fl_job_refuse says it in plain words. */
 typedef enum fl_refusal {
     FL_REFUSE_MODEL,      /* several are loaded and none has this name */
     FL_REFUSE_HEAD,       /* the model gives something else */
@@ -125,10 +125,11 @@ typedef enum fl_refusal {
     FL_REFUSE_TOO_LONG,   /* truncation refused; `where` is the text */
     FL_REFUSE_INPUT,      /* an id outside of the vocabulary */
     FL_REFUSE_HEADER,     /* an x-fletch-… header that makes no sense */
-    FL_REFUSE_TOO_MUCH    /* the answer would be too large */
+    FL_REFUSE_TOO_MUCH,   /* the answer would be too large */
+    FL_REFUSALS
 } fl_refusal;
 
-/* How a dialect refuses a body. */
+/* How a dialect refuses a body, or a job: there the text has places, {message} and what job_refuse.c lists. */
 typedef struct fl_fault {
     fl_http_code code;
     const char  *text;
@@ -140,6 +141,8 @@ typedef struct fl_faults {
     fl_fault meaning; /* it means nothing here; likewise */
     fl_fault type;    /* another Content-Type; no text: any is taken */
     bool     untyped; /* none at all is taken for JSON */
+    fl_fault refusals[FL_REFUSALS];
+    fl_fault other; /* where a refusal has no text; none: 400 with the message */
 } fl_faults;
 
 /* Documents and the spans of each, one document's behind the other's; at least one each. In request memory. */
@@ -153,8 +156,6 @@ typedef struct fl_documents {
 
 typedef struct fl_style {
     const fl_faults *faults;
-    /* Must reply. */
-    void (*refuse)(fl_job *job, fl_refusal why, size_t where, const char *message);
     /* Write the answer into request->reply.body; false: a value is not finite, or out of memory. */
     bool (*write)(fl_job *job, const fletch_outcome *outcome);
     bool compute_headers; /* x-compute-time and the others of text-embeddings-inference */
@@ -181,6 +182,13 @@ struct fl_job {
     void                *packed;         /* one row of another type than `dtype` */
     void                *extra;          /* the dialect's own */
 };
+
+#define FL_FOREIGN_IDS                                                                             \
+    "ids of another tokenizer give meaningless vectors: send texts (LangChain's "                  \
+    "OpenAIEmbeddings: check_embedding_ctx_length=False)"
+
+/* Reply in the words of the job's style; `where`: the text, or FLETCH_NOWHERE. */
+void fl_job_refuse(fl_job *job, fl_refusal why, size_t where, const char *message);
 
 /* A job with the body read into job->ask; NULL after it was answered with a fault. Where the handler runs again it
  * is the job of the first time. */

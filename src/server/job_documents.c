@@ -90,8 +90,8 @@ bool fl_job_prepare_spans(fl_job *job, const fl_documents *documents) {
 bool fl_job_take_spans(fl_job *job, const fl_documents *documents) {
     size_t bytes = SIZE_MAX;
     if (!windows_size(job, documents, &bytes)) {
-        job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
-                           "the spans need more windows than fit in memory; send fewer");
+        fl_job_refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
+                      "the spans need more windows than fit in memory; send fewer");
         return false;
     }
     if (!fl_request_hold(job->request, bytes)) {

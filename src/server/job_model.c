@@ -16,8 +16,8 @@ bool fl_job_find(fl_job *job) {
     fl_span name = job->ask.model;
     fl_span keep = job->ask.keep_alive;
     if (keep.data != NULL && !fl_keep_alive_parse(keep.data, keep.size, &job->keep_ns)) {
-        job->style->refuse(job, FL_REFUSE_HEADER, FLETCH_NOWHERE,
-                           "keep_alive: expected seconds, a duration such as \"5m\", 0, or -1");
+        fl_job_refuse(job, FL_REFUSE_HEADER, FLETCH_NOWHERE,
+                      "keep_alive: expected seconds, a duration such as \"5m\", 0, or -1");
         return false;
     }
     job->named = fl_server_model(job->request->server, name.data, name.size);
@@ -74,7 +74,7 @@ const char *fl_job_near(fl_job *job, const char *before) {
 bool fl_job_model(fl_job *job) {
     job->served = job->named;
     if (job->served == NULL) {
-        job->style->refuse(job, FL_REFUSE_MODEL, FLETCH_NOWHERE, "no model of this name is loaded");
+        fl_job_refuse(job, FL_REFUSE_MODEL, FLETCH_NOWHERE, "no model of this name is loaded");
     }
     return job->served != NULL;
 }

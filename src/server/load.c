@@ -16,21 +16,13 @@
 #include "server/routes.h"
 #include "server/server_internal.h"
 
-static const fl_faults faults = {.syntax  = {FL_HTTP_BAD_REQUEST, ""},
-                                 .meaning = {FL_HTTP_BAD_REQUEST, ""}};
+static const fl_faults faults = {
+    .syntax   = {FL_HTTP_BAD_REQUEST, ""},
+    .meaning  = {FL_HTTP_BAD_REQUEST, ""},
+    .refusals = {
+        [FL_REFUSE_MODEL] = {FL_HTTP_MODEL_NOT_FOUND, "model '{model}' is not offered.{ near}"}}};
 
-static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    (void)where;
-    if (why == FL_REFUSE_MODEL) {
-        fl_reply_error(job->request, FL_HTTP_MODEL_NOT_FOUND, "model '%.*s' is not offered.%s",
-                       (int)(job->ask.model.size < 200 ? job->ask.model.size : 200),
-                       job->ask.model.data, fl_job_near(job, " "));
-    } else {
-        fl_reply_error(job->request, FL_HTTP_BAD_REQUEST, "%s", message);
-    }
-}
-
-static const fl_style style = {&faults, refuse, NULL, false};
+static const fl_style style = {&faults, NULL, false};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_load[] = {
@@ -97,7 +89,7 @@ static bool order(fl_job *job) {
 static fl_job *begin(fl_http_request *request, const fl_field *fields) {
     fl_job *job = fl_job_parse(request, &style, fields);
     if (job != NULL && job->ask.model.size == 0) {
-        refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "model: expected a name");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "model: expected a name");
         return NULL;
     }
     if (job == NULL || !fl_job_find(job)) {

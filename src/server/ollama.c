@@ -39,22 +39,12 @@ static void write_error(fl_http_reply *reply, fl_http_code code, const char *mes
 
 const fl_dialect fl_dialect_ollama = {"ollama", write_error};
 
-static const fl_faults faults = {.syntax  = {FL_HTTP_BAD_REQUEST, ""},
-                                 .meaning = {FL_HTTP_BAD_REQUEST, ""}};
-
-static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    (void)where;
-    if (why == FL_REFUSE_MODEL) {
-        fl_reply_error(job->request, FL_HTTP_MODEL_NOT_FOUND, "model '%.*s' not found%s",
-                       (int)job->ask.model.size, job->ask.model.data, fl_job_near(job, ". "));
-    } else if (why == FL_REFUSE_TOO_LONG) {
-        fl_reply_error(job->request, FL_HTTP_TOO_LONG, "%s", message);
-    } else if (why == FL_REFUSE_TOO_MUCH) {
-        fl_reply_error(job->request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", message);
-    } else {
-        fl_reply_error(job->request, FL_HTTP_BAD_REQUEST, "%s", message);
-    }
-}
+static const fl_faults faults = {
+    .syntax   = {FL_HTTP_BAD_REQUEST, ""},
+    .meaning  = {FL_HTTP_BAD_REQUEST, ""},
+    .refusals = {[FL_REFUSE_MODEL] = {FL_HTTP_MODEL_NOT_FOUND, "model '{model}' not found{. near}"},
+                 [FL_REFUSE_TOO_LONG] = {FL_HTTP_TOO_LONG, "{message}"},
+                 [FL_REFUSE_TOO_MUCH] = {FL_HTTP_PAYLOAD_TOO_LARGE, "{message}"}}};
 
 /* ---- The answers ------------------------------------------------------------------------------- */
 
@@ -93,8 +83,8 @@ static bool write_embeddings(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style embed_style      = {&faults, refuse, write_embed, false};
-static const fl_style embeddings_style = {&faults, refuse, write_embeddings, false};
+static const fl_style embed_style      = {&faults, write_embed, false};
+static const fl_style embeddings_style = {&faults, write_embeddings, false};
 
 /* ---- The routes -------------------------------------------------------------------------------- */
 

@@ -70,55 +70,31 @@ static void write_error(fl_http_reply *reply, fl_http_code code, const char *mes
 
 const fl_dialect fl_dialect_openai = {"openai", write_error};
 
+#define BAD_INPUT                                                                                  \
+    "'$.input' is invalid. Please check the API reference: "                                       \
+    "https://platform.openai.com/docs/api-reference."
+
 static const fl_faults faults = {
-    .syntax  = {FL_HTTP_BAD_REQUEST, "We could not parse the JSON body of your request: "},
-    .meaning = {FL_HTTP_BAD_REQUEST, ""},
-    .type    = {FL_HTTP_CONTENT_TYPE, "Expected request with `Content-Type: application/json`"},
-    .untyped = true};
-
-#define FOREIGN                                                                                    \
-    "ids of another tokenizer give meaningless vectors: send texts (LangChain's "                  \
-    "OpenAIEmbeddings: check_embedding_ctx_length=False)"
-
-static const char bad_input[] = "'$.input' is invalid. Please check the API reference: "
-                                "https://platform.openai.com/docs/api-reference.";
-
-static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    fl_http_request *request = job->request;
-    switch (why) {
-    case FL_REFUSE_MODEL:
-        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND,
-                       "The model `%.*s` does not exist or you do not have access to it.%s",
-                       (int)job->ask.model.size, job->ask.model.data, fl_job_near(job, " "));
-        return;
-    case FL_REFUSE_HEAD: fl_reply_error(request, FL_HTTP_WRONG_TASK, "%s", message); return;
-    case FL_REFUSE_EMPTY: fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", bad_input); return;
-    case FL_REFUSE_DIMENSIONS:
-        fl_reply_error(request, FL_HTTP_PARAM_DIMENSIONS,
-                       "'$.dimensions' is invalid: this model takes 1 to %u.",
-                       job->served->info.dimensions);
-        return;
-    case FL_REFUSE_PROMPT:
-        fl_reply_error(request, FL_HTTP_PARAM_PROMPT_NAME, "prompt_name: %s", message);
-        return;
-    case FL_REFUSE_TOO_LONG:
-        fl_reply_error(
-            request, FL_HTTP_TOO_LONG,
-            "This model's maximum context length is %u tokens, however you requested %zu "
-            "tokens (%zu in your prompt; 0 for the completion). Please reduce your prompt; "
-            "or completion length.",
-            job->served->info.max_length, fl_job_length(job, where), fl_job_length(job, where));
-        return;
-    case FL_REFUSE_INPUT:
-        fl_reply_error(request, FL_HTTP_PARAM_INPUT, job->work.ids != NULL ? "%s; " FOREIGN : "%s",
-                       message);
-        return;
-    case FL_REFUSE_TOO_MUCH:
-        fl_reply_error(request, FL_HTTP_PAYLOAD_TOO_LARGE, "%s", message);
-        return;
-    case FL_REFUSE_HEADER: fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", message); return;
-    }
-}
+    .syntax   = {FL_HTTP_BAD_REQUEST, "We could not parse the JSON body of your request: "},
+    .meaning  = {FL_HTTP_BAD_REQUEST, ""},
+    .type     = {FL_HTTP_CONTENT_TYPE, "Expected request with `Content-Type: application/json`"},
+    .untyped  = true,
+    .refusals = {
+        [FL_REFUSE_MODEL] =
+            {FL_HTTP_MODEL_NOT_FOUND,
+             "The model `{model}` does not exist or you do not have access to it.{ near}"},
+        [FL_REFUSE_HEAD]       = {FL_HTTP_WRONG_TASK, "{message}"},
+        [FL_REFUSE_EMPTY]      = {FL_HTTP_BAD_REQUEST, BAD_INPUT},
+        [FL_REFUSE_DIMENSIONS] = {FL_HTTP_PARAM_DIMENSIONS,
+                                  "'$.dimensions' is invalid: this model takes 1 to {dimensions}."},
+        [FL_REFUSE_PROMPT]     = {FL_HTTP_PARAM_PROMPT_NAME, "prompt_name: {message}"},
+        [FL_REFUSE_TOO_LONG] =
+            {FL_HTTP_TOO_LONG,
+             "This model's maximum context length is {max_length} tokens, however you requested "
+             "{length} tokens ({length} in your prompt; 0 for the completion). Please reduce your "
+             "prompt; or completion length."},
+        [FL_REFUSE_INPUT]    = {FL_HTTP_PARAM_INPUT, "{message}{foreign}"},
+        [FL_REFUSE_TOO_MUCH] = {FL_HTTP_PAYLOAD_TOO_LARGE, "{message}"}}};
 
 /* ---- /v1/embeddings ---------------------------------------------------------------------------- */
 
@@ -172,7 +148,7 @@ static bool write_list(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style style = {&faults, refuse, write_list, true};
+static const fl_style style = {&faults, write_list, true};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_openai[] = {
@@ -252,12 +228,12 @@ static void warn_of_ids(fl_job *job) {
     }
     fl_reply_header(job->request, "x-fletch-warning",
                     "input: token ids without this model's special tokens, or not of its "
-                    "vocabulary; " FOREIGN);
+                    "vocabulary; " FL_FOREIGN_IDS);
     agent = agent != NULL ? agent : "";
     if (is_new(job->request, agent)) {
         fl_server_log_line(job->request->server->log, FL_LEVEL_WARNING,
                            "%s: token ids without the special tokens of %s, or not of its "
-                           "vocabulary, from client '%.80s' (request %s); " FOREIGN,
+                           "vocabulary, from client '%.80s' (request %s); " FL_FOREIGN_IDS,
                            job->request->path, job->served->name, agent, job->request->id);
     }
 }
@@ -268,10 +244,11 @@ static void embed_late(fl_job *job) {
     const int64_t        all[2] = {0, (int64_t)input->count};
     fl_documents         documents;
     if (input->form == FL_INPUT_IDS || input->form == FL_INPUT_ID_LISTS) {
-        refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE, "late_chunking needs texts, not token ids");
+        fl_job_refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
+                      "late_chunking needs texts, not token ids");
     } else if (job->ask.outputs.form != 0) {
-        refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
-               "late_chunking gives dense vectors; omit outputs");
+        fl_job_refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
+                      "late_chunking gives dense vectors; omit outputs");
     } else if (fl_job_join(job, all, 1, &documents) && fl_job_prepare_spans(job, &documents)) {
         fl_job_submit_later(job);
     }
@@ -283,7 +260,7 @@ static void embeddings(fl_http_request *request) {
         return;
     }
     if (job->ask.input.empty) {
-        refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, bad_input);
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, BAD_INPUT);
     } else if (job->ask.late_chunking == 1) {
         embed_late(job);
     } else if (job->ask.outputs.form != 0 ? fl_job_prepare_outputs(job) : fl_job_prepare(job)) {
@@ -326,7 +303,7 @@ static bool write_scores(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style score_style = {&faults, refuse, write_scores, false};
+static const fl_style score_style = {&faults, write_scores, false};
 
 static void score(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &score_style, fl_fields_score);
@@ -344,12 +321,12 @@ static void score(fl_http_request *request) {
         return;
     }
     if (!fl_served_ranks(job->served)) {
-        refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE, "the model is not a reranker");
+        fl_job_refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE, "the model is not a reranker");
         return;
     }
     if (one > 1 && fl_served_is_late(job->served)) {
-        refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
-               "the model scores one query with many texts: text_1 must be one text");
+        fl_job_refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
+                      "the model scores one query with many texts: text_1 must be one text");
         return;
     }
     if (one == 1) {

@@ -164,20 +164,15 @@ bool fl_seed_no_memory(fl_http_request *request) {
 
 #define FAULTS                                                                                     \
     .syntax = {FL_HTTP_BAD_REQUEST, ""}, .meaning = {FL_HTTP_BAD_REQUEST, ""},                     \
-    .type = {FL_HTTP_CONTENT_TYPE, "expected content-type: application/json"}
+    .type     = {FL_HTTP_CONTENT_TYPE, "expected content-type: application/json"},                 \
+    .refusals = {[FL_REFUSE_PROMPT] = {FL_HTTP_BAD_REQUEST, "prompt_name: {message}"}}
 /* What is kept must say what it is: a page's form cannot (see cors.c). */
 static const fl_faults add_faults    = {FAULTS};
 static const fl_faults search_faults = {FAULTS, .untyped = true};
 
-static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    (void)where;
-    fl_reply_error(job->request, FL_HTTP_BAD_REQUEST,
-                   why == FL_REFUSE_PROMPT ? "prompt_name: %s" : "%s", message);
-}
-
 /* Answers are written here. */
-const fl_style fl_seed_style         = {&add_faults, refuse_job, NULL, false};
-const fl_style fl_seed_style_untyped = {&search_faults, refuse_job, NULL, false};
+const fl_style fl_seed_style         = {&add_faults, NULL, false};
+const fl_style fl_seed_style_untyped = {&search_faults, NULL, false};
 
 fl_job *fl_seed_read(fl_http_request *request, const fl_style *style, const fl_field *fields,
                      size_t extra) {

@@ -69,54 +69,22 @@ const fl_dialect fl_dialect_tei = {"tei", write_error};
 const fl_faults fl_tei_faults = {
     .syntax  = {FL_HTTP_JSON_SYNTAX, "Failed to parse the request body as JSON: "},
     .meaning = {FL_HTTP_JSON_TYPE, "Failed to deserialize the JSON body into the target type: "},
-    .type    = {FL_HTTP_CONTENT_TYPE, "content type"}};
-
-static void refuse_prompt(fl_job *job) {
-    fl_buf  names = {0};
-    fl_span name  = job->ask.prompt_name;
-    fl_served_prompts(job->served, &names);
-    fl_reply_error(job->request, FL_HTTP_VALIDATION,
-                   "Input validation error: `default-prompt-name` is set to `%.*s` but it was not "
-                   "found in the Sentence Transformers prompts. Available prompts: [%s]",
-                   (int)(name.size < 100 ? name.size : 100), name.data,
-                   names.data != NULL ? names.data : "");
-    fl_buf_free(&names);
-}
-
-void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    fl_http_request *request = job->request;
-    switch (why) {
-    case FL_REFUSE_MODEL:
-        fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model `%.*s` not found%s",
-                       (int)(job->ask.model.size < 200 ? job->ask.model.size : 200),
-                       job->ask.model.data, fl_job_near(job, ". "));
-        return;
-    case FL_REFUSE_HEAD:
-        fl_reply_error(request, FL_HTTP_WRONG_TASK, "Backend error: %s", message);
-        return;
-    case FL_REFUSE_EMPTY:
-        fl_reply_error(request, FL_HTTP_EMPTY, "Input validation error: `inputs` cannot be empty");
-        return;
-    case FL_REFUSE_DIMENSIONS:
-        fl_reply_error(
-            request, FL_HTTP_VALIDATION, "Input validation error: `dimensions` should be %s",
-            job->ask.dimensions < 1 ? "positive" : "smaller than the maximum embedding dimension.");
-        return;
-    case FL_REFUSE_PROMPT: refuse_prompt(job); return;
-    case FL_REFUSE_TOO_LONG:
-        fl_reply_error(request, FL_HTTP_VALIDATION,
-                       "Input validation error: `inputs` must have less than %u tokens. Given: %zu",
-                       job->served->info.max_length, fl_job_length(job, where));
-        return;
-    case FL_REFUSE_TOO_MUCH:
-        fl_reply_error(request, FL_HTTP_ANSWER_TOO_LARGE, "%s", message);
-        return;
-    case FL_REFUSE_INPUT:
-    case FL_REFUSE_HEADER:
-        fl_reply_error(request, FL_HTTP_VALIDATION, "Input validation error: %s", message);
-        return;
-    }
-}
+    .type    = {FL_HTTP_CONTENT_TYPE, "content type"},
+    .refusals =
+        {[FL_REFUSE_MODEL] = {FL_HTTP_MODEL_NOT_FOUND, "model `{model}` not found{. near}"},
+         [FL_REFUSE_HEAD]  = {FL_HTTP_WRONG_TASK, "Backend error: {message}"},
+         [FL_REFUSE_EMPTY] = {FL_HTTP_EMPTY, "Input validation error: `inputs` cannot be empty"},
+         [FL_REFUSE_DIMENSIONS] = {FL_HTTP_VALIDATION,
+                                   "Input validation error: `dimensions` should be {size}"},
+         [FL_REFUSE_PROMPT] =
+             {FL_HTTP_VALIDATION,
+              "Input validation error: `default-prompt-name` is set to `{prompt}` but it was not "
+              "found in the Sentence Transformers prompts. Available prompts: [{prompts}]"},
+         [FL_REFUSE_TOO_LONG] = {FL_HTTP_VALIDATION,
+                                 "Input validation error: `inputs` must have less than "
+                                 "{max_length} tokens. Given: {length}"},
+         [FL_REFUSE_TOO_MUCH] = {FL_HTTP_ANSWER_TOO_LARGE, "{message}"}},
+    .other = {FL_HTTP_VALIDATION, "Input validation error: {message}"}};
 
 /* ---- /embed ------------------------------------------------------------------------------------ */
 
@@ -139,7 +107,7 @@ static bool write_rows(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style embed_style = {&fl_tei_faults, fl_tei_refuse, write_rows, true};
+static const fl_style embed_style = {&fl_tei_faults, write_rows, true};
 
 #define AT(member) offsetof(fl_ask, member)
 #define INPUTS                                                                                     \
@@ -176,7 +144,7 @@ static void run(fl_http_request *request, const fl_style *style, const fl_field 
         return;
     }
     if (job->ask.input.empty) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
     } else if (prepare(job)) {
         fl_job_submit(job);
     }
@@ -216,7 +184,7 @@ static bool write_tokens(fl_job *job, const fletch_outcome *outcome) {
     return write_lists(job, outcome, write_vector);
 }
 
-static const fl_style tokens_style = {&fl_tei_faults, fl_tei_refuse, write_tokens, true};
+static const fl_style tokens_style = {&fl_tei_faults, write_tokens, true};
 
 const fl_field fl_fields_tei_tokens[] = {{INPUTS},      {FL_ASK_TRUNCATE}, {DIRECTION},
                                          {PROMPT_NAME}, {MODEL},           {0}};
@@ -240,7 +208,7 @@ static bool write_sparse(fl_job *job, const fletch_outcome *outcome) {
     return write_lists(job, outcome, write_term);
 }
 
-static const fl_style sparse_style = {&fl_tei_faults, fl_tei_refuse, write_sparse, true};
+static const fl_style sparse_style = {&fl_tei_faults, write_sparse, true};
 
 static bool prepare_sparse(fl_job *job) {
     if (fl_job_model(job) && job->served->info.sparse == 0) {
@@ -275,7 +243,7 @@ static bool write_similarity(fl_job *job, const fletch_outcome *outcome) {
     return fl_json_out_floats(body, cosine, others) && !body->failed;
 }
 
-static const fl_style similarity_style = {&fl_tei_faults, fl_tei_refuse, write_similarity, true};
+static const fl_style similarity_style = {&fl_tei_faults, write_similarity, true};
 
 static const fl_field similarity_inputs[] = {
     {"source_sentence", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(source), .min = 1},
@@ -321,7 +289,7 @@ static void similarity(fl_http_request *request) {
         return;
     }
     if (job->ask.input.empty || job->ask.source.size == 0) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
     job->ask.dtype = FL_WORD_FLOAT32; /* whatever a header says: it is calculated with */
@@ -407,8 +375,8 @@ static bool write_classes(fl_job *job, const fletch_outcome *outcome) {
     return good && !body->failed;
 }
 
-static const fl_style rerank_style  = {&fl_tei_faults, fl_tei_refuse, write_ranked, true};
-static const fl_style predict_style = {&fl_tei_faults, fl_tei_refuse, write_classes, true};
+static const fl_style rerank_style  = {&fl_tei_faults, write_ranked, true};
+static const fl_style predict_style = {&fl_tei_faults, write_classes, true};
 
 static void rerank(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &rerank_style, fl_fields_tei_rerank);
@@ -432,7 +400,7 @@ static void predict(fl_http_request *request) {
     }
     fl_ask_take_pairs(&job->ask);
     if (job->ask.input.count == 0 || (job->ask.input.empty && job->ask.second.count == 0)) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
     } else if (fl_job_prepare_scores(job, FLETCH_ACTIVATION_NONE)) {
         if (job->ask.raw_scores != 1) {
             job->options.activation =

@@ -9,8 +9,6 @@
 /* The faults and refusals of the dialect, for styles. */
 extern const fl_faults fl_tei_faults;
 
-void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message);
-
 /* {"score","label"} to a list of them, which the first (i = 0) begins and the caller ends. */
 void fl_tei_put_class(fl_buf *body, size_t i, float score, const char *label, size_t size);
 

@@ -72,7 +72,7 @@ static bool write_chunks(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style style = {&fl_tei_faults, fl_tei_refuse, write_chunks, true};
+static const fl_style style = {&fl_tei_faults, write_chunks, true};
 
 /* ---- Chunks ----------------------------------------------------------------------------------------- */
 
@@ -98,7 +98,7 @@ static bool add(fl_job *job, chunks *all, place at) {
 
 static bool fail(fl_job *job, const fletch_error *error) {
     if (error->code == FLETCH_EINVAL || error->code == FLETCH_EUTF8) {
-        fl_tei_refuse(job, FL_REFUSE_INPUT, error->where, error->message);
+        fl_job_refuse(job, FL_REFUSE_INPUT, error->where, error->message);
     } else {
         fl_reply_fail(job->request, error);
     }
@@ -274,7 +274,7 @@ static bool take_spans(fl_job *job, chunks *all) {
     bool          good = true;
     all->given         = true;
     if (ask->by != 0 || ask->size != 0 || ask->overlap != 0) {
-        fl_tei_refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE, "spans exclude by, size and overlap");
+        fl_job_refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE, "spans exclude by, size and overlap");
         return false;
     }
     fl_json_in_again(&in, (char *)(uintptr_t)ask->spans.data, ask->spans.size);
@@ -367,7 +367,7 @@ static void submit(fl_job *job) {
     enum { FLOAT_TEXT = 12 };
     uint64_t most = (uint64_t)job->count * (job->columns * FLOAT_TEXT + PLACE_TEXT);
     if (most > FL_ANSWER_MAX && !job->octets) {
-        fl_tei_refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
+        fl_job_refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
                       "the answer would be larger than 512 MiB; send fewer documents at once");
         return;
     }
@@ -382,7 +382,7 @@ void fl_tei_embed_chunks(fl_http_request *request) {
         return;
     }
     if (job->ask.input.empty) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
     chunks *all = fl_request_alloc(request, sizeof *all);

@@ -39,7 +39,7 @@ const fl_field fl_fields_tei_decode[] = {
     {0}};
 
 /* Nothing is submitted, so nothing is written later. */
-static const fl_style style = {&fl_tei_faults, fl_tei_refuse, NULL, false};
+static const fl_style style = {&fl_tei_faults, NULL, false};
 
 static void fail(fl_http_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {
@@ -153,7 +153,7 @@ void fl_tei_tokenize(fl_http_request *request) {
         return;
     }
     if (job->ask.input.empty) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
     if (!fl_job_model(job)) {
@@ -162,7 +162,7 @@ void fl_tei_tokenize(fl_http_request *request) {
     if (job->ask.prompt_name.data != NULL) {
         job->options.prompt = fl_served_prompt(job->served, job->ask.prompt_name);
         if (job->options.prompt == NULL) {
-            fl_tei_refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE, "");
+            fl_job_refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE, "");
             return;
         }
     }

@@ -59,7 +59,7 @@ static bool write_zero_shot(fl_job *job, const fletch_outcome *outcome) {
     return good && !body->failed;
 }
 
-static const fl_style style = {&fl_tei_faults, fl_tei_refuse, write_zero_shot, true};
+static const fl_style style = {&fl_tei_faults, write_zero_shot, true};
 
 /* ---- The request ------------------------------------------------------------------------------ */
 
@@ -119,7 +119,7 @@ static bool check(fl_job *job, zero_shot *z, fl_span *sentence) {
         return false;
     }
     if (z->texts.count == 0 || z->texts.empty) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
     } else if (z->labels.count == 0 || z->labels.empty) {
         fl_reply_error(job->request, FL_HTTP_EMPTY, "`candidate_labels` cannot be empty");
     } else if (!fl_entail_has_gap(sentence->data, sentence->size)) {
@@ -164,7 +164,7 @@ static bool make_pairs(fl_job *job, zero_shot *z, fl_span sentence) {
     size_t         count;
     if (fl_mul_overflow(z->texts.count, z->labels.count, &count) != 0 ||
         count > SIZE_MAX / sizeof(fl_span) || !answer_fits(z)) {
-        fl_tei_refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
+        fl_job_refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
                       "the answer would be larger than 512 MiB; send fewer texts at once");
         return false;
     }
@@ -201,7 +201,7 @@ static bool find_entailment(fl_job *job, zero_shot *z) {
             return true;
         }
     }
-    fl_tei_refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
+    fl_job_refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
                   "Model was not trained on inference (NLI): none of its labels is entailment");
     return false;
 }

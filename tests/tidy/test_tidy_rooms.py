@@ -68,6 +68,17 @@ def test_a_kind_is_named_in_few_files():
     assert places and not wide, wide
 
 
+NEW_KIND_MAX = 6
+
+
+def test_a_new_kind_of_lists_touches_few_files():
+    """Counted on the last one that was added: its own file, the tables of its room, its name, the command that shows it."""
+    touched = {house.name(path) for path in (house.ROOT / "src").rglob("*")
+               if path.suffix in (".c", ".h", ".txt")
+               and re.search(r"\bFLETCH_KIND_COLBERT\b|\b(?:fl_)?result_colbert\b", path.read_text(encoding="utf-8"))}
+    assert "src/results/result_colbert.c" in touched and len(touched) <= NEW_KIND_MAX, sorted(touched)
+
+
 ASSERT = re.compile(r"(?<![\w])assert\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
 ASSERTS_MIN = 300
 CHANGES = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|\b(?:atomic_(?:fetch|store|exchange)\w*|memcpy|memset|fl_(?:free|alloc)\w*|pthread_\w+)\(")
