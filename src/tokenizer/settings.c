@@ -386,6 +386,7 @@ int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_optio
     settings->left   = strcmp(side != NULL ? side : baked, side != NULL ? "left" : "Left") == 0;
     settings->forced = options->class_forced;
     settings->class  = fl_token_class_find(name, options);
+    settings->ends   = options->ends;
     settings->as_saved =
         options->as_saved || options->pieces ||
         (options->llama_saved && settings->class != NULL && settings->class->steps == FL_LLAMA);

@@ -23,6 +23,7 @@ typedef struct fl_token_settings {
     bool   split_special; /* special tokens in a text are ordinary text */
     bool   left;          /* truncation_side */
     bool   forced;        /* transformers 5 takes the class whatever the folder names */
+    bool   ends;          /* fl_tokenizer_options.ends */
     bool   as_saved;      /* transformers 5 takes tokenizer.json as it is */
     char   path[3][1024]; /* of the files, for messages */
 } fl_token_settings;

@@ -47,6 +47,7 @@ typedef struct fl_tokenizer_options {
     bool as_saved;     /* whatever class the files name, tokenizer.json holds … */
     bool
         llama_saved; /* … or where that is LlamaTokenizer; what it puts around a text is still checked */
+    bool ends; /* a text ends in the end token, whatever the file puts around it */
     bool
         pieces; /* the text was made of SentencePiece's BPE, for this room alone: what normalises is the
                    step "SentencePiece", a merge has its rank, and the class has no say in the steps */
