@@ -163,9 +163,13 @@ static bool take_flag(parser *p, const fl_flag *flag, const char *attached) {
     if (flag->id == FL_FLAG_INPUT) {
         p->out->inputs[p->out->input_count++] = value;
     }
-    /* Of other flags the last counts, as usual; here a whole file would be left out in silence. */
-    if (flag->id == FL_FLAG_OUTPUT && p->out->value[flag->id] != NULL) {
+    /* Of other flags the last counts, as usual; here a whole file, or labels, would be left out in silence. */
+    if ((flag->id == FL_FLAG_OUTPUT || flag->id == FL_FLAG_LABELS) &&
+        p->out->value[flag->id] != NULL) {
         fl_buf_printf(p->problem, "%s is given twice", flag->name);
+        if (flag->id == FL_FLAG_LABELS) {
+            fl_buf_puts(p->hint, "put all labels into one list (--labels a,b,c).");
+        }
         return false;
     }
     if (flag->id == FL_FLAG_VERBOSE && p->out->value[flag->id] != NULL) {

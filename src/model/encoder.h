@@ -163,6 +163,10 @@ typedef struct fl_encoder_desc {
     bool          experts_upright;  /* each down_e is [hidden, intermediate], not transposed */
     fl_mlp        mlp;
     fl_activation activation;
+    /* Behind the final norm, of every token, by `latents` rows L of its own (NV-Embed); layer norms, eps 1e-5:
+     *     x = x + Σ_h softmax(LN(x) Qᵀ (LN(L) Kᵀ)ᵀ / √dims) LN(L) Vᵀ Oᵀ;  x = x + down(gelu(gate(LN(x))) up(LN(x))) */
+    uint32_t latents; /* 0: nothing is there */
+    uint32_t latent_heads, latent_dims;
     /* vocabulary head: z = LN(act(x W + b)), as wide as the word table, with a weight for each id:
      * z · decoder[id] + bias[id] */
     bool          mlm;
@@ -192,6 +196,13 @@ static inline bool fl_has_qkv_bias(const fl_encoder_desc *d, const fl_layer_desc
 }
 static inline uint64_t fl_qk_norm_width(const fl_encoder_desc *d, uint32_t heads) {
     return d->qk_norm == FL_QK_NORM_WIDE ? (uint64_t)heads * d->head_dim : d->head_dim;
+}
+/* Of the heads that ask the latents, side by side, and of the MLP behind them. */
+static inline uint64_t fl_latent_width(const fl_encoder_desc *d) {
+    return (uint64_t)d->latent_heads * d->latent_dims;
+}
+static inline uint64_t fl_latent_mlp(const fl_encoder_desc *d) {
+    return 4 * (uint64_t)d->hidden;
 }
 /* Rows of the T5 table; 0 without one. It is always rule 0. */
 static inline uint32_t fl_t5_rows(const fl_encoder_desc *d) {
@@ -321,6 +332,7 @@ typedef struct fl_encoder_caps {
     uint32_t    size_multiple; /* of hidden and intermediate; 0: any */
     uint32_t    hidden_max, intermediate_max, t5_distance_max; /* 0: any */
     bool        longer_rope;                                   /* fl_rope.longer */
+    bool        latents;                                       /* fl_encoder_desc.latents */
 } fl_encoder_caps;
 
 /* Sizes are checked as fl_encoder_check_sizes does (EMODEL). Then EPROVIDER, so that the next

@@ -781,6 +781,19 @@ static void describe(const fl_family *family, fl_encoder_desc *desc, fl_json_rea
     read_ropes(family, desc, config);
 }
 
+enum { LATENTS_MAX = 1 << 16, LATENT_DIMS_MAX = 1 << 16 };
+
+static void read_latents(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    fl_json_reader own = fl_json_below(config, family->latent.object);
+    desc->latents = (uint32_t)fl_json_int(&own, family->latent.count, family->latent.count_fallback,
+                                          1, LATENTS_MAX);
+    desc->latent_heads = (uint32_t)fl_json_int(&own, family->latent.heads,
+                                               family->latent.heads_fallback, 1, LATENTS_MAX);
+    desc->latent_dims  = (uint32_t)fl_json_int(&own, family->latent.dims,
+                                               family->latent.dims_fallback, 1, LATENT_DIMS_MAX);
+    fl_json_settle(config, &own);
+}
+
 int fl_family_describe(const fl_family **out, fl_encoder_desc *desc, fl_json_reader *config,
                        const fl_safetensors *weights) {
     memset(desc, 0, sizeof *desc);
@@ -790,5 +803,7 @@ int fl_family_describe(const fl_family **out, fl_encoder_desc *desc, fl_json_rea
         check_only(config, &(*out)->above);
     describe(*out, desc, &network);
     fl_json_settle(config, &network);
+    if ((*out)->latent.object != NULL && config->status == 0)
+        read_latents(*out, desc, config);
     return config->status;
 }

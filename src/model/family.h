@@ -178,6 +178,15 @@ typedef struct fl_family {
     struct { /* mixtures of experts; count NULL: none */
         const char *count, *used, *every;
     } experts;
+    struct
+    { /* latents behind the layers, of which this object of config.json itself tells, also where it is not there;
+                NULL: none */
+        const char *object, *count, *heads, *dims;
+        uint32_t    count_fallback, heads_fallback, dims_fallback;
+    } latent;
+    const char *
+        ends_key; /* a text ends in the end token unless this of config.json itself is false; NULL: as the
+                             tokenizer says */
     struct { /* adapters, one for each task; names NULL: none */
         const char *names, *rank, *alpha, *instructions;
         const char
@@ -241,6 +250,7 @@ typedef struct fl_family {
     X(qwen3_bidirectional)                                                                         \
     X(qwen3)                                                                                       \
     X(qwen2)                                                                                       \
+    X(nvembed)                                                                                     \
     X(reasonir)                                                                                    \
     X(llama)                                                                                       \
     X(eurobert)                                                                                    \

@@ -45,5 +45,8 @@ uint64_t fl_encoder_flops(const fl_encoder_desc *d, uint32_t tokens) {
         }
         flops += 2 * cells * tokens;
     }
-    return flops;
+    /* Queries and keys, values and output are one matrix each (cpu_latent.c). */
+    const uint64_t latent = 2 * d->latents * (uint64_t)d->latent_heads * d->hidden +
+                            (d->latents > 0 ? 3 * fl_latent_mlp(d) * d->hidden : 0);
+    return flops + 2 * latent * tokens;
 }

@@ -131,7 +131,7 @@ static void read_messages(fl_json_reader *modality, fl_model *model, fl_json_rea
 static void refuse_outputs(fl_json_reader *reader, fl_model *model) {
     fl_json_reader modality = fl_json_below(reader, "modality_config");
     fl_json_reader text     = fl_json_below(&modality, "text");
-    bool logits =
+    bool           logits =
         model->own->classifier || model->own->logits || fl_head_rules_of(model)->vocabulary;
     const char *wanted = logits                         ? "logits"
                          : model->ends || model->filled ? "pooler_output"

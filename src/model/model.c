@@ -138,8 +138,12 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
     }
     if (status == 0 && *family != NULL && ((*family)->end_key != NULL || (*family)->filled))
         status = read_end(model, *family, &reader, options);
-    if (status == 0 && *family != NULL)
+    if (status == 0 && *family != NULL) {
         model->own->own_pooling = (*family)->own_pooling;
+        model->tokenizer_ends =
+            (*family)->ends_key != NULL && fl_json_bool(&reader, (*family)->ends_key, true);
+        status = reader.status;
+    }
     if (model->base !=
         NULL) /* peft's: only an engine that reads weights through fl_tensor_to_f32 adds them */
         model->encoder.desc.adapters = true;

@@ -127,6 +127,7 @@ struct fl_model {
     bool        tokenizer_forced;   /* that one even where a file does */
     bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names … */
     bool        llama_as_saved;     /* … or where that is LlamaTokenizer */
+    bool        tokenizer_ends;     /* each text gets the end token */
     const char *model_type;         /* as config.json has it, or NULL */
     const char *config_class;       /* config.json's tokenizer_class, or NULL */
     fl_json *tokenizer_config; /* owned: tokenizer_config.json; NULL: there is none, or no more */

@@ -6,8 +6,8 @@
  * In/Out  adapter_config.json -> the base model's folder, and a scale; adapter_model.safetensors,
  *         base_model.model.M.lora_A.weight [r, in] and lora_B.weight [out, r] -> fl_tensor.adapter.
  * Method  The weight is W + alpha / r * B A (alpha / √r with use_rslora), added where weights are read (tensor.c), as
- *         merge_and_unload() would. A switch that makes another product of it is refused by name, and so is a
- *         tensor of the adapter that no matrix takes.
+ *         merge_and_unload() would. A switch that makes another product of it is refused by name, and so are a
+ *         tensor of the adapter that no matrix takes, and an adapter of another architecture.
  * Memory  the adapter's file stays mapped, and A in float32. Threads: during opening only.
  * Proof   tests/golden/test_peft.py. */
 #include <float.h>
@@ -111,10 +111,37 @@ static int open_matrices(fl_model *model, const char *folder, fletch_error *erro
     return fl_safetensors_open(&model->own->peft, file, error);
 }
 
+/* "transformers.models.qwen3.modeling_qwen3": the module of the class that the adapter was made for. Only what is plainly
+ * another architecture is known to be another base: of equal shapes nothing in the files says whose weights it
+ * belongs to, and config.json's _name_or_path is what a base itself was once trained from. */
+static int check_library(const fl_model *model, fletch_error *error) {
+    static const char parent[] = "transformers.models.";
+    const char       *library = model->own->peft_library, *type = model->model_type;
+    if (library == NULL || type == NULL || strncmp(library, parent, sizeof parent - 1) != 0)
+        return 0;
+    const char *name = library + sizeof parent - 1;
+    size_t      size = strcspn(name, "."), i = 0;
+    while (i < size && type[i] != '\0' &&
+           (name[i] == type[i] || (name[i] == '_' && type[i] == '-')))
+        i++;
+    if (i == size || type[i] == '\0') /* gemma3 is gemma3_text's, too */
+        return 0;
+    return fl_fail(
+        error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+        "%s: the adapter was trained on %.*s, but its base, %s, is of model_type "
+        "\"%.60s\": it belongs to another model. Put the right one into base_model_name_or_path.",
+        config_name, (int)(size < 60 ? size : 60), name, model->own->base, type);
+}
+
 static int read_adapter(fl_model *model, const fl_model_options *options, fl_json_reader *config) {
     struct fl_model_private *own = model->own;
     char                     path[FL_MODEL_PATH_MAX], file[FL_MODEL_PATH_MAX];
     FL_TRY(read_product(model, config));
+    fl_json_reader mapping = fl_json_below(config, "auto_mapping");
+    const char    *library = fl_json_string(&mapping, "parent_library", NULL);
+    if (library != NULL)
+        FL_TRY(fl_model_keep(model, &own->peft_library, "a name", config->error, "%s", library));
+    fl_json_settle(config, &mapping);
     FL_TRY(find_base(options, config, path));
     FL_TRY(check_base(path, own->transformer, config->error));
     if (!options->without_weights)
@@ -238,6 +265,7 @@ int fl_peft_finish(fl_model *model, const fl_family *family, fletch_error *error
     const size_t                   count  = own->peft != NULL ? fl_safetensors_count(own->peft) : 0;
     const char                    *prefix = count > 0 ? fl_weights_prefix(model, family) : "";
     size_t                         used   = 0;
+    FL_TRY(check_library(model, error));
     for (size_t i = 0; i < count; i++) {
         const char      *name   = fl_safetensors_name(own->peft, i);
         const fl_tensor *matrix = matrix_of(model, prefix, name);

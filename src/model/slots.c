@@ -79,6 +79,10 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
     if (!(d->score_cap >= 0) || (d->score_cap > 0 && d->score_cap < 1e-3f))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "scores cannot be capped at %g",
                        (double)d->score_cap);
+    if (d->latents > 0 && (d->latent_heads == 0 || d->latent_dims == 0 || d->mlm))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%u latents are asked by %u heads of %u dimensions", d->latents,
+                       d->latent_heads, d->latent_dims);
     for (unsigned i = 0; i < FL_RULES_MAX; i++) {
         const fl_distance *rule = &d->distance[i];
         if (rule->bias == FL_BIAS_T5_BUCKETS &&

@@ -75,9 +75,13 @@ static void add_features(refusal *r, uint32_t features) {
             add(r, words[i]);
 }
 
+static const char latents[] = "attention to latents (NV-Embed)";
+
 void fl_encoder_switches(const fl_encoder_desc *d, char *out, size_t room) {
     refusal r = {0};
     add_features(&r, features_of(d));
+    if (d->latents > 0)
+        add(&r, latents);
     snprintf(out, room, "%s", r.text);
 }
 
@@ -96,6 +100,8 @@ int fl_encoder_supported(const fl_encoder_desc *d, const fl_encoder_caps *caps,
         add(&r, "relative attention over so many tokens");
     if (d->rope[0].longer > 0 && !caps->longer_rope)
         add(&r, "other angles in longer texts (longrope)");
+    if (d->latents > 0 && !caps->latents)
+        add(&r, latents);
     return r.used == 0
                ? FLETCH_OK
                : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,

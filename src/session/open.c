@@ -128,6 +128,7 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
                                     .llama_saved  = model->llama_as_saved,
                                     .lowercase    = model->lowercase,
                                     .pieces       = model->tokenizer_pieces,
+                                    .ends         = model->tokenizer_ends,
                                     .log          = fl_config_log(m->config)};
     if (model->tokenizer_is_vocab)
         status = fl_tokenizer_open_vocab(&m->tokenizer, file.data, file.size, model->bert_lowercase,

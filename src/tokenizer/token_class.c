@@ -480,10 +480,26 @@ static int end_by_code(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_js
     return 0;
 }
 
+/* A single text ends in the end token, which its code puts there by hand; pairs stay as they are. */
+static int end_texts(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_json_reader *root) {
+    const char   *end    = plan->token[FL_TOKEN_EOS];
+    const int32_t id     = end != NULL ? fl_tokenizer_id(tokenizer, end) : -1;
+    fl_template  *single = &tokenizer->single;
+    if (id < 0 || single->count == FL_SPECIALS_MAX) {
+        return fl_token_class_differ(plan, root, "the end token");
+    }
+    if (single->count == single->place[0] || single->ids[single->count - 1] != id) {
+        single->types[single->count] = 0;
+        single->ids[single->count++] = id;
+        single->texts                = 1;
+    }
+    return 0;
+}
+
 /* The tokens before and after a text: transformers 4 makes Llama's and Gemma's anew, transformers 5 XLM-R's and
  * BERT's; the others are the file's in both. */
-int fl_token_class_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
-                            fl_json_reader *root) {
+static int check_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
+                          fl_json_reader *root) {
     const fl_template *single   = &tokenizer->single;
     const fl_token_class *class = plan->class;
     const bool has[2]           = {plan->begins, plan->ends};
@@ -513,4 +529,10 @@ int fl_token_class_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
         tokenizer->pair_class = class->name;
     }
     return good ? 0 : fl_token_class_differ(plan, root, "post_processor");
+}
+
+int fl_token_class_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
+                            fl_json_reader *root) {
+    FL_TRY(check_template(plan, tokenizer, root));
+    return plan->options->ends ? end_texts(plan, tokenizer, root) : 0;
 }

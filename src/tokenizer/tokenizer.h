@@ -46,6 +46,7 @@ typedef struct fl_tokenizer_options {
     bool        class_forced; /* transformers 5 takes class_name even where a file names another */
     bool        as_saved;     /* whatever class the files name, tokenizer.json holds … */
     bool llama_saved; /* … or where that is LlamaTokenizer, but for what stands around a text */
+    bool ends;        /* a text ends in the end token, whatever the file puts around it */
     bool
         pieces; /* the text was made of SentencePiece's BPE, for this room alone: what normalises is the
                   * step "SentencePiece", a merge has its rank, and the class has no say in the steps */

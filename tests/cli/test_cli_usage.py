@@ -25,6 +25,7 @@ COMMANDS = ["embed", "run", "tokenize", "decode", "model", "config", "doctor", "
     (["embed", "x", "--similarity", "--output", "table.npy"], "--similarity"),
     (["embed", "--input", "*.txt", "b.txt"], "exclude each other"),
     (["embed", "x", "--output", "a.npy", "-o", "b.npy"], "--output is given twice"),
+    (["classify", "x", "--labels", "a", "--labels", "b"], "--labels is given twice"),
     (["embed", "x", "--output", "."], "is a folder"),
     (["embed", "x", "--keep-fields", "--format", "npy"], "--keep-fields"),
     (["embed", "x", "--threads", "many"], "--threads"),

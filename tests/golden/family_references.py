@@ -8,7 +8,7 @@ half that looks back; `centred` are the other's convolutions.
 import math
 
 import torch
-from torch.nn.functional import conv1d, gelu, layer_norm, linear, softmax
+from torch.nn.functional import conv1d, gelu, layer_norm, linear, silu, softmax
 
 
 def draw(shapes: dict, seed: int) -> dict:
@@ -174,6 +174,74 @@ def moe_rows(c: dict, t: dict, ids: list[int]):
 
 
 # ---- LFM2 that looks both ways -----------------------------------------------------------------------
+
+# ---- NV-Embed ----------------------------------------------------------------------------------------
+
+BLOCK = "latent_attention_model.cross_attend_blocks."
+
+
+def nv_shapes(c: dict) -> dict:
+    h, mlp, dims = c["hidden_size"], c["intermediate_size"], c["head_dim"]
+    shapes = {"embedding_model.embed_tokens.weight": (c["vocab_size"], h), "embedding_model.norm.weight": (h,)}
+    for i in range(c["num_hidden_layers"]):
+        at = f"embedding_model.layers.{i}."
+        for part in ("input_layernorm", "post_attention_layernorm"):
+            shapes |= module(at + part, h, bias=False)
+        for part, heads in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"]), ("v", c["num_key_value_heads"])):
+            shapes |= module(f"{at}self_attn.{part}_proj", heads * dims, h, bias=False)
+        shapes |= module(at + "self_attn.o_proj", h, c["num_attention_heads"] * dims, bias=False)
+        shapes |= module(at + "mlp.gate_proj", mlp, h, bias=False) | module(at + "mlp.up_proj", mlp, h, bias=False)
+        shapes |= module(at + "mlp.down_proj", h, mlp, bias=False)
+    inner = c["num_cross_heads"] * c["cross_dim_head"]
+    shapes |= {"latent_attention_model.latents": (c["num_latents_value"], h)}
+    shapes |= module(BLOCK + "0.norm", h) | module(BLOCK + "0.norm_context", h) | module(BLOCK + "1.norm", h)
+    shapes |= module(BLOCK + "0.fn.to_q", inner, h, bias=False) | module(BLOCK + "0.fn.to_kv", 2 * inner, h, bias=False)
+    shapes |= module(BLOCK + "0.fn.to_out", h, inner, bias=False)
+    return shapes | module(BLOCK + "1.fn.net.0", 8 * h, h) | module(BLOCK + "1.fn.net.2", h, 4 * h)
+
+
+def rms(x, t, name, eps):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * t[name + ".weight"]
+
+
+def nv_layer(c: dict, t: dict, at: str, x):
+    """Mistral's, but that every token sees all others."""
+    z = rms(x, t, at + "input_layernorm", c["rms_norm_eps"])
+    heads, kv, base = c["num_attention_heads"], c["num_key_value_heads"], c["rope_theta"]
+    q, k = turn(split(apply(z, t, at + "self_attn.q_proj"), heads), base), turn(split(apply(z, t, at + "self_attn.k_proj"), kv), base)
+    k, v = (part.repeat_interleave(heads // kv, 0) for part in (k, split(apply(z, t, at + "self_attn.v_proj"), kv)))
+    shares = softmax(q @ k.transpose(1, 2) / c["head_dim"] ** 0.5, dim=-1)
+    x = x + apply(join(shares @ v), t, at + "self_attn.o_proj")
+    z = rms(x, t, at + "post_attention_layernorm", c["rms_norm_eps"])
+    return x + apply(silu(apply(z, t, at + "mlp.gate_proj")) * apply(z, t, at + "mlp.up_proj"), t, at + "mlp.down_proj")
+
+
+def nv_rows(c: dict, t: dict, ids: list[int]):
+    x = t["embedding_model.embed_tokens.weight"][torch.tensor(ids)]
+    for i in range(c["num_hidden_layers"]):
+        x = nv_layer(c, t, f"embedding_model.layers.{i}.", x)
+    x = rms(x, t, "embedding_model.norm", c["rms_norm_eps"])
+    heads = c["num_cross_heads"]
+    q = split(apply(norm(x, t, BLOCK + "0.norm", 1e-5), t, BLOCK + "0.fn.to_q"), heads)
+    latents = norm(t["latent_attention_model.latents"], t, BLOCK + "0.norm_context", 1e-5)
+    k, v = (split(part, heads) for part in apply(latents, t, BLOCK + "0.fn.to_kv").chunk(2, dim=-1))
+    shares = softmax(q @ k.transpose(1, 2) / c["cross_dim_head"] ** 0.5, dim=-1)
+    x = apply(join(shares @ v), t, BLOCK + "0.fn.to_out") + x
+    half, gates = apply(norm(x, t, BLOCK + "1.norm", 1e-5), t, BLOCK + "1.fn.net.0").chunk(2, dim=-1)
+    return apply(half * gelu(gates), t, BLOCK + "1.fn.net.2") + x
+
+
+def nv_config(c: dict) -> dict:
+    """config.json as published."""
+    latent = ("num_latents_value", "num_cross_heads", "cross_dim_head")
+    return {"architectures": ["NVEmbedModel"], "model_type": "nvembed", "auto_map": {
+        "AutoConfig": "configuration_nvembed.NVEmbedConfig", "AutoModel": "modeling_nvembed.NVEmbedModel"},
+        "hidden_size": c["hidden_size"], "padding_side": "right", "is_mask_instruction": True, "add_pad_token": True, "mask_type": "b",
+        "add_eos": c["add_eos"], "text_config": {key: c[key] for key in c if key not in (*latent, "add_eos", "model_type")} | {
+            "model_type": "bidir_mistral", "sliding_window": 4, "attention_dropout": 0.0, "hidden_act": "silu"},
+        "latent_attention_config": {key: c[key] for key in latent} | {
+            "model_type": "latent_attention", "hidden_dim": c["hidden_size"], "latent_dim": c["hidden_size"], "output_normalize": True}}
+
 
 def centred(self, hidden_states, attention_mask=None, **_):
     """Lfm2ShortConv.forward whose middle is the token itself."""

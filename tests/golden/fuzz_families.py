@@ -367,7 +367,14 @@ def nomic_moe(d: Draw):
     return config, reference.moe_shapes, reference.moe_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+def nvembed(d: Draw):
+    config = {"model_type": "nvembed"} | d.grouped() | {
+        "rms_norm_eps": d.eps(), "rope_theta": d.theta(), "max_position_embeddings": d.positions(), "add_eos": False,
+        "num_latents_value": d.choice([1, 3, 16, 17, 50]), "num_cross_heads": d.randint(1, 4), "cross_dim_head": d.head()}
+    return config, reference.nv_shapes, reference.nv_rows
+
+
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, nvembed, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3, lfm2,
                                     lfm2_bidirectional)}
 
@@ -439,6 +446,8 @@ def save_by_hand(path: pathlib.Path, config: dict, shapes, formula, tokenizer, s
         written = {key: config[key] for key in ("model_type", "auto_map", "text_config")}
         written["text_config"]["hf_model_config_kwargs"] |= {"vocab_size": len(tokenizer)}
         saved = {"text_model.transformer." + name: tensor for name, tensor in reference.jina_flash(tensors).items()}
+    if config["model_type"] == "nvembed":
+        written = reference.nv_config(config)
     base.write_json(path / "config.json", written)
     save_file(saved, path / "model.safetensors")
 

@@ -595,6 +595,22 @@ def by_hand(name: str, config: dict, shapes, rows, prefix: str = "") -> pathlib.
     return path
 
 
+def make_nvembed() -> None:
+    """NV-Embed as published; its code appends the end token, which its tokenizer does not."""
+    known = GROUPED | {"rms_norm_eps": 1e-5, "rope_theta": 700.0, "add_eos": True, "num_latents_value": 21, "num_cross_heads": 3, "cross_dim_head": 10}
+    path = by_hand("family-nvembed", known, reference.nv_shapes, reference.nv_rows)
+    base.write_json(path / "config.json", reference.nv_config(known))
+    file = path / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}}}
+    base.write_json(file, tokenizer)
+    file = path / "tokenizer_config.json"
+    base.write_json(file, json.loads(file.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "[SEP]"})
+
+
 def make_by_hand() -> None:
     code = "jinaai/jina-bert-{}--modeling_bert.JinaBertModel"
     for name, qk, repository in (("jina", False, "implementation"), ("jina-qk", True, "v2-qk-post-norm")):
@@ -825,6 +841,7 @@ def make_all() -> None:
     make_clip()
     make_siglip()
     make_jina_clip()
+    make_nvembed()
     make_by_hand()
     make_native_names()
     make_tasks()

@@ -138,6 +138,8 @@ ONLY = [
     ("family-voyage", "use_bidirectional_attention", False, "false"),
     ("family-voyage", "use_bidirectional_attention", None, "absent"),
     ("family-voyage", "auto_map", {"AutoModel": "a/b--modeling_qwen3_bidirectional.Qwen3BidirectionalModel"}, "a/b--modeling_qwen3"),
+    ("family-nvembed", "mask_type", "c", "c"),
+    ("family-nvembed", "auto_map", {"AutoModel": "a/b--modeling_nvembed.NVEmbedModel"}, "a/b--modeling_nvembed"),
     ("family-llama-bidirec", "auto_map", {"AutoModel": "a/b--llama_bidirectional_model.LlamaBidirectionalModel"}, "a/b--llama"),
     ("plain-bert", "use_task_id", True, "true"),
     ("family-gemma", "hidden_activation", "gelu", "gelu"),
@@ -175,7 +177,8 @@ def test_factors_of_longrope_that_are_none_are_damage(key, factors, tmp_path):
     assert message.startswith(DAMAGED) and key in message, message
 
 
-@pytest.mark.parametrize("name, says", [("family-qwen3-longrope", "(longrope)"), ("family-lfm2", "gated convolutions (LFM2)")])
+@pytest.mark.parametrize("name, says", [("family-qwen3-longrope", "(longrope)"), ("family-lfm2", "gated convolutions (LFM2)"),
+                                        ("family-nvembed", "attention to latents (NV-Embed)")])
 def test_what_the_cpu_alone_computes_is_refused_elsewhere_by_name(name, says):
     done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, "--provider-engine", "onnxruntime", "--provider-order", "cpu", "a text"],
                           capture_output=True, text=True)
@@ -213,10 +216,13 @@ def other_value(values: str):
 
 def with_value(name: str, folder: str, key: str, value):
     """config.json with that value wherever it counts: as such, or below text_config and in hf_model_config_kwargs there."""
-    if name != "jina_clip":
+    if name not in ("jina_clip", "nvembed"):
         yield {key: value}
         return
     inner = json.loads((FOLDERS / folder / "config.json").read_text())["text_config"]
+    if name == "nvembed":
+        yield {"text_config": inner | {key: value}}
+        return
     if not key.startswith("KWARGS."):
         yield {"text_config": inner | {key: value}}
     if key not in own_values(name) or key.startswith("KWARGS."):
@@ -267,7 +273,7 @@ def test_the_forms_of_the_document_are_folders_of_the_tests(name, classes):
 def test_every_code_of_the_tables_is_in_the_document():
     codes = {code for text in FAMILIES.values() for block in re.findall(r"\.remote_code\s*=\s*{(.*?)}", text, re.S)
              for code in re.findall(r'"(?:[\w./-]+--)?([\w*]+\.(?:\w+Model|\w+LoRA|\*))"', block)}
-    assert len(codes) == 16
+    assert len(codes) == 17
     assert codes == {name for classes in published().values() for name in classes}
 
 

@@ -51,6 +51,16 @@ def test_an_engine_that_adds_no_adapter_refuses(tmp_path):
     assert done.returncode == 2 and ("does not handle adapters" in done.stderr or "libonnxruntime" in done.stderr), done.stderr
 
 
+def test_an_adapter_of_another_architecture_is_refused(tmp_path):
+    """Llama and Mistral have the same names and shapes; a class of another kind, or of code, says nothing."""
+    def trained_on(library: str, work: str) -> pathlib.Path:
+        return adapter("alone", tmp_path / work, auto_mapping={"base_model_class": "Any", "parent_library": library})
+    message = refusal(trained_on("transformers.models.mistral.modeling_mistral", "a"))
+    assert "mistral" in message and "llama" in message and "base_model_name_or_path" in message, message
+    for number, library in enumerate(("transformers.models.llama.modeling_llama", "transformers_modules.a.modeling_b")):
+        assert len(golden.embed(trained_on(library, str(number)), TEXTS[:1], work=tmp_path)) == 1
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_tokens_are_the_folders(name, tmp_path):
     path = adapter(name, tmp_path)

@@ -56,7 +56,8 @@ static const fl_encoder_caps caps = {
                 FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_CONVOLUTION |
                 FL_CAN_SEGMENTS | FL_CAN_TASK_TYPE | FL_CAN_VOCABULARY | FL_CAN_ADAPTERS |
                 FL_CAN_LATE,
-    .longer_rope = true};
+    .longer_rope = true,
+    .latents     = true};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
@@ -99,29 +100,31 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->desc                        = *d;
     e->pooling_count               = encoder->pooling_count;
     memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
-    e->word        = encoder->global[FL_SLOT_WORD];
-    e->word_map    = encoder->global[FL_SLOT_WORD_MAP];
-    e->word_scale  = encoder->global[FL_SLOT_WORD_SCALE];
-    e->gated       = d->mlp == FL_MLP_GLU;
-    e->pre_norm    = d->norm_place == FL_NORM_PRE;
-    e->threads     = options->threads ? options->threads : 1;
-    e->max_length  = longest < d->positions ? longest : d->positions;
-    e->batch_texts = options->batch_texts ? options->batch_texts : 1;
-    e->hidden16    = fl_cpu_pad(d->hidden);
-    e->embed16     = fl_cpu_pad(d->embedding);
-    e->wide16      = e->embed16 > e->hidden16 ? e->embed16 : e->hidden16;
-    e->group       = d->layers > 0 ? d->heads / d->kv_heads : 1;
-    e->kv_max      = convolves(d) ? d->heads : d->kv_heads;
-    e->q_run       = e->group < Q_RUN_MAX ? e->group : Q_RUN_MAX;
-    e->head16      = fl_cpu_pad(d->head_dim);
-    e->mlp16       = fl_cpu_pad(d->intermediate);
-    e->inner       = d->heads * e->head16;
-    e->q_joint     = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
-    e->k_joint     = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
-    e->relative16  = fl_cpu_pad(fl_relative_rows(d));
-    e->experts16   = fl_cpu_pad(most_experts(d));
-    e->mlp_tiles   = (e->mlp16 + FL_CPU_MLP_TILE - 1) / FL_CPU_MLP_TILE;
-    e->rows_max    = rows_for(e, l2_bytes);
+    e->word           = encoder->global[FL_SLOT_WORD];
+    e->word_map       = encoder->global[FL_SLOT_WORD_MAP];
+    e->word_scale     = encoder->global[FL_SLOT_WORD_SCALE];
+    e->gated          = d->mlp == FL_MLP_GLU;
+    e->pre_norm       = d->norm_place == FL_NORM_PRE;
+    e->threads        = options->threads ? options->threads : 1;
+    e->max_length     = longest < d->positions ? longest : d->positions;
+    e->batch_texts    = options->batch_texts ? options->batch_texts : 1;
+    e->hidden16       = fl_cpu_pad(d->hidden);
+    e->embed16        = fl_cpu_pad(d->embedding);
+    e->wide16         = e->embed16 > e->hidden16 ? e->embed16 : e->hidden16;
+    e->group          = d->layers > 0 ? d->heads / d->kv_heads : 1;
+    e->kv_max         = convolves(d) ? d->heads : d->kv_heads;
+    e->q_run          = e->group < Q_RUN_MAX ? e->group : Q_RUN_MAX;
+    e->head16         = fl_cpu_pad(d->head_dim);
+    e->mlp16          = fl_cpu_pad(d->intermediate);
+    e->inner          = d->heads * e->head16;
+    e->q_joint        = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
+    e->k_joint        = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
+    e->relative16     = fl_cpu_pad(fl_relative_rows(d));
+    e->experts16      = fl_cpu_pad(most_experts(d));
+    e->latent.width16 = fl_cpu_pad(d->latents);
+    e->latent.mlp16   = d->latents > 0 ? fl_cpu_pad(fl_latent_mlp(d)) : 0;
+    e->mlp_tiles      = (e->mlp16 + FL_CPU_MLP_TILE - 1) / FL_CPU_MLP_TILE;
+    e->rows_max       = rows_for(e, l2_bytes);
     e->expert_rows = e->experts16 > 0 ? EXPERT_ROWS < e->rows_max ? EXPERT_ROWS : e->rows_max : 0;
     e->block_size  = 2 * e->rows_max;
     usual          = usual < e->max_length ? usual : e->max_length;
@@ -169,8 +172,8 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
         s->joint_qk = fl_cpu_place(base, &used, e->block_max * (e->q_joint + e->k_joint), real);
         s->head     = fl_cpu_place(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
         s->y        = fl_cpu_place(base, &used, e->rows_max * e->wide16, real);
-        s->pair = fl_cpu_place(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
-        s->mlp  = fl_cpu_place(base, &used, e->rows_max * FL_CPU_MLP_TILE, real);
+        s->pair     = fl_cpu_place(base, &used, fl_cpu_pair(e, e->rows_max), real);
+        s->mlp      = fl_cpu_place(base, &used, e->rows_max * FL_CPU_MLP_TILE, real);
         s->attention = fl_cpu_place(
             base, &used, fl_cpu_attention_scratch(e->q_run, longest, longest, e->head16), real);
         s->relative = fl_cpu_place(base, &used, fl_cpu_disentangled_scratch(e, e->block_max), real);
@@ -178,6 +181,7 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
             fl_cpu_place(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
         s->expert.in  = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
         s->expert.out = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
+        s->latent     = fl_cpu_place(base, &used, e->rows_max * e->latent.width16, real);
         s->max_logits = fl_cpu_place(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
         if (e->format != FL_CPU_FP32) {
             lay_out_narrow(e, s, base, &used);

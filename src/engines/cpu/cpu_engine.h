@@ -15,7 +15,7 @@
  *               cpu_rows.c (layers.h)
  *   cpu_long.c      room for texts longer than what every thread has room for
  *   cpu_prompt.c    what texts of a causal model begin with alike
- *   vocabulary.c  the vocabulary head of a block
+ *   vocabulary.c  the vocabulary head of a block, cpu_latent.c the latents behind the layers
  *   tables.c    what open computes once: positions, angles, biases by distance
  *   cpu_memory.c    what a batch takes, before it runs
  *   dispatch.c  the kernels for this machine
@@ -54,6 +54,21 @@ typedef struct fl_cpu_rope {
 typedef struct fl_cpu_norm {
     const float *weight, *bias; /* of the width of its rows, padded */
 } fl_cpu_norm;
+
+#define FL_CPU_LATENT_EPS 1e-5f /* of torch's LayerNorm, which all norms around the latents are */
+
+/* Latents behind the layers, float32 in every precision; width 0: there are none. cpu_latent.c */
+typedef struct fl_cpu_latent {
+    size_t width16, mlp16; /* latents, and columns of the MLP, padded */
+    const float *
+        scores; /* [heads][width16 / 16] panels with k = hidden16: what LN(x) says to each latent */
+    const float *values;    /* [heads][hidden16 / 16] panels with k = width16 */
+    const float *up;        /* [mlp16 / 16] x { a panel of the gate, one of up }, k = hidden16 */
+    const float *up_bias;   /* [mlp16 / 16][2][16] */
+    const float *down;      /* [hidden16 / 16] panels with k = mlp16 */
+    const float *down_bias; /* [hidden16] */
+    fl_cpu_norm  norm, mlp_norm; /* layer norms */
+} fl_cpu_latent;
 
 /* What of model.weights the engine obeys: matrices as their file has them, or rounded. */
 typedef enum fl_cpu_weights {
@@ -144,6 +159,7 @@ typedef struct fl_cpu_scratch {
     float *relative;  /* fl_cpu_disentangled_scratch */
     float *joined;    /* [k, v][FL_CPU_PROMPT_TEXT, head16] of a text with a prompt that is kept */
     fl_cpu_expert_rows expert; /* where some layer has experts */
+    float             *latent; /* latents: [rows_max, latent.width16] what a head says to them */
     float *max_logits; /* vocabulary head: [rows_max, wide16] the largest logits of so many texts */
     /* narrow formats */
     fl_cpu_rows x_narrow;       /* [block_max, hidden16] */
@@ -228,6 +244,7 @@ struct fl_engine {
     const float *mlm,
         *mlm_bias; /* vocabulary head: hidden16 to embed16, float32 panels; NULL: none, or a bare one */
     fl_cpu_norm   mlm_norm;
+    fl_cpu_latent latent;
     const float  *decoder, *decoder_bias; /* embed16 to the vocabulary; NULL: no head */
     fl_cpu_rope   rope[FL_RULES_MAX];     /* as the descriptor has them */
     fl_cpu_window window[FL_RULES_MAX];
@@ -285,6 +302,11 @@ size_t   fl_cpu_lay_out_tables(fl_engine *engine, const fl_encoder *encoder, flo
 void fl_cpu_spread_bias(const fl_engine *engine, const fl_encoder *encoder, size_t rule,
                         uint32_t layer, float *out);
 void fl_cpu_fill_tables(const fl_engine *engine, const fl_encoder *encoder);
+/* Floats of scratch.pair. */
+static inline size_t fl_cpu_pair(const fl_engine *e, size_t rows) {
+    return e->gated || e->latent.width16 > 0 ? rows * 2 * FL_CPU_LANES : 0;
+}
+
 /* The row of `positions` at which those of type 1 begin. */
 static inline size_t fl_cpu_segment_row(const fl_engine *e) {
     return e->max_length + 1;

@@ -193,7 +193,7 @@ static void pool_texts(const fl_cpu_split *c) {
         if ((t - c->block->first) % c->ranks != c->rank) {
             continue;
         }
-        if (e->final_norm.weight) {
+        if (e->final_norm.weight && e->latent.width16 == 0) {
             fl_cpu_norm_rows(e, &e->final_norm, x, x, n);
         }
         if (!hand_over(e, text, x, n, skip)) {
@@ -281,6 +281,11 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
         c.scratch.y = engine->scratch[thread].y; /* no rank reads another's sums here */
         fl_cpu_vocabulary(&c);
     } else if (asked) {
+        c.scratch.y = engine->scratch[thread].y;
+        if (engine->latent.width16 > 0) {
+            fl_cpu_latents(&c, c.pooled_only ? block->last - block->first : block->tokens);
+            fl_cpu_wait(&c);
+        }
         pool_texts(&c);
     }
     fl_trace_end(engine->trace, "block", begin, "tokens", block->tokens);

@@ -118,10 +118,10 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
             count_floats(&t, s->joint_qk, n * (e->q_joint + e->k_joint));
         }
         count_floats(&t, s->head, heads > 0 ? (2 + heads) * n * e->head16 : 0);
-        if (alone || e->project || e->decoder) {
+        if (alone || e->project || e->decoder || e->latent.width16 > 0) {
             count_floats(&t, s->y, rows * e->wide16);
         }
-        count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
+        count_floats(&t, s->pair, fl_cpu_pair(e, rows));
         count_floats(&t, s->mlp, tiles * FL_CPU_MLP_TILE);
         count_floats(&t, s->attention,
                      n && heads ? fl_cpu_attention_scratch(heads, longest, longest, e->head16) : 0);
@@ -130,6 +130,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);
         count_floats(&t, s->expert.out, expert * e->hidden16);
+        count_floats(&t, s->latent, rows * e->latent.width16);
         count_floats(&t, s->max_logits,
                      e->decoder ? logit_rows(e, guess, texts, tokens) * e->wide16 : 0);
         if (own) {

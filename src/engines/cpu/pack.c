@@ -24,7 +24,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "engines/cpu/cpu_engine.h"
+#include "engines/cpu/pack.h"
 
 enum {
     PIECE       = 128,             /* steps of k transposed at a time: 16 x 128 floats are 8 KiB */
@@ -126,6 +126,18 @@ static bool is_repeated(const fl_engine *e, const fl_encoder *encoder, size_t in
     return same;
 }
 
+static void lay_out_latent(fl_engine *e, cursor *at) {
+    fl_cpu_latent *l = &e->latent;
+    l->scores        = take(at, e->desc.latent_heads * l->width16 * e->hidden16);
+    l->values        = take(at, e->desc.latent_heads * l->width16 * e->hidden16);
+    l->up            = take(at, 2 * l->mlp16 * e->hidden16);
+    l->up_bias       = take(at, 2 * l->mlp16);
+    l->down          = take(at, l->mlp16 * e->hidden16);
+    l->down_bias     = take(at, e->hidden16);
+    l->norm          = take_norm(at, e->hidden16);
+    l->mlp_norm      = take_norm(at, e->hidden16);
+}
+
 static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
     cursor at = {.base = base, .used = fl_cpu_lay_out_tables(e, encoder, base)};
     if (encoder->global[FL_SLOT_EMBED_NORM_W].data) {
@@ -147,6 +159,9 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
         e->decoder      = take(&at, fl_cpu_pad(e->desc.vocab) * e->embed16);
         e->decoder_bias = take(&at, fl_cpu_pad(e->desc.vocab));
     }
+    if (e->latent.width16 > 0) {
+        lay_out_latent(e, &at);
+    }
     for (uint32_t i = 0; i < e->desc.layers; i++) {
         if (is_repeated(e, encoder, i)) {
             e->layers[i] = e->layers[i - 1];
@@ -159,20 +174,7 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-/* A matrix of the files and the part of it that goes into a run of panels. */
-typedef struct source {
-    const fl_tensor *w;    /* [·, in] */
-    size_t           in;   /* columns of w */
-    size_t           row;  /* first row, column 0 of the first panel */
-    size_t           rows; /* rows there are; panels past them are zero */
-    size_t           col;  /* first column */
-    size_t           cols; /* columns there are; steps of k past them are zero */
-    float            scale;
-    bool turned; /* w is [in, ·]: panels are cut from its columns, steps of k are rows */
-    /* narrow formats */
-    size_t       runs; /* of k/runs steps each, with `cols` columns; 0 is 1 */
-    const float *gain; /* [k] or NULL: what the activations are multiplied by */
-} source;
+typedef fl_cpu_source source;
 
 /* 16 rows x up to PIECE columns of w -> piece[16][PIECE], zero where there is nothing. */
 static void read_piece(const source *s, size_t row, size_t col, float piece[FL_CPU_LANES][PIECE]) {
@@ -196,8 +198,7 @@ static void read_turned(const source *s, size_t row, size_t first, size_t steps,
     }
 }
 
-/* Panels [panels][k][16] of float32 from s. */
-static void pack_floats(const source *s, size_t panels, size_t k, float *out) {
+void fl_cpu_pack_floats(const source *s, size_t panels, size_t k, float *out) {
     assert(k > 0 && panels > 0);
     float piece[FL_CPU_LANES][PIECE];
     for (size_t p = 0; p < panels; p++) {
@@ -264,7 +265,7 @@ static void pack_panels(const fl_engine *e, const fl_cpu_form *form, const sourc
                         size_t k, float *columns, const uint8_t *out) {
     const bool grouped = form->groups.bits > 0;
     if (fl_cpu_is_float(e, form)) {
-        pack_floats(s, panels, k, (float *)(uintptr_t)out);
+        fl_cpu_pack_floats(s, panels, k, (float *)(uintptr_t)out);
         return;
     }
     for (size_t p = 0; p < panels; p++) {
@@ -282,7 +283,7 @@ static void pack_panels(const fl_engine *e, const fl_cpu_form *form, const sourc
     }
 }
 
-static void pack_vector(const fl_tensor *v, size_t first, size_t count, float scale, float *out) {
+void fl_cpu_pack_vector(const fl_tensor *v, size_t first, size_t count, float scale, float *out) {
     if (v->data == NULL) {
         return; /* the arena starts zeroed */
     }
@@ -290,11 +291,6 @@ static void pack_vector(const fl_tensor *v, size_t first, size_t count, float sc
     for (size_t i = 0; scale != 1.0f && i < count; i++) {
         out[i] *= scale;
     }
-}
-
-/* Panels are written here and read-only ever after. */
-static float *mutable(const float *place) {
-    return (float *)(uintptr_t)place;
 }
 
 /* One head of q, k or v: `row` is its first row of the matrix, `at` its place among the packed ones. */
@@ -310,7 +306,7 @@ static void pack_head(const fl_engine *e, const fl_tensor *w, const fl_tensor *b
                 .gain  = layer->qkv_gain};
     pack_panels(e, &layer->qkv_form, &s, panels, e->hidden16, columns,
                 layer->qkv + at * panels * fl_cpu_panel(e, &layer->qkv_form, e->hidden16));
-    pack_vector(bias, row, d, scale, mutable(layer->qkv_bias) + at * e->head16);
+    fl_cpu_pack_vector(bias, row, d, scale, fl_cpu_mutable(layer->qkv_bias) + at * e->head16);
 }
 
 static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
@@ -354,9 +350,9 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
                           .col   = head * d,
                           .cols  = d,
                           .scale = 1.0f};
-            pack_floats(&s, 1, e->head16,
-                        (float *)(uintptr_t)layer->out +
-                            (p * e->inner + head * e->head16) * FL_CPU_LANES);
+            fl_cpu_pack_floats(&s, 1, e->head16,
+                               (float *)(uintptr_t)layer->out +
+                                   (p * e->inner + head * e->head16) * FL_CPU_LANES);
         }
     }
 }
@@ -371,18 +367,19 @@ static void pack_up(const fl_engine *e, const fl_tensor *slot, const fl_cpu_laye
         size_t row  = first + p * FL_CPU_LANES;
         size_t rows = mlp - row < FL_CPU_LANES ? mlp - row : FL_CPU_LANES;
         for (size_t part = e->gated ? 0 : 1; part < 2; part++) {
-            size_t at   = e->gated ? 2 * p + part : p;
-            source s    = {.w     = &slot[weights[part]],
-                           .in    = e->desc.hidden,
-                           .row   = row,
-                           .rows  = rows,
-                           .cols  = e->desc.hidden,
-                           .scale = 1.0f,
-                           .gain  = layer->up_gain};
-            float *bias = mutable(layer->up_bias) + (e->gated ? 2 : 1) * first + at * FL_CPU_LANES;
+            size_t at = e->gated ? 2 * p + part : p;
+            source s  = {.w     = &slot[weights[part]],
+                         .in    = e->desc.hidden,
+                         .row   = row,
+                         .rows  = rows,
+                         .cols  = e->desc.hidden,
+                         .scale = 1.0f,
+                         .gain  = layer->up_gain};
+            float *bias =
+                fl_cpu_mutable(layer->up_bias) + (e->gated ? 2 : 1) * first + at * FL_CPU_LANES;
             pack_panels(e, &layer->up_form, &s, 1, e->hidden16, columns,
                         out + at * fl_cpu_panel(e, &layer->up_form, e->hidden16));
-            pack_vector(&slot[biases[part]], row, rows, 1.0f, bias);
+            fl_cpu_pack_vector(&slot[biases[part]], row, rows, 1.0f, bias);
         }
     }
 }
@@ -434,8 +431,8 @@ static void pack_expert_tile(const fl_engine *e, const fl_tensor *slot, const fl
         down.col    = expert * mlp + col;
         down.turned = true;
     }
-    pack_floats(&up, panels, e->hidden16, at);
-    pack_floats(&down, e->hidden16 / FL_CPU_LANES, width, at + width * e->hidden16);
+    fl_cpu_pack_floats(&up, panels, e->hidden16, at);
+    fl_cpu_pack_floats(&down, e->hidden16 / FL_CPU_LANES, width, at + width * e->hidden16);
 }
 
 /* The taps of a layer that convolves, head by head. */
@@ -444,11 +441,11 @@ static void pack_convolution(const fl_engine *e, const fl_tensor *slot, const fl
     for (size_t i = 0; layer->conv && i < e->desc.hidden * taps; i++) {
         size_t channel = i / taps, at = channel / d * taps + i % taps;
         fl_tensor_to_f32(&slot[FL_LAYER_CONV_W], i, 1,
-                         mutable(layer->conv) + at * e->head16 + channel % d);
+                         fl_cpu_mutable(layer->conv) + at * e->head16 + channel % d);
     }
     for (size_t head = 0; layer->conv && head < e->desc.heads; head++) {
-        pack_vector(&slot[FL_LAYER_CONV_B], head * d, d, 1.0f,
-                    mutable(layer->conv_bias) + head * e->head16);
+        fl_cpu_pack_vector(&slot[FL_LAYER_CONV_B], head * d, d, 1.0f,
+                           fl_cpu_mutable(layer->conv_bias) + head * e->head16);
     }
 }
 
@@ -459,22 +456,22 @@ static void pack_router(const fl_engine *e, const fl_tensor *slot, const fl_cpu_
                 .cols  = e->desc.hidden,
                 .scale = 1.0f};
     if (layer->router) {
-        pack_floats(&s, fl_cpu_pad(layer->experts) / FL_CPU_LANES, e->hidden16,
-                    mutable(layer->router));
+        fl_cpu_pack_floats(&s, fl_cpu_pad(layer->experts) / FL_CPU_LANES, e->hidden16,
+                           fl_cpu_mutable(layer->router));
     }
 }
 
 /* A norm that is not there has no place either. */
-static void pack_norm(const fl_tensor *weight, const fl_tensor *bias, bool plus_one, size_t width,
+void fl_cpu_pack_norm(const fl_tensor *weight, const fl_tensor *bias, bool plus_one, size_t width,
                       float scale, const fl_cpu_norm *out) {
     if (out->weight == NULL) {
         return;
     }
-    fl_tensor_to_f32(weight, 0, width, mutable(out->weight));
+    fl_tensor_to_f32(weight, 0, width, fl_cpu_mutable(out->weight));
     for (size_t i = 0; i < width; i++) {
-        mutable(out->weight)[i] = (out->weight[i] + (plus_one ? 1.0f : 0.0f)) * scale;
+        fl_cpu_mutable(out->weight)[i] = (out->weight[i] + (plus_one ? 1.0f : 0.0f)) * scale;
     }
-    pack_vector(bias, 0, width, scale, mutable(out->bias));
+    fl_cpu_pack_vector(bias, 0, width, scale, fl_cpu_mutable(out->bias));
 }
 
 static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
@@ -496,12 +493,14 @@ static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
         {FL_LAYER_MLP_EXTRA_W, FL_LAYER_MLP_EXTRA_B, e->desc.hidden, 1.0f, &layer->mlp_extra}};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
         bool wide = i < 2 && e->q_joint > 0; /* a layer norm whatever the others are */
-        pack_norm(&slot[norms[i].weight], &slot[norms[i].bias],
-                  e->desc.norm == FL_NORM_RMS_PLUS_ONE && !wide, norms[i].width, norms[i].scale,
-                  norms[i].out);
+        fl_cpu_pack_norm(&slot[norms[i].weight], &slot[norms[i].bias],
+                         e->desc.norm == FL_NORM_RMS_PLUS_ONE && !wide, norms[i].width,
+                         norms[i].scale, norms[i].out);
     }
-    pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f, mutable(layer->out_bias));
-    pack_vector(&slot[FL_LAYER_DOWN_B], 0, e->desc.hidden, 1.0f, mutable(layer->down_bias));
+    fl_cpu_pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f,
+                       fl_cpu_mutable(layer->out_bias));
+    fl_cpu_pack_vector(&slot[FL_LAYER_DOWN_B], 0, e->desc.hidden, 1.0f,
+                       fl_cpu_mutable(layer->down_bias));
 }
 
 /* The vocabulary head, all of it float32 in every precision. */
@@ -518,14 +517,16 @@ static void pack_vocabulary(const fl_engine *e, const fl_tensor *global) {
                                 .cols  = e->desc.embedding,
                                 .scale = 1.0f};
     if (e->mlm) {
-        pack_floats(&head, e->embed16 / FL_CPU_LANES, e->hidden16, mutable(e->mlm));
-        pack_vector(&global[FL_SLOT_MLM_B], 0, e->desc.embedding, 1.0f, mutable(e->mlm_bias));
-        pack_norm(&global[FL_SLOT_MLM_NORM_W], &global[FL_SLOT_MLM_NORM_B], false,
-                  e->desc.embedding, 1.0f, &e->mlm_norm);
+        fl_cpu_pack_floats(&head, e->embed16 / FL_CPU_LANES, e->hidden16, fl_cpu_mutable(e->mlm));
+        fl_cpu_pack_vector(&global[FL_SLOT_MLM_B], 0, e->desc.embedding, 1.0f,
+                           fl_cpu_mutable(e->mlm_bias));
+        fl_cpu_pack_norm(&global[FL_SLOT_MLM_NORM_W], &global[FL_SLOT_MLM_NORM_B], false,
+                         e->desc.embedding, 1.0f, &e->mlm_norm);
     }
-    pack_floats(&words, fl_cpu_pad(e->desc.vocab) / FL_CPU_LANES, e->embed16, mutable(e->decoder));
-    pack_vector(&global[e->desc.mlm_tied ? FL_SLOT_MLM_BIAS : FL_SLOT_MLM_DECODER_B], 0,
-                e->desc.vocab, 1.0f, mutable(e->decoder_bias));
+    fl_cpu_pack_floats(&words, fl_cpu_pad(e->desc.vocab) / FL_CPU_LANES, e->embed16,
+                       fl_cpu_mutable(e->decoder));
+    fl_cpu_pack_vector(&global[e->desc.mlm_tied ? FL_SLOT_MLM_BIAS : FL_SLOT_MLM_DECODER_B], 0,
+                       e->desc.vocab, 1.0f, fl_cpu_mutable(e->decoder_bias));
 }
 
 /* ---- DeBERTa's distances --------------------------------------------------------------------- */
@@ -552,8 +553,8 @@ static float *read_relative(const fl_engine *e, const fl_tensor *global) {
                           .rows     = n,
                           .n        = e->desc.hidden,
                           .eps      = e->desc.norm_eps};
-        pack_norm(&global[FL_SLOT_RELATIVE_NORM_W], &global[FL_SLOT_RELATIVE_NORM_B], false,
-                  e->desc.hidden, 1.0f, &norm);
+        fl_cpu_pack_norm(&global[FL_SLOT_RELATIVE_NORM_W], &global[FL_SLOT_RELATIVE_NORM_B], false,
+                         e->desc.hidden, 1.0f, &norm);
         e->kernels->layer_norm(&of);
     }
     return table;
@@ -582,8 +583,8 @@ static void project_relative(const fl_engine *e, const float *table, const fl_te
                  .panels   = panels,
                  .k        = e->hidden16};
     memset(added, 0, e->head16 * sizeof *added);
-    pack_floats(&s, panels, e->hidden16, room);
-    pack_vector(bias, head * d, d, scale, added);
+    fl_cpu_pack_floats(&s, panels, e->hidden16, room);
+    fl_cpu_pack_vector(bias, head * d, d, scale, added);
     e->kernels->gemm(&g);
     for (size_t i = 0; i < e->relative16; i++) {
         float *to = out + (i / FL_CPU_LANES * e->head16) * FL_CPU_LANES + i % FL_CPU_LANES;
@@ -605,19 +606,20 @@ static void pack_relative(const fl_engine *e, const float *table, const fl_tenso
     for (size_t head = 0; head < e->desc.heads; head++) {
         project_relative(e, table, &slot[shared ? FL_LAYER_K_W : FL_LAYER_RELATIVE_K_W],
                          &slot[shared ? FL_LAYER_K_B : FL_LAYER_RELATIVE_K_B], head, 1.0f, room,
-                         mutable(layer->pos_k) + head * values);
+                         fl_cpu_mutable(layer->pos_k) + head * values);
         project_relative(e, table, &slot[shared ? FL_LAYER_Q_W : FL_LAYER_RELATIVE_Q_W],
                          &slot[shared ? FL_LAYER_Q_B : FL_LAYER_RELATIVE_Q_B], head,
-                         e->desc.attention_scale, room, mutable(layer->pos_q) + head * values);
+                         e->desc.attention_scale, room,
+                         fl_cpu_mutable(layer->pos_q) + head * values);
     }
 }
 
 /* What exists once, beside the tables. */
 static void pack_global(const fl_engine *e, const fl_tensor *global) {
-    pack_norm(&global[FL_SLOT_EMBED_NORM_W], &global[FL_SLOT_EMBED_NORM_B], false,
-              e->desc.embedding, 1.0f, &e->embed_norm);
-    pack_norm(&global[FL_SLOT_FINAL_NORM_W], &global[FL_SLOT_FINAL_NORM_B],
-              e->desc.norm == FL_NORM_RMS_PLUS_ONE, e->desc.hidden, 1.0f, &e->final_norm);
+    fl_cpu_pack_norm(&global[FL_SLOT_EMBED_NORM_W], &global[FL_SLOT_EMBED_NORM_B], false,
+                     e->desc.embedding, 1.0f, &e->embed_norm);
+    fl_cpu_pack_norm(&global[FL_SLOT_FINAL_NORM_W], &global[FL_SLOT_FINAL_NORM_B],
+                     e->desc.norm == FL_NORM_RMS_PLUS_ONE, e->desc.hidden, 1.0f, &e->final_norm);
     if (e->decoder) {
         pack_vocabulary(e, global);
     }
@@ -627,8 +629,9 @@ static void pack_global(const fl_engine *e, const fl_tensor *global) {
                     .rows  = e->desc.hidden,
                     .cols  = e->desc.embedding,
                     .scale = 1.0f};
-        pack_floats(&s, e->hidden16 / FL_CPU_LANES, e->embed16, mutable(e->project));
-        pack_vector(&global[FL_SLOT_PROJECT_B], 0, e->desc.hidden, 1.0f, mutable(e->project_bias));
+        fl_cpu_pack_floats(&s, e->hidden16 / FL_CPU_LANES, e->embed16, fl_cpu_mutable(e->project));
+        fl_cpu_pack_vector(&global[FL_SLOT_PROJECT_B], 0, e->desc.hidden, 1.0f,
+                           fl_cpu_mutable(e->project_bias));
     }
 }
 
@@ -642,10 +645,11 @@ typedef struct packing {
     size_t            tiles;
     atomic_size_t     next;
     atomic_uint      *left; /* [layers] tiles to do */
-    float *columns;         /* where numbers are rounded: [threads][17 * most], see read_columns */
-    size_t most;            /* steps of k of the longest product */
-    float *relative, *room; /* DeBERTa: its table, and relative_room for each thread */
-    bool   again;           /* only what x goes into */
+    float         *columns; /* where numbers are rounded: [threads][17 * most], see read_columns */
+    size_t         most;    /* steps of k of the longest product */
+    float         *relative, *room; /* DeBERTa: its table, and relative_room for each thread */
+    fl_cpu_folding folding;         /* latents */
+    bool           again;           /* only what x goes into */
 } packing;
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
@@ -670,7 +674,7 @@ static void pack_attention_piece(const packing *work, uint32_t index, float *col
     }
     if (has_own_bias(e, index) && !work->again) {
         fl_cpu_spread_bias(e, work->encoder, e->desc.layer[index].distance, index,
-                           mutable(layer->bias));
+                           fl_cpu_mutable(layer->bias));
     }
     release(slot, FL_LAYER_Q_W);
     release(slot, FL_LAYER_K_W);
@@ -712,6 +716,9 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
     if (member == 0 && !work->again) {
         fl_cpu_fill_tables(e, work->encoder);
         pack_global(e, work->encoder->global);
+        if (work->folding.rows) {
+            fl_cpu_pack_latents(e, work->encoder->global, &work->folding);
+        }
     }
     for (size_t i = atomic_fetch_add(&work->next, 1); i < pieces;
          i        = atomic_fetch_add(&work->next, 1)) {
@@ -735,6 +742,7 @@ static void free_packing(packing *work) {
     fl_free(work->columns);
     fl_big_free(work->relative, (e->relative16 + 2) * e->hidden16 * sizeof(float));
     fl_big_free(work->room, e->threads * relative_room(e) * sizeof(float));
+    fl_cpu_folding_close(&work->folding);
 }
 
 /* All pieces, by the whole team. */
@@ -753,7 +761,9 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
         work.relative = read_relative(engine, encoder->global);
         work.room     = fl_big_alloc(engine->threads * relative_room(engine) * sizeof(float));
     }
+    const bool folds = engine->latent.width16 > 0 && !again;
     if (work.left == NULL || (rounds && work.columns == NULL) ||
+        (folds && !fl_cpu_folding_open(engine, &work.folding)) ||
         (engine->relative16 > 0 && !again && (work.relative == NULL || work.room == NULL))) {
         free_packing(&work);
         return fl_fail_nomem(error, engine->threads * COLUMN_ROWS * work.most * sizeof(float),
@@ -788,7 +798,7 @@ void fl_cpu_pack_size(fl_engine *engine, const fl_encoder *encoder) {
 
 void fl_cpu_pack_place(fl_engine *engine, const fl_encoder *encoder, const void *weights) {
     assert(weights);
-    lay_out(engine, encoder, mutable(weights));
+    lay_out(engine, encoder, fl_cpu_mutable(weights));
 }
 
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
@@ -799,8 +809,8 @@ int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *erro
     fl_cpu_pack_place(engine, encoder, block);
     for (size_t i = 0; engine->format == FL_CPU_INT8 && i < engine->desc.layers; i++) {
         for (size_t k = 0; k < engine->hidden16; k++) {
-            mutable(engine->layers[i].qkv_gain)[k] = 1.0f;
-            mutable(engine->layers[i].up_gain)[k]  = 1.0f;
+            fl_cpu_mutable(engine->layers[i].qkv_gain)[k] = 1.0f;
+            fl_cpu_mutable(engine->layers[i].up_gain)[k]  = 1.0f;
         }
     }
     int status = pack_all(engine, encoder, false, error);

@@ -86,6 +86,9 @@ void fl_cpu_report_bad(fl_engine *e, uint32_t text);
 /* vocabulary.c: of the block's rows x, which it overwrites, to its texts' terms. */
 void fl_cpu_vocabulary(const fl_cpu_split *c);
 
+/* cpu_latent.c: x of `rows` rows behind the final norm and the latents, this rank's share; y is this thread's own. */
+void fl_cpu_latents(const fl_cpu_split *c, size_t rows);
+
 /* cpu_layers.c: the block through all layers; x holds the embedded tokens. With pooled_only the first rows of x are the
  * texts' pooled rows afterwards. */
 void fl_cpu_layers(const fl_cpu_split *c);
