@@ -121,8 +121,8 @@ function(fl_test name)
     add_dependencies(thread_tests ${name})
   endif()
   set(hangs 600)
-  if(FLETCH_SANITIZE) # where a minute's work takes many on a busy machine
-    set(hangs 1800)
+  if(FLETCH_SANITIZE OR CMAKE_CROSSCOMPILING) # where a minute's work takes many on a busy machine
+    set(hangs 3600)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${hangs})
 endfunction()
