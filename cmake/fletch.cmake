@@ -86,8 +86,8 @@ else()
 endif()
 
 set(FL_HANGS 600) # seconds after which a test counts as one that hangs
-if(FLETCH_SANITIZE) # where a minute's work takes many on a busy machine
-  set(FL_HANGS 1800)
+if(FLETCH_SANITIZE OR CMAKE_CROSSCOMPILING) # where a minute's work takes many on a busy machine
+  set(FL_HANGS 3600)
 endif()
 
 # ninja unit_tests, thread_tests, fuzzers: what the sanitizer and fuzz presets build, and no more.

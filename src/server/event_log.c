@@ -41,7 +41,8 @@ struct fl_server_log {
     _Atomic uint64_t end_ns;                  /* ending: when the writer gives up; 0: not ending */
     _Atomic int      level;
     _Atomic uint64_t dropped;
-    uint64_t         told; /* of `dropped`, those that were logged; writer */
+    uint64_t         told;  /* of `dropped`, those that were logged; writer */
+    atomic_bool      ended; /* the writer will touch nothing of this any more */
     pthread_t        writer;
 };
 
@@ -103,6 +104,7 @@ static void *write_lines(void *arg) {
         log->writes = false;
     }
     unlock(log);
+    atomic_store(&log->ended, true);
     return NULL;
 }
 
@@ -138,6 +140,16 @@ void fl_server_log_flush(fl_server_log *log) {
     unlock(log);
 }
 
+/* Windows does not say whether a pipe takes anything, so there the writer may be held in its write for good. */
+static bool has_ended(fl_server_log *log) {
+    static const struct timespec moment = {0, 1000000};
+    const uint64_t               end    = atomic_load(&log->end_ns) + END_MS * 1000000ull;
+    while (!atomic_load(&log->ended) && fl_clock_ns() < end) {
+        (void)nanosleep(&moment, NULL);
+    }
+    return atomic_load(&log->ended);
+}
+
 void fl_server_log_close(fl_server_log *log) {
     if (log == NULL) {
         return;
@@ -146,6 +158,10 @@ void fl_server_log_close(fl_server_log *log) {
     atomic_store(&log->end_ns, fl_clock_ns() + END_MS * 1000000ull);
     pthread_cond_signal(&log->more);
     unlock(log);
+    if (!has_ended(log)) {
+        (void)pthread_detach(log->writer);
+        return; /* it ends with the process, and what it reads must stay until then */
+    }
     pthread_join(log->writer, NULL);
     pthread_cond_destroy(&log->more);
     pthread_mutex_destroy(&log->lock);

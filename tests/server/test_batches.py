@@ -402,6 +402,7 @@ def test_who_is_told_to_come_again_comes_again(faulty, tmp_path):
     assert batches.outputs(found).keys() == names(30)
 
 
+@pytest.mark.skipif(serving.WINE, reason="a limit of Linux for files, which wine reports as another error")
 def test_a_full_disk(start, tmp_path):
     """A turn that fails for want of room is done again when there is some; nothing of it is lost or doubled."""
     kept = tmp_path / "kept"
