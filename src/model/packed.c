@@ -67,7 +67,7 @@ static void read_scale(const fl_packed_matrix *p, uint64_t row, uint64_t group,
 
 /* Where there are none, the middle of what integers without a sign can be. */
 static int read_zero(const fl_packed_matrix *p, uint64_t row, uint64_t group) {
-    assert(p->zeros && group < p->groups);
+    assert(row < p->rows && group < p->groups);
     const uint64_t per = 32 / p->bits, in = row % per;
     const bool     is_signed = p->layout == FL_PACKED_BYTES || p->layout == FL_PACKED_FLOAT8;
     if (p->zeros == NULL)

@@ -167,13 +167,6 @@ static const char *prompt_name_of(const fl_served *served, fl_span name) {
     return NULL;
 }
 
-void fl_served_prompts(const fl_served *served, fl_buf *out) {
-    const fletch_prompt *prompt;
-    for (size_t i = 0; (prompt = fletch_prompt_at(served->model, i)) != NULL; i++) {
-        fl_buf_printf(out, "%s`%s`", out->size > 0 ? ", " : "", prompt->name);
-    }
-}
-
 /* ---- The request to the library ---------------------------------------------------------------- */
 
 static fletch_truncate truncate_of(const fl_job *job) {

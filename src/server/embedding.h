@@ -261,13 +261,10 @@ bool                 fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dt
 /* "tokens":[5,7],"truncated":[false,true] */
 void fl_job_put_details(fl_job *job);
 
-/* The text of the model's prompt of this name; NULL when there is none. */
 /* Of embeddings as the routes give them when nothing else is asked for; "" where it cannot be had. */
-void        fl_served_vector_id(const fl_served *served, char out[65]);
+void fl_served_vector_id(const fl_served *served, char out[65]);
+/* The text of the model's prompt of this name; NULL when there is none. */
 const char *fl_served_prompt(const fl_served *served, fl_span name);
-
-/* The names of the model's prompts: "`query`, `passage`" appended to *out. */
-void fl_served_prompts(const fl_served *served, fl_buf *out);
 
 /* How many texts of this model one answer can hold. */
 size_t fl_job_texts_max(const fl_served *served);

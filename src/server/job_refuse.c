@@ -21,6 +21,14 @@ static void put_span(fl_buf *out, fl_span text, size_t most) {
     fl_buf_append(out, text.data, text.size < most ? text.size : most);
 }
 
+/* "`query`, `passage`" */
+static void put_prompts(fl_buf *out, const fletch_model *model) {
+    const fletch_prompt *prompt;
+    for (size_t i = 0; (prompt = fletch_prompt_at(model, i)) != NULL; i++) {
+        fl_buf_printf(out, "%s`%s`", i > 0 ? ", " : "", prompt->name);
+    }
+}
+
 /* What stands in a place; false: there is no such place. */
 static bool put(fl_buf *out, const refusal *of, fl_span place) {
     fl_job *job = of->job;
@@ -46,7 +54,7 @@ static bool put(fl_buf *out, const refusal *of, fl_span place) {
     } else if (fl_span_is(place, "prompt")) {
         put_span(out, job->ask.prompt_name, PROMPT_SHOWN);
     } else if (fl_span_is(place, "prompts")) {
-        fl_served_prompts(job->served, out);
+        put_prompts(out, job->served->model);
     } else if (fl_span_is(place, "foreign")) {
         fl_buf_puts(out, job->work.ids != NULL ? "; " FL_FOREIGN_IDS : "");
     } else {

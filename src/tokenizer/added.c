@@ -157,7 +157,6 @@ static bool stands_alone(const char *text, size_t size, size_t begin, size_t end
 
 /* Never to the left of `done`, even if the match itself began there (in space swallowed before). */
 static size_t strip_left(const char *text, size_t begin, size_t done) {
-    assert(done <= begin);
     while (begin > done) {
         unsigned length;
         size_t   before = fl_utf8_before(text, begin);
