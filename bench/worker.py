@@ -91,7 +91,7 @@ def main() -> None:
         replies.write("first vector\n")
         replies.flush()
         os._exit(0)
-    replies.write(json.dumps({"version": engine.version, "jobs": list(getattr(engine, "jobs", {}))}) + "\n")
+    replies.write(json.dumps({"version": engine.version, "jobs": list(getattr(engine, "jobs", {})), "opening": time.process_time()}) + "\n")
     sets: dict[str, tuple] = {}
     for line in sys.stdin:
         command = json.loads(line)
