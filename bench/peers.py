@@ -47,7 +47,7 @@ class Fletch:
         self.error = self.Error()
         config = ctypes.c_void_p(self.library.fletch_config_new())
         for key, value in ((b"cpu.intra_op_threads", str(THREADS).encode()), (b"provider.precision", self.precision),
-                           *self.options):
+                           (b"cpu.isa", os.environ.get("BENCH_ISA", "auto").encode()), *self.options):
             self.check(self.library.fletch_config_set(config, key, value, ctypes.byref(self.error)))
         self.model = ctypes.c_void_p()
         self.check(self.library.fletch_open(ctypes.byref(self.model), model.encode(), config,
