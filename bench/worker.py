@@ -4,7 +4,7 @@
 `worker.py tokenizers tokenizer.json` times the reference tokenizer instead; `worker.py ENGINE cold` ends with the first vector.
 Commands: load {name, texts} · pass {name} · matrix {name, path} · latency {text, count, seconds at most} · memory {} · quit. Where
 an engine has jobs (peers.py), load takes `job` and `query` too.
-Environment: BENCH_MODEL (folder), BENCH_THREADS, BENCH_LIBRARY (libfletch.so), BENCH_GRAPHS (what graphs.py made).
+Environment: BENCH_MODEL (folder), BENCH_THREADS, BENCH_LIBRARY (libfletch.so), BENCH_GRAPHS (what graphs.py made), BENCH_ISA.
 """
 import json
 import os
@@ -91,7 +91,7 @@ def main() -> None:
         replies.write("first vector\n")
         replies.flush()
         os._exit(0)
-    replies.write(json.dumps({"version": engine.version, "jobs": list(getattr(engine, "jobs", {}))}) + "\n")
+    replies.write(json.dumps({"version": engine.version, "jobs": list(getattr(engine, "jobs", {})), "opening": time.process_time()}) + "\n")
     sets: dict[str, tuple] = {}
     for line in sys.stdin:
         command = json.loads(line)
