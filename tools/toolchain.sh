@@ -96,7 +96,8 @@ get_source() { # PACKAGE
     mv "$apt/$1" "$sources/$1"
 }
 
-# The archive and the pkg-config file of one: compiled as its own notes for other build systems say.
+# The archive and the pkg-config file of one: compiled as its own notes for other build systems say, each file alone (of
+# several zig makes one object).
 make_library() { # NAME FLAGS FILES
     local library=$1 flags=$2
     shift 2
@@ -106,7 +107,7 @@ make_library() { # NAME FLAGS FILES
     mkdir -p "$deps/$library"
     # shellcheck disable=SC2086
     (cd "$deps/$library" && printf '%s\0' "$@" |
-        xargs -0 -n 4 -P "$(nproc)" "${cc[@]}" -c -O2 -w -fPIC -ffunction-sections -fdata-sections $flags &&
+        xargs -0 -n 1 -P "$(nproc)" "${cc[@]}" -c -O2 -w -fPIC -ffunction-sections -fdata-sections $flags &&
         "${ar[@]}" rcs "../lib/lib$library.a" ./*.o)
 }
 

@@ -10,6 +10,7 @@ line=$(grep -P "^\Q$target\E\t" tools/release/targets.tsv) ||
     stop "tools/release/targets.tsv has no target '$target'" "cut -f1 tools/release/targets.tsv"
 IFS=$'\t' read -r target _ wheel server curl <<<"$line"
 
+export CCACHE_BASEDIR= # where ccache has one, names of files in the program depend on the folder
 use_toolchain "$target" "${2:-$ROOT/build-release/$target}"
 run_native # emulators are for tests
 make_deps release
