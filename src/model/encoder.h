@@ -143,6 +143,8 @@ typedef struct fl_encoder_desc {
     fl_norm_place norm_place;
     fl_extra_norm extra_norm;
     bool          final_norm;
+    bool
+        parallel; /* pre-norm: x = x + attention(norm(x)) + mlp(norm(x)), both of the same x (GPT-NeoX) */
     /* attention */
     fl_qk_norm  qk_norm;
     float       attention_scale;        /* 1/√head_dim */
@@ -333,6 +335,7 @@ typedef struct fl_encoder_caps {
     uint32_t    hidden_max, intermediate_max, t5_distance_max; /* 0: any */
     bool        longer_rope;                                   /* fl_rope.longer */
     bool        latents;                                       /* fl_encoder_desc.latents */
+    bool        parallel;                                      /* fl_encoder_desc.parallel */
 } fl_encoder_caps;
 
 /* Sizes are checked as fl_encoder_check_sizes does (EMODEL). Then EPROVIDER, so that the next

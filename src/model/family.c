@@ -195,7 +195,7 @@ static void refuse_switches(const fl_family *family, fl_json_reader *config) {
     /* only the Hub's code reads these */
     const char *hub[] = {family->rope.fraction, family->rope.stretch};
     for (size_t i = 0; i < sizeof hub / sizeof *hub; i++)
-        if (hub[i] != NULL && !is_hub_code(family, config))
+        if (hub[i] != NULL && !is_hub_code(family, config) && family->rope.fraction_fallback == 0)
             check_only(config, &(fl_only){hub[i], "1"});
     const fl_only *needed = &family->remote_needs;
     if (needed->key != NULL && is_hub_code(family, config)) {
@@ -516,10 +516,14 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
     fl_json_reader one = nested ? fl_json_below(&all, kind) : all;
     if (family->rope.local_theta != NULL && !nested && one.object != NULL)
         fl_family_refuse(config, "rope_parameters", "for all layers alike");
-    double fraction = 1.0;
+    double       fraction = 1.0;
+    const double whole = family->rope.fraction_fallback > 0 ? family->rope.fraction_fallback : 1.0;
     if (family->rope.fraction != NULL)
-        fraction = fl_json_double(config, spelling(config, family->rope.fraction, key), 1.0);
-    check_only(&one, &(fl_only){"partial_rotary_factor", "1"});
+        fraction = fl_json_double(config, spelling(config, family->rope.fraction, key), whole);
+    if (family->rope.fraction_fallback > 0)
+        fraction = fl_json_double(&one, "partial_rotary_factor", fraction);
+    else
+        check_only(&one, &(fl_only){"partial_rotary_factor", "1"});
     fl_rope rope = {.theta = fl_json_double(config, spelling(config, theta, key), fallback)};
     rope.theta   = fl_json_double(&one, "rope_theta", rope.theta);
     if (!(fraction > 0 && fraction <= 1))

@@ -153,11 +153,13 @@ typedef struct fl_family {
         double      fallback;
         const char *local_theta; /* of the layers with a window; NULL: the same */
         double      local_fallback;
-        const char *fraction; /* of head_dim that turns */
-        bool        ntk;      /* "ntk" of rope_scaling is GTE's fixed one */
-        bool        yarn;     /* it may be "yarn" or "longrope", but not in code of the Hub */
-        const char *growth;   /* beside the angles: queries grow behind the trained positions */
-        const char *trained;  /* longest position; the key of the next says that more is scaled */
+        const char *fraction; /* of head_dim that turns, where code of the Hub reads it … */
+        double
+            fraction_fallback; /* … or transformers does, as partial_rotary_factor too: its default */
+        bool        ntk;       /* "ntk" of rope_scaling is GTE's fixed one */
+        bool        yarn;      /* it may be "yarn" or "longrope", but not in code of the Hub */
+        const char *growth;  /* beside the angles: queries grow behind the trained positions */
+        const char *trained; /* longest position; the key of the next says that more is scaled */
         const char *stretch;
     } rope;
     struct { /* layers that see a window; window NULL: none */
@@ -234,6 +236,7 @@ typedef struct fl_family {
     X(deberta)                                                                                     \
     X(deberta_v1)                                                                                  \
     X(bloom)                                                                                       \
+    X(gpt_neox)                                                                                    \
     X(albert)                                                                                      \
     X(t5)                                                                                          \
     X(umt5)                                                                                        \

@@ -31,10 +31,6 @@ const fl_gguf_value *fl_gguf_key(const fl_gguf_maker *m, const char *key) {
 
 /* ---- Tokens ---------------------------------------------------------------------------------- */
 
-int64_t fl_gguf_id_of(const fl_gguf_maker *m, fl_span token) {
-    return fl_piece_index_find(&m->index, token);
-}
-
 static bool open_table(fl_gguf_maker *m) {
     m->tokens = fl_alloc_array(m->count, sizeof *m->tokens);
     if (m->tokens == NULL || !fl_piece_index_open(&m->index, m->tokens, m->count))

@@ -58,7 +58,6 @@ void fl_gguf_refuse(fl_gguf_maker *m, int status, const char *key, const char *w
 const fl_gguf_value *fl_gguf_key(const fl_gguf_maker *m, const char *key);
 
 uint64_t fl_gguf_type_of(const fl_gguf_maker *m, uint32_t id);
-int64_t  fl_gguf_id_of(const fl_gguf_maker *m, fl_span token); /* -1: there is none */
 /* The list under `key` is an item a token; `needed`: it must be there. */
 void fl_gguf_check_list(fl_gguf_maker *m, const char *key, bool needed);
 

@@ -33,11 +33,11 @@ struct fl_model_private {
                                               an adapter's (peft.c) */
     fl_safetensors   *peft;        /* owned: its matrices; NULL: there is none */
     double            peft_alpha;
-    uint32_t          peft_rank;             /* of every matrix; 0: of each its own */
+    uint32_t          peft_rank;    /* of every matrix; 0: of each its own */
     const char       *peft_library; /* whose class it was trained on, or NULL: auto_mapping */
-    bool              peft_root;             /* alpha is divided by the root of the rank */
-    size_t            peft_taken;            /* tensors of it that matrices took */
-    const char       *own_pooling;           /* of the family's code: modules.json lists none */
+    bool              peft_root;    /* alpha is divided by the root of the rank */
+    size_t            peft_taken;   /* tensors of it that matrices took */
+    const char       *own_pooling;  /* of the family's code: modules.json lists none */
     const char       *tokenizer_config_path; /* kept; NULL: not asked for yet */
     const fl_tensor  *projection;            /* of every token, before pooling; NULL: none */
     const char       *projection_name;       /* what it is called */

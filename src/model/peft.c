@@ -111,9 +111,9 @@ static int open_matrices(fl_model *model, const char *folder, fletch_error *erro
     return fl_safetensors_open(&model->own->peft, file, error);
 }
 
-/* "transformers.models.qwen3.modeling_qwen3": the module of the class that the adapter was made for. Only what is plainly
- * another architecture is known to be another base: of equal shapes nothing in the files says whose weights it
- * belongs to, and config.json's _name_or_path is what a base itself was once trained from. */
+/* "transformers.models.qwen3.modeling_qwen3": the module of the class that the adapter was made for. Only what is
+ * plainly another architecture is known to be another base: of equal shapes nothing in the files says whose weights
+ * it belongs to, and config.json's _name_or_path is what a base itself was once trained from. */
 static int check_library(const fl_model *model, fletch_error *error) {
     static const char parent[] = "transformers.models.";
     const char       *library = model->own->peft_library, *type = model->model_type;

@@ -27,9 +27,9 @@ int64_t fl_piece_index_find(const fl_piece_index *index, fl_span text); /* -1: t
 /* Piece `id` by its text; the id of another one of that text, which stays, or `id`. */
 uint32_t fl_piece_index_put(fl_piece_index *index, uint32_t id);
 
-/* "merges": every way to put a piece together from two others, the pieces with the highest scores first, of one piece the
- * way whose left part is longest. scores[count]: NaN where nothing is merged into a piece. `ranked`: only of pieces that
- * have a score, each merge with its rank, which is one for equal scores. */
+/* "merges": every way to put a piece together from two others, the pieces with the highest scores first, of one piece
+ * the way whose left part is longest. scores[count]: NaN where nothing is merged into a piece. `ranked`: only of
+ * pieces that have a score, each merge with its rank, which is one for equal scores. */
 int fl_piece_merges_put(fl_json_w *w, const fl_piece_index *index, const double *scores,
                         bool ranked, fletch_error *error);
 

@@ -87,8 +87,8 @@ static int check_characters(const maker *m) {
             int64_t one = fl_piece_index_find(&m->index, (fl_span){text.data + at, length});
             if (one < 0 || isnan(m->scores[one]))
                 return refuse(m, FLETCH_EUNSUPPORTED,
-                              "a piece of it has a character that is no piece, which is not "
-                              "supported");
+                              "one of its pieces has a character without a piece of its own, which "
+                              "is not supported");
         }
     }
     return 0;
@@ -179,7 +179,8 @@ static int put_template(maker *m, const char *const names[2]) {
         around[i] = asked[i] ? named(m, keys[i], names[i]) : NULL;
         if (around[i] != NULL && id_of(m, around[i]) < 0)
             return fl_fail(m->config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s: %s \"%.40s\" is no piece of it.", m->path, keys[i], around[i]);
+                           "%s: %s \"%.40s\" is not one of its pieces.", m->path, keys[i],
+                           around[i]);
     }
     fl_tokenizer_put_step(m->w, "post_processor", "TemplateProcessing");
     for (unsigned pair = 0; pair < 2; pair++) {

@@ -79,6 +79,9 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
     if (!(d->score_cap >= 0) || (d->score_cap > 0 && d->score_cap < 1e-3f))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "scores cannot be capped at %g",
                        (double)d->score_cap);
+    if (d->parallel && (d->norm_place != FL_NORM_PRE || d->extra_norm != FL_EXTRA_NORM_NONE))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "attention and MLP side by side need a norm in front of each alone");
     if (d->latents > 0 && (d->latent_heads == 0 || d->latent_dims == 0 || d->mlm))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%u latents are asked by %u heads of %u dimensions", d->latents,

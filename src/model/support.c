@@ -75,13 +75,16 @@ static void add_features(refusal *r, uint32_t features) {
             add(r, words[i]);
 }
 
-static const char latents[] = "attention to latents (NV-Embed)";
+static const char latents[]  = "attention to latents (NV-Embed)";
+static const char parallel[] = "attention and MLP side by side (GPT-NeoX)";
 
 void fl_encoder_switches(const fl_encoder_desc *d, char *out, size_t room) {
     refusal r = {0};
     add_features(&r, features_of(d));
     if (d->latents > 0)
         add(&r, latents);
+    if (d->parallel)
+        add(&r, parallel);
     snprintf(out, room, "%s", r.text);
 }
 
@@ -102,6 +105,8 @@ int fl_encoder_supported(const fl_encoder_desc *d, const fl_encoder_caps *caps,
         add(&r, "other angles in longer texts (longrope)");
     if (d->latents > 0 && !caps->latents)
         add(&r, latents);
+    if (d->parallel && !caps->parallel)
+        add(&r, parallel);
     return r.used == 0
                ? FLETCH_OK
                : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,

@@ -8,8 +8,8 @@
 
 typedef struct fl_charsmap fl_charsmap;
 
-/* The key precompiled_charsmap of a step; *out is NULL where there is none, or an empty one, which changes nothing. What
- * was made is the caller's, also when the status is not 0. */
+/* The key precompiled_charsmap of a step; *out is NULL where there is none, or an empty one, which changes nothing.
+ * What was made is the caller's, also when the status is not 0. */
 int      fl_charsmap_read(fl_charsmap **out, fl_json_reader *reader);
 void     fl_charsmap_close(fl_charsmap *map);        /* NULL is a no-op */
 uint32_t fl_charsmap_growth(const fl_charsmap *map); /* bytes of output for one of input, at most */

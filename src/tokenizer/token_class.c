@@ -20,6 +20,8 @@ enum { CHARS_PER_WORD = 100 };
     { "<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>" }
 #define CLIP_TOKENS                                                                                \
     { "<|startoftext|>", "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>" }
+#define NEOX_TOKENS                                                                                \
+    { "<|endoftext|>", "<|endoftext|>", "<|endoftext|>", NULL, "<|padding|>" }
 #define T5_TOKENS                                                                                  \
     { NULL, "</s>", "<unk>", NULL, "<pad>" }
 #define ALBERT_TOKENS                                                                              \
@@ -40,6 +42,7 @@ static const fl_token_class classes[] = {
     {"MPNetTokenizer", "WordPiece", FL_BERT, false, MPNET_TOKENS, 0, false},
     {"RobertaTokenizer", "BPE", FL_BYTE_LEVEL, false, ROBERTA_TOKENS, 0, false},
     {"GPT2Tokenizer", "BPE", FL_BYTE_LEVEL, false, NO_TOKENS, 0, false},
+    {"GPTNeoXTokenizer", "BPE", FL_NEOX, false, NEOX_TOKENS, 0, false},
     {"Qwen2Tokenizer", "BPE", FL_QWEN, false, NO_TOKENS, 0, false},
     {"CLIPTokenizer", "BPE", FL_CLIP, false, CLIP_TOKENS, 0, false},
     {"XLMRobertaTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS, 3, false},
@@ -299,8 +302,9 @@ static int check_steps(const fl_token_plan *plan, fl_json_reader *root) {
         good_split =
             !is_kind(split, "ByteLevel") || fl_json_flag(split, "add_prefix_space", true) == prefix;
         break;
+    case FL_NEOX:
     case FL_BYTE_LEVEL:
-        good_normal = normal == NULL;
+        good_normal = class->steps == FL_NEOX ? is_kind(normal, "NFC") : normal == NULL;
         good_split  = is_kind(split, "ByteLevel") && fl_json_flag(split, "use_regex", true) &&
                      fl_json_flag(split, "add_prefix_space", true) == prefix;
         break;
@@ -515,6 +519,11 @@ static int check_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
         class->steps != FL_DEBERTA) {
         around[0] = FL_TOKEN_BOS;
         around[1] = FL_TOKEN_EOS;
+    }
+    if (class->steps == FL_NEOX) { /* transformers 5 puts nothing there, whatever is asked for */
+        has[0] = has[1] = false;
+        good            = !fl_json_flag(settings->config, "add_bos_token", false) &&
+               !fl_json_flag(settings->config, "add_eos_token", false);
     }
     for (unsigned i = 0; i < 2; i++) {
         const char *token = plan->token[around[i]];

@@ -16,6 +16,7 @@ typedef struct fl_token_plan fl_token_plan; /* token_plan.h */
 typedef enum fl_class_steps {
     FL_AS_IN_FILE, /* tokenizer.json's; add_prefix_space of ByteLevel by argument, else false */
     FL_BERT,       /* BertNormalizer by arguments, BertPreTokenizer, "##" */
+    FL_NEOX,       /* NFC, then as the next */
     FL_BYTE_LEVEL, /* no normaliser, ByteLevel; add_prefix_space by argument, else false */
     FL_QWEN,       /* NFC, Split by Qwen's pattern, ByteLevel */
     FL_PIECES,     /* Precompiled, WhitespaceSplit, Metaspace always */

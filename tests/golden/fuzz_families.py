@@ -178,6 +178,15 @@ def bloom(d: Draw):
                                     layer_norm_epsilon=d.eps(), use_cache=False)
 
 
+def gpt_neox(d: Draw):
+    s = d.sizes(even=True)
+    head = s["hidden_size"] // s["num_attention_heads"]
+    turned = d.choice([n for n in range(2, head + 1, 2)])
+    return transformers.GPTNeoXConfig(**s, max_position_embeddings=d.positions(), hidden_act=d.activation(), layer_norm_eps=d.eps(), use_cache=False,
+                                      use_parallel_residual=d.randint(0, 3) > 0, pad_token_id=0, eos_token_id=2,
+                                      rope_parameters={"rope_type": "default", "rope_theta": d.theta(), "partial_rotary_factor": turned / head})
+
+
 def t5(d: Draw):
     return any_t5(d, d.choice([transformers.T5Config, transformers.MT5Config]))
 
@@ -374,7 +383,7 @@ def nvembed(d: Draw):
     return config, reference.nv_shapes, reference.nv_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, nvembed, gte, jina, jina_qk, jina3,
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, gpt_neox, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, nvembed, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3, lfm2,
                                     lfm2_bidirectional)}
 

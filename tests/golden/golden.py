@@ -16,7 +16,7 @@ BIN = pathlib.Path(os.environ.get("FLETCH_BIN", BUILD / "fletch"))
 DATA = pathlib.Path(os.environ.get("FLETCH_TEST_DATA", ROOT / "../shared/data"))
 
 # Folders, by the first letters of their names, whose models ONNX Runtime's graph has no operators for: it refuses them.
-NO_GRAPH = ("family-nomic-moe", "family-jina-qk", "family-jina3-tasks", "family-jina5", "family-lfm2", "family-qwen3-longrope", "family-static", "router-dense", "family-nvembed")
+NO_GRAPH = ("family-nomic-moe", "family-jina-qk", "family-jina3-tasks", "family-jina5", "family-lfm2", "family-qwen3-longrope", "family-static", "router-dense", "family-nvembed", "family-gpt-neox")
 
 
 def settle(folder: pathlib.Path) -> None:

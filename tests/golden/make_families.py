@@ -416,7 +416,7 @@ def make_deberta() -> None:
 
 
 def make_by_heads() -> None:
-    """DeBERTa v1 and Bloom, whose queries, keys and values are one matrix, head by head."""
+    """DeBERTa v1, Bloom and GPT-NeoX, whose queries, keys and values are one matrix, head by head."""
     tokenizer = odd_classes.deberta_v1()
     own = {"vocab_size": len(tokenizer["model"]["vocab"]), "relative_attention": True, "position_biased_input": False, "max_relative_positions": 24,
            "pos_att_type": "c2p|p2c", "layer_norm_eps": 1e-7}
@@ -427,6 +427,23 @@ def make_by_heads() -> None:
     config = transformers.BloomConfig(vocab_size=len(tokenizer["model"]["vocab"]), hidden_size=36, n_layer=3, n_head=6, pad_token_id=3)
     with_tokenizer(base.new_folder("family-bloom"), tokenizer, odd_classes.settings("BloomTokenizerFast", unk_token="<unk>", bos_token="<s>",
                    eos_token="</s>", pad_token="<pad>", padding_side="left"), config, transformers.BloomModel(config), "weightedmean", [])
+    make_neox()
+
+
+def make_neox() -> None:
+    """GPT-NeoX with attention and MLP side by side, a third of each head turning; and its config.json in Pythia's words."""
+    tokenizer = odd_classes.neox()
+    config = transformers.GPTNeoXConfig(
+        **SMALL | {"hidden_size": 36, "num_attention_heads": 3}, vocab_size=len(tokenizer["model"]["vocab"]), layer_norm_eps=1e-4, use_cache=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1 / 3}, pad_token_id=1, bos_token_id=0, eos_token_id=0)
+    path = base.new_folder("family-gpt-neox")
+    with_tokenizer(path, tokenizer, odd_classes.settings("PreTrainedTokenizerFast", unk_token="<|endoftext|>", bos_token="<|endoftext|>",
+                   eos_token="<|endoftext|>", pad_token="<|padding|>"), config, transformers.GPTNeoXModel(config), LAST, [base.NORMALIZE])
+
+    def published(config: dict) -> None:
+        rope = config.pop("rope_parameters")
+        config.update(rotary_pct=rope["partial_rotary_factor"], rotary_emb_base=rope["rope_theta"], rope_scaling=None)
+    again("family-gpt-neox-hub", path, published)
 
 
 def make_ruri() -> None:

@@ -222,6 +222,13 @@ def bloom():
                  byte_level())
 
 
+def neox():
+    """GPT-2's words behind NFC; an end behind every text, so that none is empty."""
+    special = ["<|endoftext|>", "<|padding|>"]
+    vocab, model = bytes_of(special)
+    return whole(vocab, special, model, {"type": "NFC"}, byte_level(), template(vocab, "A", "<|endoftext|>"), byte_level())
+
+
 def ruri():
     """SentencePiece's Unigram as ModernBERTs of Japanese have it: tokenizer_class says LlamaTokenizer."""
     names = ["<pad>", "<unk>", "<s>", "</s>"]

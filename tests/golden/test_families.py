@@ -138,6 +138,7 @@ ONLY = [
     ("family-voyage", "use_bidirectional_attention", False, "false"),
     ("family-voyage", "use_bidirectional_attention", None, "absent"),
     ("family-voyage", "auto_map", {"AutoModel": "a/b--modeling_qwen3_bidirectional.Qwen3BidirectionalModel"}, "a/b--modeling_qwen3"),
+    ("family-gpt-neox", "attention_bias", False, "false"),
     ("family-nvembed", "mask_type", "c", "c"),
     ("family-nvembed", "auto_map", {"AutoModel": "a/b--modeling_nvembed.NVEmbedModel"}, "a/b--modeling_nvembed"),
     ("family-llama-bidirec", "auto_map", {"AutoModel": "a/b--llama_bidirectional_model.LlamaBidirectionalModel"}, "a/b--llama"),
@@ -178,11 +179,26 @@ def test_factors_of_longrope_that_are_none_are_damage(key, factors, tmp_path):
 
 
 @pytest.mark.parametrize("name, says", [("family-qwen3-longrope", "(longrope)"), ("family-lfm2", "gated convolutions (LFM2)"),
-                                        ("family-nvembed", "attention to latents (NV-Embed)")])
+                                        ("family-nvembed", "attention to latents (NV-Embed)"),
+                                        ("family-gpt-neox", "side by side (GPT-NeoX)")])
 def test_what_the_cpu_alone_computes_is_refused_elsewhere_by_name(name, says):
     done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, "--provider-engine", "onnxruntime", "--provider-order", "cpu", "a text"],
                           capture_output=True, text=True)
     assert done.returncode != 0 and says in done.stderr, done.stderr
+
+
+def test_nothing_stands_around_a_text_of_gpt_neox(tmp_path):
+    """transformers 5 makes that class anew without a template, whatever tokenizer.json and add_eos_token say."""
+    def tokenize(processor, **settings):
+        path = changed("family-gpt-neox", tmp_path)
+        for file, more in (("tokenizer.json", {"post_processor": processor}), ("tokenizer_config.json", {"tokenizer_class": "GPTNeoXTokenizerFast"} | settings)):
+            (path / file).write_text(json.dumps(json.loads((path / file).read_text()) | more))
+        return subprocess.run([golden.BIN, "tokenize", "-m", path, "--format", "jsonl", "the cat"], capture_output=True, text=True)
+    template = json.loads((FOLDERS / "family-gpt-neox/tokenizer.json").read_text())["post_processor"]
+    plain = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    assert json.loads(tokenize(plain).stdout)["ids"] == [259, 263]  # transformers 5.23's
+    for done in (tokenize(template), tokenize(plain, add_eos_token=True)):
+        assert done.returncode == 3 and "post_processor is not what GPTNeoXTokenizer makes" in done.stderr, done.stderr
 
 
 def test_lfm2_has_one_activation_whatever_its_config_says(tmp_path):

@@ -121,7 +121,7 @@ def test_refused(tmp_path):
     assert "enable_sampling" in refusal(changed("llama", tmp_path / "h", sp_model_kwargs={"enable_sampling": True}))
     assert "bos_token" in refusal(changed("llama", tmp_path / "i", bos_token="<begin>"))
     for letter, piece, words in (("j", field(1, b"odd") + field(3, 5), "control"), ("k", field(1, b"q\xff"), "UTF-8"), ("l", field(1, b"<s>"), "twice"),
-                                 ("m", field(1, b"zqx") + field(3, 2), "unknown piece"), ("n", field(1, "\U0001f63aa".encode()), "no piece"),
+                                 ("m", field(1, b"zqx") + field(3, 2), "unknown piece"), ("n", field(1, "\U0001f63aa".encode()), "without a piece"),
                                  ("o", field(1, b""), "damaged"), ("p", field(1, b"a\0b"), "NUL")):
         path = changed("llama", tmp_path / letter)
         data = (path / FILE).read_bytes()

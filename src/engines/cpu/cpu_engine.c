@@ -57,7 +57,8 @@ static const fl_encoder_caps caps = {
                 FL_CAN_SEGMENTS | FL_CAN_TASK_TYPE | FL_CAN_VOCABULARY | FL_CAN_ADAPTERS |
                 FL_CAN_LATE,
     .longer_rope = true,
-    .latents     = true};
+    .latents     = true,
+    .parallel    = true};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 

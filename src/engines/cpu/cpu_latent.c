@@ -2,10 +2,10 @@
 /* cpu_latent.c - latent attention behind the layers (NV-Embed): each token asks the same learnt rows.
  *
  * Role     cpu_forward.c calls it between the layers and the pooling of a block.
- * Method   The latents never change, and so keys and values are folded into what makes queries and output when the model
- *          opens (pack_latent.c): LN(x) times a row for each head and latent is a score, and scores times as many rows
- *          are what is added. Heads of 4096 dimensions with 512 latents take an eighth of the multiplications so. Then a
- *          gated MLP, some of whose columns exist at a time.
+ * Method   The latents never change, and so keys and values are folded into what makes queries and output
+ *          when the model opens (pack_latent.c): LN(x) times a row for each head and latent is a score, and
+ *          scores times as many rows are what is added. Heads of 4096 dimensions with 512 latents take a
+ *          ninth of the multiplications so. Then a gated MLP, some of whose columns exist at a time.
  * Bytes    float32 in every precision. A row is alone; columns of the MLP are one chain of FMAs (kernels.h).
  * Memory   Only what cpu_engine.c reserved; z is free behind the layers.
  * Threads  A split group deals out rows. Proof tests/golden/test_folders.py, test_families.py. */

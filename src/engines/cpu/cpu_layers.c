@@ -88,10 +88,10 @@ static void norm_to_z(const fl_engine *e, const fl_cpu_norm *norm, const float *
 }
 
 /* What a block left in y becomes x, this rank's share of the rows; `own` and `extra` are the block's norms. Pre-norm:
- * and z, by the norm of the `next` block; NULL in front of none. */
+ * and z, by the norm of the `next` block, NULL in front of none; of x as it was before where both are `parallel`. */
 static void residual_and_norm(const fl_cpu_split *c, size_t row, size_t rows,
                               const fl_cpu_norm *own, const fl_cpu_norm *extra,
-                              const fl_cpu_norm *next) {
+                              const fl_cpu_norm *next, bool parallel) {
     const fl_engine *e     = c->engine;
     size_t           first = fl_cpu_share(c, rows, c->rank);
     size_t           count = fl_cpu_share(c, rows, c->rank + 1) - first;
@@ -105,13 +105,16 @@ static void residual_and_norm(const fl_cpu_split *c, size_t row, size_t rows,
         }
         return;
     }
+    if (next && parallel) {
+        norm_to_z(e, next, x, c->scratch.z + at, count);
+    }
     if (extra->weight) { /* x = x + extra(…) */
         fl_cpu_norm_rows(e, extra, y, y, count);
         add_rows(y, x, values);
     } else {
         memcpy(x, y, values * sizeof *x);
     }
-    if (next) {
+    if (next && !parallel) {
         norm_to_z(e, next, x, c->scratch.z + at, count);
     }
 }
@@ -128,11 +131,11 @@ static void rest_of_layer(const fl_cpu_split *c, size_t index, size_t first, siz
         project_out(c, layer, row, rows);
         fl_cpu_wait(c);
         residual_and_norm(c, row, rows, &layer->attention_norm, &layer->attention_extra,
-                          &layer->mlp_norm);
+                          &layer->mlp_norm, e->desc.parallel);
         fl_cpu_quantize_for_mlp(c, row, rows, index);
         fl_cpu_wait(c);
         mlp(c, layer, row, rows);
-        residual_and_norm(c, row, rows, &layer->mlp_norm, &layer->mlp_extra, next);
+        residual_and_norm(c, row, rows, &layer->mlp_norm, &layer->mlp_extra, next, false);
         if (next) {
             fl_cpu_quantize_for_attention(c, row, rows, index + 1);
         }

@@ -2,8 +2,8 @@
 /* pack_latent.c - the latents' panels: what never changes is multiplied when the model opens.
  *
  * Role     pack.c calls it once; cpu_latent.c reads the panels.
- * Method   Of a head, with the normed latents L: scores of LN(x) are LN(x) (L Kᵀ Q)ᵀ / √dims, and what is added for them
- *          L Vᵀ Oᵀ. Both products are the kernels' own, so that their bytes are the same everywhere.
+ * Method   Of a head, with the normed latents L: scores of LN(x) are LN(x) (L Kᵀ Q)ᵀ / √dims, and what is added
+ *          for them L Vᵀ Oᵀ. Both products are the kernels' own, so that their bytes are the same everywhere.
  * Memory   One head's matrix at a time, in float32.
  * Proof    tests/golden/test_families.py. */
 #include <math.h>
