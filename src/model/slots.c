@@ -81,7 +81,7 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
                        (double)d->score_cap);
     if (d->parallel && (d->norm_place != FL_NORM_PRE || d->extra_norm != FL_EXTRA_NORM_NONE))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "attention and MLP side by side need a norm in front of each alone");
+                       "attention and MLP side by side each need a norm before them");
     if (d->latents > 0 && (d->latent_heads == 0 || d->latent_dims == 0 || d->mlm))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%u latents are asked by %u heads of %u dimensions", d->latents,

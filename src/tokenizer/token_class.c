@@ -508,7 +508,8 @@ static int check_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
     const fl_token_class *class = plan->class;
     const bool has[2]           = {plan->begins, plan->ends};
     unsigned   around[2] = {FL_TOKEN_CLS, FL_TOKEN_SEP}, count = 0;
-    bool       good = true;
+    /* Where any is asked for, transformers 5 puts none there. */
+    bool good = class->steps != FL_NEOX || !(plan->begins || plan->ends);
     if (class->steps == FL_QWEN) {
         return end_by_code(plan, tokenizer, root);
     }
@@ -519,11 +520,6 @@ static int check_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
         class->steps != FL_DEBERTA) {
         around[0] = FL_TOKEN_BOS;
         around[1] = FL_TOKEN_EOS;
-    }
-    if (class->steps == FL_NEOX) { /* transformers 5 puts nothing there, whatever is asked for */
-        has[0] = has[1] = false;
-        good            = !fl_json_flag(settings->config, "add_bos_token", false) &&
-               !fl_json_flag(settings->config, "add_eos_token", false);
     }
     for (unsigned i = 0; i < 2; i++) {
         const char *token = plan->token[around[i]];

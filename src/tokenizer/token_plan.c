@@ -344,7 +344,8 @@ static int refuse_class(const fl_token_plan *plan, const char *name, fletch_erro
 /* The arguments of the class, whose defaults they have. Only BERT's are refused for their type. */
 static void read_arguments(fl_token_plan *plan, fl_json_reader *config) {
     const fl_class_steps steps = plan->class->steps;
-    const bool           own = steps == FL_LLAMA || steps == FL_GEMMA, qwen = steps == FL_QWEN;
+    const bool           own   = steps == FL_LLAMA || steps == FL_GEMMA;
+    const bool           says  = own || steps == FL_QWEN || steps == FL_NEOX;
     if (steps == FL_BERT) {
         plan->lowercase     = fl_json_bool(config, "do_lower_case", true);
         plan->strip_accents = fl_json_bool(config, "strip_accents", plan->lowercase);
@@ -358,9 +359,9 @@ static void read_arguments(fl_token_plan *plan, fl_json_reader *config) {
     plan->prefix_space   = fl_json_flag(plan->config, "add_prefix_space", /* with Metaspace */
                                         steps == FL_PIECES || steps == FL_ALBERT ||
                                             steps == FL_DEBERTA || steps == FL_LLAMA);
-    plan->begins         = own || qwen ? fl_json_flag(plan->config, "add_bos_token", own)
-                                       : !fl_token_class_has_gaps(plan->class);
-    plan->ends           = !(own || qwen) || fl_json_flag(plan->config, "add_eos_token", false);
+    plan->begins         = says ? fl_json_flag(plan->config, "add_bos_token", own)
+                                : !fl_token_class_has_gaps(plan->class);
+    plan->ends           = !says || fl_json_flag(plan->config, "add_eos_token", false);
 }
 
 /* The three files, where they are. */
