@@ -214,8 +214,7 @@ static int check_output(const fletch_request *request, size_t index, fletch_erro
     fletch_output one = FLETCH_OUTPUT_INIT;
     FL_TRY(copy_options(&one, sizeof one, output_at(request, index), error));
     if (!fl_kind_is_output(one.kind))
-        return refuse(error, "output %zu is of kind %d; use one that fletch_output_parse gives",
-                      index, (int)one.kind);
+        return refuse(error, "output %zu is of kind %d, which no output has", index, (int)one.kind);
     for (size_t k = 0; k < index && one.kind != FLETCH_KIND_DENSE; k++)
         if (one.kind == output_at(request, k)->kind)
             return refuse(error, "outputs %zu and %zu are the same", k, index);
