@@ -316,26 +316,23 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(SEGMENTS, "pairs of texts with token types", d->segments)                                    \
     X(TASK_TYPE, "embeddings of tasks (ERNIE)", d->task_type)                                      \
     X(ADAPTERS, "adapters", d->adapters)                                                           \
-    X(LATE, "a vector for every token (late interaction)", d->late)
-enum {
-#define FL_NAME(name, words, condition) FL_FEATURE_INDEX_##name,
-    FL_FEATURES(FL_NAME)
+    X(LATE, "a vector for every token (late interaction)", d->late)                                \
+    X(LONGER_ROPE, "other angles in longer texts (longrope)", d->rope[0].longer > 0)               \
+    X(LATENTS, "attention to latents (NV-Embed)", d->latents > 0)                                  \
+    X(PARALLEL, "attention and MLP side by side (GPT-NeoX)", d->parallel)
+#define FL_NAME(name, words, condition) FL_FEATURE_##name,
+enum { FL_FEATURES(FL_NAME) FL_FEATURE_COUNT };
 #undef FL_NAME
-#define FL_NAME(name, words, condition) FL_CAN_##name = 1 << FL_FEATURE_INDEX_##name,
-        FL_FEATURES(FL_NAME)
-#undef FL_NAME
-};
+_Static_assert(FL_FEATURE_COUNT <= 64, "a feature is a bit");
+#define FL_CAN(name) (UINT64_C(1) << FL_FEATURE_##name)
 
 typedef struct fl_encoder_caps {
     const char *engine;        /* "the cuda engine" */
     const char *instead;       /* "use provider.order cpu" */
-    uint32_t    features;      /* FL_CAN_… */
+    uint64_t    features;      /* FL_CAN(…) | … */
     uint32_t    head_dims[4];  /* the only ones; {0}: any */
     uint32_t    size_multiple; /* of hidden and intermediate; 0: any */
     uint32_t    hidden_max, intermediate_max, t5_distance_max; /* 0: any */
-    bool        longer_rope;                                   /* fl_rope.longer */
-    bool        latents;                                       /* fl_encoder_desc.latents */
-    bool        parallel;                                      /* fl_encoder_desc.parallel */
 } fl_encoder_caps;
 
 /* Sizes are checked as fl_encoder_check_sizes does (EMODEL). Then EPROVIDER, so that the next

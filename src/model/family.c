@@ -93,7 +93,8 @@ static const char *spelling(const fl_json_reader *r, const char *keys, char key[
 /* auto_map points to Python code in some repository: the network is what that code says. */
 static const char *remote_code(fl_json_reader *config) {
     static const char *const keys[] = {"AutoModel", "AutoModelForSequenceClassification",
-                                       "AutoConfig"};
+                                       "AutoConfig", "AutoModelForMaskedLM",
+                                       "AutoModelForCausalLM"};
     fl_json_reader           map    = fl_json_below(config, "auto_map");
     const char              *code   = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && code == NULL; i++)

@@ -13,15 +13,15 @@
 #include "model/encoder.h"
 
 /* The features that the whole, or some layer, uses. */
-static uint32_t features_of(const fl_encoder_desc *desc) {
+static uint64_t features_of(const fl_encoder_desc *desc) {
     fl_layer_desc   none   = {0};
     fl_encoder_desc filled = *desc, *d = &filled;
-    uint32_t        used = 0;
+    uint64_t        used = 0;
     if (d->layers == 0) /* conditions speak of layer 0 */
         d->layer = &none;
     for (uint32_t i = 0; i == 0 || i < d->layers; i++) {
         const fl_layer_desc *l = &d->layer[i];
-#define FL_TEST(name, words, condition) used |= (condition) ? (uint32_t)FL_CAN_##name : 0;
+#define FL_TEST(name, words, condition) used |= (condition) ? FL_CAN(name) : 0;
         FL_FEATURES(FL_TEST)
     }
     return used;
@@ -69,31 +69,23 @@ static const char *const words[] = {
 #define FL_WORDS(name, text, condition) text,
     FL_FEATURES(FL_WORDS)};
 
-static void add_features(refusal *r, uint32_t features) {
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (features & 1U << i)
+static void add_features(refusal *r, uint64_t features) {
+    for (size_t i = 0; i < FL_FEATURE_COUNT; i++)
+        if (features & UINT64_C(1) << i)
             add(r, words[i]);
 }
-
-static const char latents[]  = "attention to latents (NV-Embed)";
-static const char parallel[] = "attention and MLP side by side (GPT-NeoX)";
 
 void fl_encoder_switches(const fl_encoder_desc *d, char *out, size_t room) {
     refusal r = {0};
     add_features(&r, features_of(d));
-    if (d->latents > 0)
-        add(&r, latents);
-    if (d->parallel)
-        add(&r, parallel);
     snprintf(out, room, "%s", r.text);
 }
 
 int fl_encoder_supported(const fl_encoder_desc *d, const fl_encoder_caps *caps,
                          fletch_error *error) {
     FL_TRY(fl_encoder_check_sizes(d, error));
-    refusal  r       = {0};
-    uint32_t missing = features_of(d) & ~caps->features;
-    add_features(&r, missing);
+    refusal r = {0};
+    add_features(&r, features_of(d) & ~caps->features);
     if (!has_head_dim(caps, d->head_dim))
         add_head_dim(&r, caps, d->head_dim);
     add_size(&r, "hidden size", d->hidden, caps->size_multiple, caps->hidden_max);
@@ -101,12 +93,6 @@ int fl_encoder_supported(const fl_encoder_desc *d, const fl_encoder_caps *caps,
     if (caps->t5_distance_max > 0 && fl_t5_rows(d) > 0 &&
         d->distance[0].max_distance > caps->t5_distance_max)
         add(&r, "relative attention over so many tokens");
-    if (d->rope[0].longer > 0 && !caps->longer_rope)
-        add(&r, "other angles in longer texts (longrope)");
-    if (d->latents > 0 && !caps->latents)
-        add(&r, latents);
-    if (d->parallel && !caps->parallel)
-        add(&r, parallel);
     return r.used == 0
                ? FLETCH_OK
                : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,

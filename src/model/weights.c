@@ -302,8 +302,8 @@ static int check_mlm(const resolver *r) {
     const fl_encoder_desc *d   = &r->model->encoder.desc;
     bool                   has = false;
     for (size_t i = 0; i < FL_NAMES_MAX && r->names[i].name != NULL; i++)
-        has =
-            has || (r->names[i].slot[0] == FL_SLOT_MLM_BIAS && !fl_name_is_of_layers(&r->names[i]));
+        has = has ||
+              (r->names[i].slot[0] == FL_SLOT_MLM_DECODER && !fl_name_is_of_layers(&r->names[i]));
     if (d->mlm && has && d->embedding > d->hidden)
         return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a vocabulary head that is wider (%u) than the layers (%u) is not "
@@ -314,8 +314,8 @@ static int check_mlm(const resolver *r) {
     return fl_fail(
         r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
         "%s: the vocabulary head of the %s architecture is not supported; SPLADE is of "
-        "bert, distilbert, roberta, mpnet, electra, modernbert, gte, nomic_bert, eurobert "
-        "and jina_embeddings_v3.",
+        "bert, distilbert, roberta, mpnet, electra, modernbert, gte, nomic_bert, eurobert, "
+        "jina_embeddings_v3 and qwen3 by the code of SPLADE-Code.",
         r->model->own->base, d->architecture);
 }
 

@@ -456,46 +456,46 @@ static bool is_pair_of_class(const fl_token_plan *plan, const fl_tokenizer *toke
                       pair->text_type[1] == 1));
 }
 
+/* The end token's id; -1: there is none. */
+static int32_t end_id(const fl_token_plan *plan, const fl_tokenizer *tokenizer) {
+    const char *end = plan->token[FL_TOKEN_EOS];
+    return end != NULL ? fl_tokenizer_id(tokenizer, end) : -1;
+}
+
+/* A single text ends in that token, if it does not yet. False: there is no such token, or no room. */
+static bool end_single(fl_template *single, int32_t id) {
+    const bool there = single->count > single->place[0] && single->ids[single->count - 1] == id;
+    if (id < 0 || (!there && single->count == FL_SPECIALS_MAX)) {
+        return false;
+    }
+    if (!there) {
+        single->types[single->count] = 0;
+        single->ids[single->count++] = id;
+        single->texts                = 1;
+    }
+    return true;
+}
+
 /* gte-Qwen2's tokenizer is code that makes the template by add_eos_token, whatever tokenizer.json has. */
 static int end_by_code(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_json_reader *root) {
     fl_json      *codes = fl_json_get(fl_json_get(plan->config, "auto_map"), "AutoTokenizer");
     const char   *code  = fl_json_text(fl_json_item(codes, 1));
     const char   *bare  = code != NULL ? strstr(code, "--") : NULL;
-    const char   *end   = plan->token[FL_TOKEN_EOS];
-    const int64_t id    = end != NULL ? fl_tokenizer_id(tokenizer, end) : -1;
+    const int32_t id    = end_id(plan, tokenizer);
     fl_template  *file  = &tokenizer->single;
     if (code == NULL || strcmp(bare != NULL ? bare + 2 : code, qwen_code) != 0) {
         return 0;
     }
-    if ((plan->ends && id < 0) || plan->begins ||
-        (file->count > 0 &&
-         (!plan->ends || file->count > 1 || file->place[0] > 0 || file->ids[0] != id))) {
+    if (plan->begins || (plan->ends ? !end_single(file, id) || file->count > 1 : file->count > 0)) {
         return fl_token_class_differ(plan, root, "post_processor");
     }
     if (plan->ends) {
-        *file           = (fl_template){.ids = {(int32_t)id}, .count = 1, .texts = 1};
-        tokenizer->pair = (fl_template){.ids       = {(int32_t)id, (int32_t)id},
+        tokenizer->pair = (fl_template){.ids       = {id, id},
                                         .types     = {0, 1},
                                         .count     = 2,
                                         .place     = {0, 1},
                                         .text_type = {0, 1},
                                         .texts     = 2};
-    }
-    return 0;
-}
-
-/* A single text ends in the end token, which its code puts there by hand; pairs stay as they are. */
-static int end_texts(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_json_reader *root) {
-    const char   *end    = plan->token[FL_TOKEN_EOS];
-    const int32_t id     = end != NULL ? fl_tokenizer_id(tokenizer, end) : -1;
-    fl_template  *single = &tokenizer->single;
-    if (id < 0 || single->count == FL_SPECIALS_MAX) {
-        return fl_token_class_differ(plan, root, "the end token");
-    }
-    if (single->count == single->place[0] || single->ids[single->count - 1] != id) {
-        single->types[single->count] = 0;
-        single->ids[single->count++] = id;
-        single->texts                = 1;
     }
     return 0;
 }
@@ -539,5 +539,9 @@ static int check_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
 int fl_token_class_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
                             fl_json_reader *root) {
     FL_TRY(check_template(plan, tokenizer, root));
-    return plan->options->ends ? end_texts(plan, tokenizer, root) : 0;
+    if (plan->options->ends && !end_single(&tokenizer->single, end_id(plan, tokenizer))) {
+        return fl_token_class_differ(plan, root,
+                                     "the end token"); /* which code puts there by hand */
+    }
+    return 0;
 }

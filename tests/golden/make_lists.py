@@ -6,7 +6,7 @@
 
 tokens.npz holds what encode(output_value="token_embeddings") gives for the first texts of texts.json, text after
 text, and where each begins. sparse-* are SPLADE models as SparseEncoder saves them or once did: tied and
-untied decoders, both activations, the families that have a vocabulary head; sparse.npz holds their dense rows,
+untied decoders, both activations, the families that have a vocabulary head, a decoder by code of the Hub; sparse.npz holds their dense rows,
 computed in float64.
 router-* are models whose queries are looked up instead of computed (Router, SparseStaticEmbedding), with the table as a
 tensor and as idf.json; router.npz holds the rows of encode_query, encode_document and encode.
@@ -46,10 +46,10 @@ def make_tokens() -> None:
                     embeddings=numpy.concatenate([row.float().numpy() for row in rows]))
 
 
-def sparse(name: str, config: transformers.PretrainedConfig, roberta: bool = False, old: bool = False,
-           activation: str = "relu", modules: bool = True) -> None:
+def sparse(name: str, config: transformers.PretrainedConfig, tokens=base.bert_tokenizer, old: bool = False,
+           activation: str = "relu", modules: bool = True) -> pathlib.Path:
     path = base.new_folder(name)
-    tokenizer = base.mpnet_tokenizer(path) if roberta else base.bert_tokenizer(path)
+    tokenizer = tokens(path)
     config.vocab_size = len(tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
     model = transformers.AutoModelForMaskedLM.from_config(config)
@@ -86,6 +86,7 @@ def sparse(name: str, config: transformers.PretrainedConfig, roberta: bool = Fal
         (path / "config_sentence_transformers.json").unlink()
     numpy.savez_compressed(path / "sparse.npz", rows=rows)
     (path / "vocab.txt").unlink(missing_ok=True)
+    return path
 
 
 def make_sparse() -> None:
@@ -98,9 +99,10 @@ def make_sparse() -> None:
     sparse("sparse-distilbert", transformers.DistilBertConfig(
         dim=32, n_layers=1, n_heads=4, hidden_dim=40, max_position_embeddings=100))
     sparse("sparse-roberta", transformers.RobertaConfig(**SMALL | {"type_vocab_size": 1, "hidden_act": "relu"}),
-           roberta=True)
-    sparse("sparse-mpnet", transformers.MPNetConfig(**SMALL), roberta=True)
+           tokens=base.mpnet_tokenizer)
+    sparse("sparse-mpnet", transformers.MPNetConfig(**SMALL), tokens=base.mpnet_tokenizer)
     make_more_families()
+    make_splade_code()
 
 
 def make_more_families() -> None:
@@ -123,7 +125,18 @@ def make_rotary_families() -> None:
     llama = two | {"num_key_value_heads": 2, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4}
     sparse("sparse-eurobert", transformers.EuroBertConfig(**llama))
     sparse("sparse-eurobert-tied", transformers.EuroBertConfig(**llama, mlp_bias=True, tie_word_embeddings=True))
-    sparse("sparse-jina3", transformers.JinaEmbeddingsV3Config(**two | {"type_vocab_size": 1}), roberta=True)
+    sparse("sparse-jina3", transformers.JinaEmbeddingsV3Config(**two | {"type_vocab_size": 1}), tokens=base.mpnet_tokenizer)
+
+
+def make_splade_code() -> None:
+    """Qwen3 that looks both ways under its own output layer, which transformers calls no masked language model, and that layer apart."""
+    transformers.AutoModelForMaskedLM.register(transformers.Qwen3Config, transformers.Qwen3ForCausalLM, exist_ok=True)
+    sizes = SMALL | {"num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 12, "is_causal": False, "bos_token_id": 2, "eos_token_id": 2}
+    for name, tied in (("sparse-splade-code", True), ("sparse-splade-code-untied", False)):
+        path = sparse(name, transformers.Qwen3Config(**sizes, tie_word_embeddings=tied), tokens=base.ended_tokenizer)
+        config = json.loads((path / "config.json").read_text())
+        del config["is_causal"]
+        base.write_json(path / "config.json", config | {"architectures": ["Splade"], "auto_map": {"AutoModelForMaskedLM": "splade.Splade"}})
 
 
 def save_router(path: pathlib.Path, router: Router, similarity: str, prompts: dict) -> None:

@@ -121,6 +121,8 @@ ONLY = [
     ("family-qwen3-bidirec", "auto_map", {"AutoModel": "modeling.Qwen3Other"}, "modeling.Qwen3Other"),
     ("family-qwen3-bidirec-hub", "auto_map", {"AutoModel": "modeling_bidirlm2.BidirLM"}, "modeling_bidirlm2.BidirLM"),
     ("family-qwen3-bidirec-hub", "query_pre_attn_scalar", 256, "present"),
+    ("sparse-splade-code", "auto_map", {"AutoModelForMaskedLM": "splade2.Splade"}, "splade2.Splade"),
+    ("family-qwen3", "auto_map", {"AutoModelForCausalLM": "modeling_other.Other"}, "modeling_other.Other"),
     ("family-reasonir", "auto_map", {"AutoModel": "modeling_reasonir_8b.Other"}, "modeling_reasonir_8b.Other"),
     ("family-deberta", "pos_att_type", ["c2p"], "c2p"),
     ("family-deberta", "pos_att_type", "p2p|c2p", "p2p|c2p"),
@@ -273,23 +275,24 @@ def published() -> dict:
     for row in table.strip().splitlines()[2:]:
         _, code, _, form, _, _ = row.split("|")
         classes = re.findall(r"`([\w*]+\.[\w*]+)`", code)[:1] or classes  # "the same"
-        for name in re.findall(r"(?<![\w/-])(?:family-[\w-]+|jina-v\d|late/jina)", form):
+        for name in re.findall(r"(?<![\w/-])(?:family-[\w-]+|sparse-[\w-]+|jina-v\d|late/jina)", form):
             forms[name] = classes
     return forms
 
 
 @pytest.mark.parametrize("name, classes", published().items())
 def test_the_forms_of_the_document_are_folders_of_the_tests(name, classes):
-    """Each opens: test_folders.py, test_scores.py and test_late.py compare what comes out."""
-    path = FOLDERS / name if name.startswith("family-") else golden.HERE / (name if "/" in name else f"scores/{name}")
+    """Each opens: test_folders.py, test_lists.py, test_scores.py and test_late.py compare what comes out."""
+    path = FOLDERS / name if name.startswith(("family-", "sparse-")) else golden.HERE / (name if "/" in name else f"scores/{name}")
     codes = json.loads((path / "config.json").read_text())["auto_map"]
-    assert any(fnmatch.fnmatch(codes["AutoModel"].rsplit("--", 1)[-1], known) for known in classes), (codes, classes)
+    code = codes.get("AutoModel", codes.get("AutoModelForMaskedLM"))
+    assert any(fnmatch.fnmatch(code.rsplit("--", 1)[-1], known) for known in classes), (codes, classes)
 
 
 def test_every_code_of_the_tables_is_in_the_document():
     codes = {code for text in FAMILIES.values() for block in re.findall(r"\.remote_code\s*=\s*{(.*?)}", text, re.S)
              for code in re.findall(r'"(?:[\w./-]+--)?([\w*]+\.(?:\w+Model|\w+LoRA|\*))"', block)}
-    assert len(codes) == 17
+    assert len(codes) == 18
     assert codes == {name for classes in published().values() for name in classes}
 
 

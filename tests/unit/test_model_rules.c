@@ -212,10 +212,10 @@ static void check(const fl_encoder_desc *d, const fl_encoder_caps *caps, int sta
 Test(model_rules, what_an_engine_cannot_do_is_named) {
     static const fl_encoder_caps nothing = {.engine = "this", .instead = "try that"};
     static const fl_encoder_caps all     = {
-            .engine = "this", .instead = "try that", .features = UINT32_MAX};
+            .engine = "this", .instead = "try that", .features = UINT64_MAX};
     static const fl_encoder_caps sized = {.engine           = "this",
                                           .instead          = "try that",
-                                          .features         = UINT32_MAX,
+                                          .features         = UINT64_MAX,
                                           .head_dims        = {32, 64},
                                           .size_multiple    = 8,
                                           .hidden_max       = 64,
@@ -243,7 +243,7 @@ Test(model_rules, what_an_engine_cannot_do_is_named) {
 }
 
 Test(model_rules, a_descriptor_that_contradicts_itself_is_damage) {
-    static const fl_encoder_caps all = {.features = UINT32_MAX};
+    static const fl_encoder_caps all = {.features = UINT64_MAX};
     fl_encoder_desc              d   = bert();
     d.kv_heads                       = 0;
     check(&d, &all, FLETCH_EMODEL, "zero");

@@ -48,17 +48,15 @@ static void probe(const fl_engine_options *options, fl_probe *out) {
 static const fl_encoder_caps caps = {
     .engine   = "the cpu engine",
     .instead  = "use an engine or a folder with an .onnx file that can",
-    .features = FL_CAN_NO_LAYERS | FL_CAN_WORD_MAP | FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE |
-                FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM |
-                FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_QK_NORM_WIDE | FL_CAN_GROUPED |
-                FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_QUICK_GELU | FL_CAN_ROPE | FL_CAN_CAUSAL |
-                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI | FL_CAN_DISENTANGLED |
-                FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_CONVOLUTION |
-                FL_CAN_SEGMENTS | FL_CAN_TASK_TYPE | FL_CAN_VOCABULARY | FL_CAN_ADAPTERS |
-                FL_CAN_LATE,
-    .longer_rope = true,
-    .latents     = true,
-    .parallel    = true};
+    .features = FL_CAN(NO_LAYERS) | FL_CAN(WORD_MAP) | FL_CAN(PROJECTION) | FL_CAN(EMBED_SCALE) |
+                FL_CAN(NO_EMBED_NORM) | FL_CAN(RMS_NORM) | FL_CAN(PRE_NORM) | FL_CAN(EXTRA_NORM) |
+                FL_CAN(FINAL_NORM) | FL_CAN(QK_NORM) | FL_CAN(QK_NORM_WIDE) | FL_CAN(GROUPED) |
+                FL_CAN(WIDE_HEADS) | FL_CAN(GLU) | FL_CAN(QUICK_GELU) | FL_CAN(ROPE) |
+                FL_CAN(CAUSAL) | FL_CAN(WINDOW) | FL_CAN(T5) | FL_CAN(LAYER_BIAS) | FL_CAN(ALIBI) |
+                FL_CAN(DISENTANGLED) | FL_CAN(CAPPED) | FL_CAN(MIXED_RULES) | FL_CAN(EXPERTS) |
+                FL_CAN(CONVOLUTION) | FL_CAN(SEGMENTS) | FL_CAN(TASK_TYPE) | FL_CAN(VOCABULARY) |
+                FL_CAN(ADAPTERS) | FL_CAN(LATE) | FL_CAN(LONGER_ROPE) | FL_CAN(LATENTS) |
+                FL_CAN(PARALLEL)};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 

@@ -11,22 +11,20 @@
 #include "base/error.h"
 #include "engines/cuda/kernels/cuda_kernels.h"
 
-enum {
-    FEATURES = FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_FINAL_NORM |
-               FL_CAN_QK_NORM | FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE |
-               FL_CAN_CAUSAL | FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES |
-               FL_CAN_SEGMENTS,
-    ROPE_STEP = 16 /* fl_rotate has eight values a lane, on either side */
-};
+enum { ROPE_STEP = 16 }; /* fl_rotate has eight values a lane, on either side */
 
-static const fl_encoder_caps caps = {.engine           = "the cuda engine",
-                                     .instead          = "use provider.order cpu",
-                                     .features         = FEATURES,
-                                     .head_dims        = {32, 64, 128},
-                                     .size_multiple    = 8,
-                                     .hidden_max       = FL_CUDA_MAX_HIDDEN,
-                                     .intermediate_max = 65536,
-                                     .t5_distance_max  = 65536};
+static const fl_encoder_caps caps = {
+    .engine   = "the cuda engine",
+    .instead  = "use provider.order cpu",
+    .features = FL_CAN(NO_EMBED_NORM) | FL_CAN(RMS_NORM) | FL_CAN(PRE_NORM) | FL_CAN(FINAL_NORM) |
+                FL_CAN(QK_NORM) | FL_CAN(GROUPED) | FL_CAN(WIDE_HEADS) | FL_CAN(GLU) |
+                FL_CAN(ROPE) | FL_CAN(CAUSAL) | FL_CAN(WINDOW) | FL_CAN(T5) | FL_CAN(ALIBI) |
+                FL_CAN(MIXED_RULES) | FL_CAN(SEGMENTS),
+    .head_dims        = {32, 64, 128},
+    .size_multiple    = 8,
+    .hidden_max       = FL_CUDA_MAX_HIDDEN,
+    .intermediate_max = 65536,
+    .t5_distance_max  = 65536};
 
 /* What no line of the table says. */
 static int check_attention(const fl_encoder_desc *d, fletch_error *error) {

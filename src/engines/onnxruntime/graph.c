@@ -34,12 +34,12 @@ static const char output_name[] = "sentence_embedding";
 static const fl_encoder_caps caps = {
     .engine   = "the graph for onnxruntime",
     .instead  = "use provider.engine native, or a folder with an .onnx file",
-    .features = FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE | FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM |
-                FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
-                FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_QUICK_GELU | FL_CAN_ROPE |
-                FL_CAN_CAUSAL | FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_LAYER_BIAS | FL_CAN_ALIBI |
-                FL_CAN_DISENTANGLED | FL_CAN_CAPPED | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS |
-                FL_CAN_TASK_TYPE};
+    .features = FL_CAN(PROJECTION) | FL_CAN(EMBED_SCALE) | FL_CAN(NO_EMBED_NORM) |
+                FL_CAN(RMS_NORM) | FL_CAN(PRE_NORM) | FL_CAN(EXTRA_NORM) | FL_CAN(FINAL_NORM) |
+                FL_CAN(QK_NORM) | FL_CAN(GROUPED) | FL_CAN(WIDE_HEADS) | FL_CAN(GLU) |
+                FL_CAN(QUICK_GELU) | FL_CAN(ROPE) | FL_CAN(CAUSAL) | FL_CAN(WINDOW) | FL_CAN(T5) |
+                FL_CAN(LAYER_BIAS) | FL_CAN(ALIBI) | FL_CAN(DISENTANGLED) | FL_CAN(CAPPED) |
+                FL_CAN(MIXED_RULES) | FL_CAN(SEGMENTS) | FL_CAN(TASK_TYPE)};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
 
