@@ -22,17 +22,13 @@
  *   busy          part of the time that the devices computed */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "engines/engine.h"
-#include "fletch.h"
+#include "measure.h"
 
 enum { CALLERS_MAX = 64, SLOTS_MAX = 8, DEVICES_MAX = 16, TEXTS = 8192, CALL_MAX = 1 << 20 };
 
@@ -40,13 +36,13 @@ static struct {
     const char *folder, *texts;
     double      seconds;
     uint32_t    tokens, call, callers, devices, slots, ps_per_token, floor_us, ids;
-    char       *keys[8];
-} with = {.seconds = 2, .call = 1000, .callers = 1, .devices = 1, .slots = 2};
-
-static void stop(const char *what, const char *why) {
-    fprintf(stderr, "bench_host: %s: %s\n", what, why);
-    exit(1);
-}
+    const char *keys[8];
+} with = {.seconds = 2,
+          .call    = 1000,
+          .callers = 1,
+          .devices = 1,
+          .slots   = 2,
+          .keys    = {"provider.order=cuda", "provider.devices=all"}};
 
 /* ---- Locks: how long each is held --------------------------------------------------------------- */
 
@@ -181,15 +177,13 @@ static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
 
 /* Until the device, which takes one batch after the other, is through with this one. */
 static void wait_for_device(uint32_t device, uint64_t ns) {
-    uint_fast64_t   free = atomic_load(&free_ns[device]), end;
-    struct timespec time;
+    uint_fast64_t free = atomic_load(&free_ns[device]), end;
     do {
         const uint64_t now = fl_clock_ns();
         end                = (free > now ? free : now) + ns;
     } while (!atomic_compare_exchange_weak(&free_ns[device], &free, end));
     atomic_fetch_add(&busy_ns, ns);
-    time = (struct timespec){(time_t)(end / 1000000000U), (long)(end % 1000000000U)};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
+    wait_until(end);
 }
 
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
@@ -351,17 +345,6 @@ static void *caller_main(void *arg) {
     return NULL;
 }
 
-static uint64_t cpu_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
-static void nap(double seconds) {
-    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&t, NULL);
-}
-
 static double feed_ns(const fletch_stats *before, const fletch_stats *after) {
     const uint64_t texts_done = after->tokenize.count - before->tokenize.count;
     return (double)(after->tokenize.sum_ns - before->tokenize.sum_ns) / (double)texts_done;
@@ -388,7 +371,7 @@ static void run(fletch_model *model) {
     }
     fletch_stats_get(model, &before, NULL);
     const uint64_t locked = most_held(), busy = atomic_load(&busy_ns);
-    const uint64_t start = fl_clock_ns(), cpu = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
+    const uint64_t start = fl_clock_ns(), cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID);
     for (uint32_t i = 0; i < with.callers; i++)
         pthread_create(&c[i].thread, NULL, caller_main, &c[i]);
     nap(with.seconds);
@@ -396,7 +379,7 @@ static void run(fletch_model *model) {
     for (uint32_t i = 0; i < with.callers; i++)
         pthread_join(c[i].thread, NULL);
     const double took = (double)(fl_clock_ns() - start), done = (double)all_done(c);
-    const double used = (double)(cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+    const double used = (double)(read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu);
     fletch_stats_get(model, &after, NULL);
     printf(
         "{\"tokens\":%u,\"call\":%u,\"callers\":%u,\"devices\":%u,\"slots\":%u,\"ps_per_token\":%u,"
@@ -414,22 +397,13 @@ static void run(fletch_model *model) {
         free(c[i].rows);
 }
 
-static void set_key(fletch_config *config, const char *key, const char *value) {
-    fletch_error error;
-    if (fletch_config_set(config, key, value, &error) < 0)
-        stop(key, error.message);
-}
-
 static fletch_model *open_model(void) {
     fletch_error   error;
     fletch_model  *model;
     fletch_config *config = fletch_config_new();
-    set_key(config, "provider.order", "cuda");
-    set_key(config, "provider.devices", "all");
-    for (size_t i = 0; with.keys[i]; i++) {
-        char *equals = strchr(with.keys[i], '=');
-        *equals      = '\0';
-        set_key(config, with.keys[i], equals + 1);
+    for (size_t i = 0; i < sizeof with.keys / sizeof *with.keys && with.keys[i]; i++) {
+        if (set_key(config, with.keys[i], &error) < 0)
+            stop(with.keys[i], error.message);
     }
     if (fletch_open(&model, with.folder, config, &error) < 0)
         stop(with.folder, error.message);
@@ -438,10 +412,10 @@ static fletch_model *open_model(void) {
 }
 
 static void read_options(int argc, char **argv) {
-    size_t keys = 0;
+    size_t keys = 2;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strchr(argv[i], '=') && keys + 1 < sizeof with.keys / sizeof *with.keys) {
+        if (strchr(argv[i], '=') && keys < sizeof with.keys / sizeof *with.keys) {
             with.keys[keys++] = argv[i];
             continue;
         }
