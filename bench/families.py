@@ -92,7 +92,7 @@ def measure(name: str, options, environment: dict, sets: dict, folder: str, kept
     if name == "prompt":
         found["speed"] = race_prompt(engines[ours], sets["short"], options.rounds, options.clock)
     else:
-        given = sets["short"] * 8 if name == "cls" else sets["mixed"]
+        given = sets["cls" if name == "cls" else "mixed"]
         lengths = text_sets.counts(environment["BENCH_MODEL"], given)
         found["speed"] = harness.race_texts(engines, name, given, sum(lengths), options.rounds, options.clock)
         pooled = name in ("gte-base", "qwen3-0.6b", "gemma2-2b-4", "cls")
@@ -147,6 +147,7 @@ def main() -> None:
                                                      "BENCH_DATA": str(options.data)}
     sets = text_sets.read_sets(options.data, options.short, options.long, False)
     sets["mixed"] = [*sets["short"], *sets["long"]]
+    sets["cls"] = text_sets.read_sets(options.data, 8 * options.short, 1, False)["short"]
     kept = record.Record(options, "families")
     with tempfile.TemporaryDirectory() as folder:
         for name in options.rows or ROWS:

@@ -219,10 +219,14 @@ const fl_engine_ops *fl_engine_find(const char *name) {
 
 /* ---- Texts ---------------------------------------------------------------------------------------- */
 
-static const char **texts;   /* [CALL_MAX] at most: TEXTS different ones, over and over */
+static const char **texts;   /* [texts_made()], all different */
 static size_t      *lengths; /* their bytes */
 static int64_t     *id_offsets;
 static int32_t     *ids;
+
+static size_t texts_made(void) {
+    return with.call > TEXTS ? with.call : TEXTS;
+}
 
 /* Bytes of `text` that give `tokens` tokens with the special ones; 0: it has fewer. */
 static size_t bytes_of(fletch_model *model, const char *text, size_t size, uint32_t tokens) {
@@ -239,39 +243,43 @@ static size_t bytes_of(fletch_model *model, const char *text, size_t size, uint3
     return bytes;
 }
 
-/* Texts of the wanted length from the lines of the file; the newlines in between are white space. */
+static const char *skip_words(const char *text, const char *end, size_t words) {
+    for (; words > 0 && text < end; text++)
+        words -= *text == ' ' || *text == '\n';
+    return text;
+}
+
+/* Texts of the wanted length from the lines of the file; the newlines in between are white space. Equal
+ * ones would be computed once, so each time through the file every text begins a word later. */
 static void make_texts(fletch_model *model, const fl_buf *file) {
-    size_t at = 0, wide = 1, count = with.call > TEXTS ? with.call : TEXTS;
-    texts   = calloc(count, sizeof *texts);
-    lengths = calloc(count, sizeof *lengths);
-    for (size_t i = 0; i < count; i++) {
-        if (i >= TEXTS) {
-            texts[i]   = texts[i % TEXTS];
-            lengths[i] = lengths[i % TEXTS];
-            continue;
-        }
-        for (size_t lines = wide; lengths[i] == 0; lines++) {
+    const char *last = file->data + file->size;
+    size_t      at = 0, laps = 0;
+    texts   = calloc(texts_made(), sizeof *texts);
+    lengths = calloc(texts_made(), sizeof *lengths);
+    for (size_t i = 0; i < texts_made(); i++) {
+        for (size_t lines = 1; lengths[i] == 0; lines++) {
             const char *end = file->data + at;
             for (size_t l = 0; l < lines && end; l++)
-                end = memchr(end, '\n', (size_t)(file->data + file->size - end)),
-                end += end != NULL;
+                end = memchr(end, '\n', (size_t)(last - end)), end += end != NULL;
             if (!end) {
                 at = 0;
+                laps++;
                 continue;
             }
-            texts[i]   = file->data + at;
-            lengths[i] = bytes_of(model, texts[i], (size_t)(end - 1 - texts[i]), with.tokens);
+            texts[i] = skip_words(file->data + at, end - 1, laps);
+            if (texts[i] < end - 1)
+                lengths[i] = bytes_of(model, texts[i], (size_t)(end - 1 - texts[i]), with.tokens);
         }
         const char *next = memchr(texts[i] + lengths[i], '\n', 1 << 20);
-        at = next && next + 1 < file->data + file->size ? (size_t)(next + 1 - file->data) : 0;
+        at               = next && next + 1 < last ? (size_t)(next + 1 - file->data) : 0;
+        laps += at == 0;
     }
 }
 
 static void make_ids(fletch_model *model) {
-    size_t       count = with.call > TEXTS ? with.call : TEXTS;
     fletch_error error;
-    id_offsets = calloc(count + 1, sizeof *id_offsets);
-    for (size_t i = 0; i < count; i++) {
+    id_offsets = calloc(texts_made() + 1, sizeof *id_offsets);
+    for (size_t i = 0; i < texts_made(); i++) {
         fletch_tokens          *out;
         fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
         options.max_length              = 256;

@@ -62,7 +62,7 @@ def embed(with_, folder, model, texts, *flags):
 
 def engine_us(with_, folder, model, batch):
     """Processor time of tokenising and forward for one text when `batch` of them are embedded at a time."""
-    one, many = (embed(with_, folder, model, [text(0)] * count, "--cpu-intra-op-threads", 1, "--batch-max-tokens", 16 * batch)[1]
+    one, many = (embed(with_, folder, model, [text(i) for i in range(count)], "--cpu-intra-op-threads", 1, "--batch-max-tokens", 16 * batch)[1]
                  for count in (1, 4096))
     return 1e6 * (many - one) / 4095
 

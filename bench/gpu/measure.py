@@ -11,6 +11,7 @@ What does not fit into --budget seconds is left out by name. Results of a simula
 """
 import argparse
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -79,9 +80,11 @@ def make_sets(folder: pathlib.Path, work: pathlib.Path, name: str, tokens: int, 
         count = max(1, tokens // length)
         sets[str(length)] = write_lines(work / f"{name}-{length}.txt",
                                         [" ".join(dice.choices(words, k=length - 2)) for _ in range(count)])
-    def add(key: str, texts: list[str], length: int) -> None:  # all of them as often as it goes; of a toy's the first
+    def add(key: str, texts: list[str], length: int) -> None:
+        """All of them as often as it goes, each time with their words turned: fletch computes equal texts once. Of a toy's the first."""
         wanted = max(1, tokens // length)
-        sets[key] = write_lines(work / f"{name}-{key}.txt", (texts * max(1, wanted // len(texts)))[:max(wanted, 1)])
+        turned = ([*words[turn:], *words[:turn]] for turn in range(max(1, wanted // len(texts))) for words in map(str.split, texts))
+        sets[key] = write_lines(work / f"{name}-{key}.txt", [" ".join(text) for text in itertools.islice(turned, wanted)])
 
     if data and (data / "stsb-en-dev.jsonl").exists():
         add("stsb", [text for row in rows(data / "stsb-en-dev.jsonl") for text in (row["a"], row["b"])], 15)
