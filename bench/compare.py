@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds against each other in turns: what a commit gained or lost, kernel by kernel and whole.
+"""compare.py BEFORE AFTER - two builds against each other in turns: what a commit gained or lost, kernel by kernel and whole.
 
     tools/bench.sh compare COMMIT [--rounds 7] [--seconds 0.5] [--part engine] [--part kernels] [--formats fp32,int8]
 
@@ -21,7 +21,9 @@ import re
 import statistics
 import subprocess
 
-RESULTS = pathlib.Path(__file__).parent / "results"
+from harness import HERE, arguments, in_turn
+from report import table
+
 ENGINE = re.compile(r"(?P<what>short|long) .*median (?P<value>[\d.]+) tok/s")
 LATENCY = re.compile(r"(?P<what>latency) .* of (?P<tokens>\d+) tokens: .*p50 (?P<value>[\d.]+) ms")
 KERNEL = re.compile(r"(?P<isa>\S+)\s+(?P<what>\S.*?):?\s+(?P<value>[\d.]+) (?P<unit>GFLOP/s|Gop/s|ns)\b")
@@ -58,11 +60,10 @@ def race(before: pathlib.Path, after: pathlib.Path, options) -> list:
     ratios = {}
     for round_ in range(options.rounds):
         for part in options.part or ["engine", "kernels"]:
-            measure = {"engine": engine, "kernels": kernels}[part]
-            if round_ % 2 == 0:
-                old, new = measure(before, options), measure(after, options)
-            else:
-                new, old = measure(after, options), measure(before, options)
+            measure, found = {"engine": engine, "kernels": kernels}[part], {}
+            for build in in_turn((before, after), round_):
+                found[build] = measure(build, options)
+            old, new = found[before], found[after]
             for what in old.keys() & new.keys():
                 ratios.setdefault((part, what), []).append(new[what] / old[what])
     return [{"what": what, "ratio": f"{statistics.median(all_):.3f}", "lowest": f"{min(all_):.3f}",
@@ -70,10 +71,9 @@ def race(before: pathlib.Path, after: pathlib.Path, options) -> list:
             for (_, what), all_ in sorted(ratios.items())]
 
 
-def table(rows: list) -> str:
-    lines = ["| what | median ratio | lowest to highest |", "|---|---|---|"]
-    return "\n".join(lines + [f"| {row['what']} | {row['ratio']} | {row['lowest']} to {row['highest']} |"
-                              for row in rows])
+def tabled(rows: list) -> list:
+    return table(("what", "median ratio", "lowest to highest"),
+                 [(row["what"], row["ratio"], f"{row['lowest']} to {row['highest']}") for row in rows])
 
 
 def keep(rows: list, about: dict, results: pathlib.Path) -> None:
@@ -95,28 +95,25 @@ def keep(rows: list, about: dict, results: pathlib.Path) -> None:
         mine = [row for row in everything if tuple(row[name] for name in ABOUT) == key]
         loads = " and ".join(dict.fromkeys(row["load"] for row in mine))
         text += [f"## {key[0]}, {key[1]}: {key[2]} to {key[3]}", "", f"Load before: {loads}; {mine[0]['rounds']} rounds.", "",
-                 table(mine), ""]
+                 *tabled(mine)]
     (results / "history.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, rounds=7, seconds=0.5, formats="fp32,int8,int16,bf16")
     parser.add_argument("before", type=pathlib.Path, help="folder of the build that is compared with")
     parser.add_argument("after", type=pathlib.Path, help="folder of the build that is judged")
     parser.add_argument("--names", nargs=2, default=["before", "after"], help="commits of both")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", default="0.5", help="of each question to the engine")
     parser.add_argument("--part", action="append", choices=["engine", "kernels"])
-    parser.add_argument("--formats", default="fp32,int8,int16,bf16")
     parser.add_argument("--keep", action=argparse.BooleanOptionalAction, help="the table in the history")
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="folder of the history")
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="folder of the history")
     options = parser.parse_args()
     load = f"{os.getloadavg()[0]:.1f}"
     about = ask([options.after / "bench_engine", "-s", "0.01", "-o", "none"])
     options.isa = re.search(r"^cpu\.isa\s+(\S+)", about, re.M)[1]
     machine = re.search(r"best that this machine has; (.*?) has ", about)
     rows = race(options.before, options.after, options)
-    print(table(rows))
+    print("\n".join(tabled(rows)))
     if options.keep or (options.keep is None and not options.names[1].endswith("+")):
         keep(rows, {"date": datetime.date.today().isoformat(), "before": options.names[0], "after": options.names[1], "load": load,
                     "machine": f"{machine[1] if machine else 'processor'} ({options.isa})"}, options.results)

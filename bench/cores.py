@@ -10,12 +10,13 @@ what threads read of the weights beyond the last cache takes its share of the ba
 replica with its own copy; a batch is split between nodes.
 First the check: processor time of the simulation beside that of real runs with 1 and 2 threads, and with more threads than cores. Prints
 tables in Markdown."""
-import argparse
 import heapq
 import json
 import pathlib
 import re
 import subprocess
+
+from harness import arguments
 
 WAKE_NS = 5_000
 # name: (cores of a node, nodes, GB/s of a node, MiB of last cache of a node)
@@ -110,11 +111,8 @@ def simulate(engine):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = arguments(__doc__, shape="minilm", precision="fp32", seconds=0.5)
     parser.add_argument("--bench", type=pathlib.Path, default=pathlib.Path("build/bench_engine"))
-    parser.add_argument("--shape", default="minilm", help="minilm, mpnet or a model folder")
-    parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--seconds", default="0.5")
     options = parser.parse_args()
     engine = Engine(options.bench, options.shape, options.precision, options.seconds)
     print("ns a token by the tokens of a block:", ", ".join(f"{tokens}: {ns:,.0f}" for tokens, ns in engine.token_ns), "\n")

@@ -14,14 +14,9 @@
  * The figure is the best and the median of passes: other work on the machine only ever makes a pass
  * slower. Processor time is that of all threads, also where they are more than cores. -n: so many texts of 16
  * tokens, or LENGTH, at a time, and nothing else; -d: how they would be dealt out, as JSON (bench/scale.py). */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "base/clock.h"
 #include "engines/cpu/cpu_engine.h"
+#include "measure.h"
 #include "model/model.h"
 #include "peak.h"
 
@@ -41,14 +36,6 @@ typedef struct bench {
     int32_t     ids[BATCH_TOKENS];
     uint32_t    cu[BATCH_TEXTS + 1];
 } bench;
-
-static uint64_t state = 88172645463325252U;
-static uint32_t draw(uint32_t bound) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)((state >> 20) % bound);
-}
 
 /* Upper ends of the bins and how many texts fall into each. */
 static const uint32_t bin_end[]   = {8, 12, 16, 24, 32, 64, 128, 192, 255, 256};
@@ -71,19 +58,9 @@ static uint32_t draw_length(const uint32_t *bin) {
     return low + draw(bin_end[at] - low + 1);
 }
 
-/* With one thread its processor time counts, which leaves out what the machine did meanwhile. */
-static uint64_t read_clock(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
+/* With one thread its processor time counts. */
 static uint64_t clock_of(const bench *b) {
     return read_clock(b->threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* GFLOP/s of one thread that does nothing but such multiply-adds; 0: nothing measures them here. */
@@ -106,13 +83,6 @@ static void measure_peaks(bench *b) {
     b->pair_peak    = b->engine->narrow.attention ? b->peak : fma;
     printf("peak of %s with %s %.1f GFLOP/s a thread, of fp32 %.1f, of attention %.1f\n",
            b->precision, isa, b->peak, fma, b->pair_peak);
-}
-
-/* Processor time of the whole process, ms. */
-static double spent(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
 /* 2 for a multiply-add; and the ns that one thread needs at the peak. */
@@ -143,8 +113,7 @@ static fl_batch make_batch(bench *b, const uint32_t *bin, uint32_t texts, uint32
 static void forward(bench *b, const fl_batch *batch) {
     fletch_error error;
     if (fl_engine_find("cpu")->forward(b->engine, 0, batch, &error) < 0) {
-        fprintf(stderr, "%s\n", error.message);
-        exit(1);
+        stop("forward", error.message);
     }
 }
 
@@ -179,14 +148,14 @@ static void latency(bench *b, uint32_t texts, uint32_t tokens) {
     size_t        passes = 0;
     fl_batch      batch  = make_batch(b, NULL, texts, tokens);
     forward(b, &batch);
-    double before = spent();
+    uint64_t before = read_clock(CLOCK_PROCESS_CPUTIME_ID);
     for (uint64_t end = fl_clock_ns() + (uint64_t)(b->seconds * 1e9);
          passes < 3 || (fl_clock_ns() < end && passes < PASSES_MAX); passes++) {
         uint64_t start = clock_of(b);
         forward(b, &batch);
         time[passes] = (double)(clock_of(b) - start) * 1e-6;
     }
-    double cpu   = (spent() - before) / (double)passes;
+    double cpu   = 1e-6 * (double)(read_clock(CLOCK_PROCESS_CPUTIME_ID) - before) / (double)passes;
     double least = texts * floor_of(b, tokens) / b->threads * 1e-6;
     qsort(time, passes, sizeof *time, by_value);
     printf("latency %u threads, %u texts of %u tokens: best %.3f ms, p50 %.3f ms, p99 %.3f ms; "
@@ -270,7 +239,7 @@ static void random_model(bench *b, uint32_t layers, uint32_t hidden, uint32_t he
     }
 }
 
-static int load(bench *b, const char *name) {
+static void load(bench *b, const char *name) {
     fletch_error error;
     if (strcmp(name, "minilm") == 0 || strcmp(name, "mpnet") == 0) {
         bool t5 = name[1] == 'p';
@@ -278,8 +247,7 @@ static int load(bench *b, const char *name) {
     } else {
         fl_model_options options = {.pooling = ""};
         if (fl_model_open(&b->model, name, &options, &error) < 0) {
-            fprintf(stderr, "%s\n", error.message);
-            return -1;
+            stop(name, error.message);
         }
         b->encoder = b->model->encoder;
     }
@@ -291,15 +259,13 @@ static int load(bench *b, const char *name) {
                                  .precision    = b->precision};
     uint64_t          start   = fl_clock_ns();
     if (fl_engine_find("cpu")->open(&b->engine, &b->encoder, &options, &error) < 0) {
-        fprintf(stderr, "%s\n", error.message);
-        return -1;
+        stop(name, error.message);
     }
     printf("open %.1f ms\n", (double)(fl_clock_ns() - start) * 1e-6);
     b->out = malloc(sizeof(float) * BATCH_TEXTS * fl_encoder_width(&b->encoder));
     for (size_t i = 0; i < BATCH_TEXTS; i++) {
         b->rows[i] = b->out + i * fl_encoder_width(&b->encoder);
     }
-    return 0;
 }
 
 static int print_property(void *user, const char *name, const char *value, const char *origin) {
@@ -327,13 +293,11 @@ int main(int argc, char **argv) {
         case 'n': b.together = (uint32_t)atoi(value); break;
         case 'l': b.length = (uint32_t)atoi(value); break;
         case 'd': b.dry = true; continue;
-        default: fprintf(stderr, "see the head of bench/engine.c\n"); return 2;
+        default: stop("usage", "see the head of bench/engine.c");
         }
         i++;
     }
-    if (load(&b, name) < 0) {
-        return 1;
-    }
+    load(&b, name);
     measure_peaks(&b);
     fl_engine_find("cpu")->describe(b.engine, print_property, NULL);
     if (b.together > 0 && b.dry) {

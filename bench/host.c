@@ -22,17 +22,13 @@
  *   busy          part of the time that the devices computed */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "engines/engine.h"
-#include "fletch.h"
+#include "measure.h"
 
 enum { CALLERS_MAX = 64, SLOTS_MAX = 8, DEVICES_MAX = 16, TEXTS = 8192, CALL_MAX = 1 << 20 };
 
@@ -40,13 +36,13 @@ static struct {
     const char *folder, *texts;
     double      seconds;
     uint32_t    tokens, call, callers, devices, slots, ps_per_token, floor_us, ids;
-    char       *keys[8];
-} with = {.seconds = 2, .call = 1000, .callers = 1, .devices = 1, .slots = 2};
-
-static void stop(const char *what, const char *why) {
-    fprintf(stderr, "bench_host: %s: %s\n", what, why);
-    exit(1);
-}
+    const char *keys[8];
+} with = {.seconds = 2,
+          .call    = 1000,
+          .callers = 1,
+          .devices = 1,
+          .slots   = 2,
+          .keys    = {"provider.order=cuda", "provider.devices=all"}};
 
 /* ---- Locks: how long each is held --------------------------------------------------------------- */
 
@@ -181,15 +177,13 @@ static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
 
 /* Until the device, which takes one batch after the other, is through with this one. */
 static void wait_for_device(uint32_t device, uint64_t ns) {
-    uint_fast64_t   free = atomic_load(&free_ns[device]), end;
-    struct timespec time;
+    uint_fast64_t free = atomic_load(&free_ns[device]), end;
     do {
         const uint64_t now = fl_clock_ns();
         end                = (free > now ? free : now) + ns;
     } while (!atomic_compare_exchange_weak(&free_ns[device], &free, end));
     atomic_fetch_add(&busy_ns, ns);
-    time = (struct timespec){(time_t)(end / 1000000000U), (long)(end % 1000000000U)};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
+    wait_until(end);
 }
 
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
@@ -225,10 +219,14 @@ const fl_engine_ops *fl_engine_find(const char *name) {
 
 /* ---- Texts ---------------------------------------------------------------------------------------- */
 
-static const char **texts;   /* [CALL_MAX] at most: TEXTS different ones, over and over */
+static const char **texts;   /* [texts_made()], all different */
 static size_t      *lengths; /* their bytes */
 static int64_t     *id_offsets;
 static int32_t     *ids;
+
+static size_t texts_made(void) {
+    return with.call > TEXTS ? with.call : TEXTS;
+}
 
 /* Bytes of `text` that give `tokens` tokens with the special ones; 0: it has fewer. */
 static size_t bytes_of(fletch_model *model, const char *text, size_t size, uint32_t tokens) {
@@ -245,39 +243,43 @@ static size_t bytes_of(fletch_model *model, const char *text, size_t size, uint3
     return bytes;
 }
 
-/* Texts of the wanted length from the lines of the file; the newlines in between are white space. */
+static const char *skip_words(const char *text, const char *end, size_t words) {
+    for (; words > 0 && text < end; text++)
+        words -= *text == ' ' || *text == '\n';
+    return text;
+}
+
+/* Texts of the wanted length from the lines of the file; the newlines in between are white space. Equal
+ * ones would be computed once, so each time through the file every text begins a word later. */
 static void make_texts(fletch_model *model, const fl_buf *file) {
-    size_t at = 0, wide = 1, count = with.call > TEXTS ? with.call : TEXTS;
-    texts   = calloc(count, sizeof *texts);
-    lengths = calloc(count, sizeof *lengths);
-    for (size_t i = 0; i < count; i++) {
-        if (i >= TEXTS) {
-            texts[i]   = texts[i % TEXTS];
-            lengths[i] = lengths[i % TEXTS];
-            continue;
-        }
-        for (size_t lines = wide; lengths[i] == 0; lines++) {
+    const char *last = file->data + file->size;
+    size_t      at = 0, laps = 0;
+    texts   = calloc(texts_made(), sizeof *texts);
+    lengths = calloc(texts_made(), sizeof *lengths);
+    for (size_t i = 0; i < texts_made(); i++) {
+        for (size_t lines = 1; lengths[i] == 0; lines++) {
             const char *end = file->data + at;
             for (size_t l = 0; l < lines && end; l++)
-                end = memchr(end, '\n', (size_t)(file->data + file->size - end)),
-                end += end != NULL;
+                end = memchr(end, '\n', (size_t)(last - end)), end += end != NULL;
             if (!end) {
                 at = 0;
+                laps++;
                 continue;
             }
-            texts[i]   = file->data + at;
-            lengths[i] = bytes_of(model, texts[i], (size_t)(end - 1 - texts[i]), with.tokens);
+            texts[i] = skip_words(file->data + at, end - 1, laps);
+            if (texts[i] < end - 1)
+                lengths[i] = bytes_of(model, texts[i], (size_t)(end - 1 - texts[i]), with.tokens);
         }
         const char *next = memchr(texts[i] + lengths[i], '\n', 1 << 20);
-        at = next && next + 1 < file->data + file->size ? (size_t)(next + 1 - file->data) : 0;
+        at               = next && next + 1 < last ? (size_t)(next + 1 - file->data) : 0;
+        laps += at == 0;
     }
 }
 
 static void make_ids(fletch_model *model) {
-    size_t       count = with.call > TEXTS ? with.call : TEXTS;
     fletch_error error;
-    id_offsets = calloc(count + 1, sizeof *id_offsets);
-    for (size_t i = 0; i < count; i++) {
+    id_offsets = calloc(texts_made() + 1, sizeof *id_offsets);
+    for (size_t i = 0; i < texts_made(); i++) {
         fletch_tokens          *out;
         fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
         options.max_length              = 256;
@@ -351,17 +353,6 @@ static void *caller_main(void *arg) {
     return NULL;
 }
 
-static uint64_t cpu_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
-static void nap(double seconds) {
-    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&t, NULL);
-}
-
 static double feed_ns(const fletch_stats *before, const fletch_stats *after) {
     const uint64_t texts_done = after->tokenize.count - before->tokenize.count;
     return (double)(after->tokenize.sum_ns - before->tokenize.sum_ns) / (double)texts_done;
@@ -388,7 +379,7 @@ static void run(fletch_model *model) {
     }
     fletch_stats_get(model, &before, NULL);
     const uint64_t locked = most_held(), busy = atomic_load(&busy_ns);
-    const uint64_t start = fl_clock_ns(), cpu = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
+    const uint64_t start = fl_clock_ns(), cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID);
     for (uint32_t i = 0; i < with.callers; i++)
         pthread_create(&c[i].thread, NULL, caller_main, &c[i]);
     nap(with.seconds);
@@ -396,7 +387,7 @@ static void run(fletch_model *model) {
     for (uint32_t i = 0; i < with.callers; i++)
         pthread_join(c[i].thread, NULL);
     const double took = (double)(fl_clock_ns() - start), done = (double)all_done(c);
-    const double used = (double)(cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+    const double used = (double)(read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu);
     fletch_stats_get(model, &after, NULL);
     printf(
         "{\"tokens\":%u,\"call\":%u,\"callers\":%u,\"devices\":%u,\"slots\":%u,\"ps_per_token\":%u,"
@@ -414,22 +405,13 @@ static void run(fletch_model *model) {
         free(c[i].rows);
 }
 
-static void set_key(fletch_config *config, const char *key, const char *value) {
-    fletch_error error;
-    if (fletch_config_set(config, key, value, &error) < 0)
-        stop(key, error.message);
-}
-
 static fletch_model *open_model(void) {
     fletch_error   error;
     fletch_model  *model;
     fletch_config *config = fletch_config_new();
-    set_key(config, "provider.order", "cuda");
-    set_key(config, "provider.devices", "all");
-    for (size_t i = 0; with.keys[i]; i++) {
-        char *equals = strchr(with.keys[i], '=');
-        *equals      = '\0';
-        set_key(config, with.keys[i], equals + 1);
+    for (size_t i = 0; i < sizeof with.keys / sizeof *with.keys && with.keys[i]; i++) {
+        if (set_key(config, with.keys[i], &error) < 0)
+            stop(with.keys[i], error.message);
     }
     if (fletch_open(&model, with.folder, config, &error) < 0)
         stop(with.folder, error.message);
@@ -438,10 +420,10 @@ static fletch_model *open_model(void) {
 }
 
 static void read_options(int argc, char **argv) {
-    size_t keys = 0;
+    size_t keys = 2;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strchr(argv[i], '=') && keys + 1 < sizeof with.keys / sizeof *with.keys) {
+        if (strchr(argv[i], '=') && keys < sizeof with.keys / sizeof *with.keys) {
             with.keys[keys++] = argv[i];
             continue;
         }

@@ -4,17 +4,17 @@
 Runs build/bench_host (bench/host.c says what it measures) with STS-B sentences and Cranfield abstracts, and prints a
 table: the median of the rounds by texts a second.
 
-    python bench/host.py --model FOLDER [--data FOLDER] [--seconds 1] [--rounds 3]
+    python bench/host.py --model FOLDER [--seconds 1] [--rounds 3]
 """
-import argparse
 import datetime
 import json
-import os
 import pathlib
 import subprocess
 import tempfile
 
-from harness import HERE, where
+import report
+import texts
+from harness import arguments, where
 
 H200 = ["-p", "96000", "-f", "100"]  # a device of 650,000 texts of 16 tokens a second, the goal of the CUDA engine
 CASES = (
@@ -31,43 +31,29 @@ CASES = (
 )
 
 
-def lines(path, keys):
-    """The texts of a file, a line each."""
-    with open(path, encoding="utf-8") as file:
-        rows = [json.loads(row) for row in file]
-    return "".join(" ".join(row[key].split()) + "\n" for row in rows for key in keys)
-
-
-def measure(options, arguments, call, callers, files):
-    words = [word for word in arguments if word != "long"]
-    command = [options.program, options.model, files["long" in arguments], "-s", options.seconds, "-c", call,
-               "-t", callers, *words]
+def measure(options, words, call, callers, files):
+    command = [options.build / "bench_host", options.model, files["long" in words], "-s", options.seconds, "-c", call, "-t", callers,
+               *(word for word in words if word != "long")]
     runs = [json.loads(subprocess.run([str(word) for word in command], check=True, capture_output=True).stdout)
             for _ in range(options.rounds)]
     return sorted(runs, key=lambda run: run["texts_s"])[len(runs) // 2]
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--program", default=HERE.parent / "build" / "bench_host")
-    parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("FLETCH_TEST_DATA", "../shared/data"))
-    parser.add_argument("--seconds", type=float, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    print(f"{where()}, {datetime.date.today()}\n")
-    print("| device | tokens | texts a call | callers | texts/s | processor time, ns a text | most held lock, ns a text "
-          "| texts a batch | device busy |\n|---|---|---|---|---|---|---|---|---|")
+    options = arguments(__doc__, "model", "data", "build", seconds=1.0, rounds=3).parse_args()
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         files = [pathlib.Path(folder) / name for name in ("short", "long")]
-        files[0].write_text(lines(options.data / "stsb-en-train.jsonl", ("a", "b")), encoding="utf-8")
-        files[1].write_text(lines(options.data / "cranfield-docs.jsonl", ("text",)), encoding="utf-8")
-        for name, arguments, calls in CASES:
+        for file, found in zip(files, (texts.pairs(options.data / "stsb-en-train.jsonl"), texts.abstracts(options.data))):
+            file.write_text("".join(" ".join(text.split()) + "\n" for text in found), encoding="utf-8")
+        for name, words, calls in CASES:
             for call, callers in calls:
-                r = measure(options, arguments, call, callers, files)
-                busy = f"{100 * r['busy']:.0f} %" if r["busy"] else ""
-                print(f"| {name} | {r['mean_tokens']:.0f} | {call:,} | {callers} | {r['texts_s']:,.0f} | {r['cpu_ns']:,.0f} "
-                      f"| {r['locked_ns']:,.0f} | {r['batch_texts']:,.0f} | {busy} |", flush=True)
+                r = measure(options, words, call, callers, files)
+                rows.append((name, f"{r['mean_tokens']:.0f}", f"{call:,}", callers, f"{r['texts_s']:,.0f}", f"{r['cpu_ns']:,.0f}",
+                             f"{r['locked_ns']:,.0f}", f"{r['batch_texts']:,.0f}", f"{100 * r['busy']:.0f} %" if r["busy"] else ""))
+    print(f"{where()}, {datetime.date.today()}\n", *report.table(
+        ("device", "tokens", "texts a call", "callers", "texts/s", "processor time, ns a text", "most held lock, ns a text",
+         "texts a batch", "device busy"), rows), sep="\n")
 
 
 if __name__ == "__main__":

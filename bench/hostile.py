@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hostile.py - what a small /embed request takes while nobody else asks, and under 24 clients that mean harm.
 
-    FLETCH_BIN=build/fletch FLETCH_MODEL=FOLDER python bench/hostile.py [--rounds 5] [--seconds 8] [--kinds long,drip,...]
+    FLETCH_BIN=build/fletch FLETCH_MODEL=FOLDER python bench/hostile.py [--rounds 5] [--seconds 8] [--kinds long,drip,...] [--flags "of the server"]
     tools/bench.sh hostile
 
 One client on one connection asks for one short text after another, 5 ms between them, calm and under attack in turns. The
@@ -15,7 +15,6 @@ cost themselves; four of each kind:
     noise    framings that are refused, as fast as they can
     torn     connections that end in the middle of a request, as fast as they can
 """
-import argparse
 import json
 import multiprocessing
 import os
@@ -26,8 +25,9 @@ import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "tests" / "server"))
+from harness import ROOT, arguments
+
+sys.path.append(str(ROOT / "tests/server"))
 import serving  # noqa: E402
 from serving import Raw, request  # noqa: E402
 
@@ -102,18 +102,15 @@ def ask(where, seconds, number):
     return took
 
 
-def at(times, share):
-    return sorted(times)[int(share * (len(times) - 1))]
+def percentiles(calm, attacked) -> str:
+    """p50 and p99 of both."""
+    def at(times, share):
+        return sorted(times)[int(share * (len(times) - 1))]
+    return ", ".join(f"{name} {at(calm, share):.1f} -> {at(attacked, share):.1f} ms" for name, share in (("p50", .5), ("p99", .99)))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--clients", type=int, default=24)
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--flags", default="", help="of the server, separated by spaces")
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=5, seconds=8.0, clients=24, kinds=",".join(KINDS), flags="").parse_args()
     kinds, on = options.kinds.split(","), multiprocessing.Event()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; {options.clients} clients: {options.kinds}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -132,14 +129,12 @@ def main():
             on.clear()
             serving.until(lambda: server.metrics()["fletch_inflight_requests"] <= 1)
             time.sleep(1)
-            print(f"round {turn}: p50 {at(calm[-1], .5):.1f} -> {at(attacked[-1], .5):.1f} ms, "
-                  f"p99 {at(calm[-1], .99):.1f} -> {at(attacked[-1], .99):.1f} ms", flush=True)
+            print(f"round {turn}: {percentiles(calm[-1], attacked[-1])}", flush=True)
         for client in clients:
             client.terminate()
         code = server.end()
     both = [sum(rounds, []) for rounds in (calm, attacked)]
-    print(f"all: {len(both[0])} and {len(both[1])} requests; p50 {at(both[0], .5):.1f} -> {at(both[1], .5):.1f} ms, p99 {at(both[0], .99):.1f} -> "
-          f"{at(both[1], .99):.1f} ms: {at(both[1], .99) / at(both[0], .99):.2f} times calm; most {max(both[0]):.0f} -> {max(both[1]):.0f} ms")
+    print(f"all: {len(both[0])} and {len(both[1])} requests; {percentiles(*both)}; most {max(both[0]):.0f} -> {max(both[1]):.0f} ms")
     sys.exit(code)
 
 

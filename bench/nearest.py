@@ -7,7 +7,6 @@ Every round asks each way once, every other round in reverse; the best round cou
     python3.11 -m venv nearest && nearest/bin/pip install -r bench/nearest_requirements.txt
     nearest/bin/python bench/nearest.py [--count 250000] [--rounds 3] [--rows FILE.npy] [--build build]
 """
-import argparse
 import pathlib
 import re
 import subprocess
@@ -18,6 +17,9 @@ import faiss
 import numpy
 import simsimd
 from usearch.index import MetricKind, search
+
+from harness import arguments, in_turn
+from report import table
 
 K, QUERIES, COLUMNS, CLUSTERS, KEEP = 10, 24, 384, 2000, 400  # COLUMNS: of rows that are made
 
@@ -83,31 +85,30 @@ def fletch(options, rows, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=250000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = arguments(__doc__, "build", count=250000, rounds=3)
     parser.add_argument("--rows", type=pathlib.Path)
-    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "build")
     options = parser.parse_args()
     faiss.omp_set_num_threads(1)
     rows = unit(numpy.load(options.rows)) if options.rows else made(options.count)
     ways = Ways(rows[:-QUERIES], rows[-QUERIES:])
     truth = [nearest(rows[:-QUERIES] @ query) for query in rows[-QUERIES:]]
     best = {}
+
+    def take(name, ms, recall):
+        best[name] = min(ms, best.get(name, (ms,))[0]), recall
+
     with tempfile.NamedTemporaryFile() as file:
         for turn in range(options.rounds):
-            for name, (ms, recall) in fletch(options, rows, file.name).items():
-                best[name] = (min(ms, best.get(name, (ms,))[0]), recall)
-            for name, ask in list(ways.all.items())[::-1 if turn % 2 else 1]:
+            for name, found in fletch(options, rows, file.name).items():
+                take(name, *found)
+            for name in in_turn(ways.all, turn):
                 begin = time.process_time()
-                found = ask()
+                found = ways.all[name]()
                 ms = (time.process_time() - begin) * 1e3 / QUERIES
-                recall = sum(len(set(map(int, a)) & set(map(int, b))) for a, b in zip(found, truth)) / (K * QUERIES)
-                best[name] = (min(ms, best.get(name, (ms,))[0]), recall)
+                take(name, ms, sum(len(set(map(int, a)) & set(map(int, b))) for a, b in zip(found, truth)) / (K * QUERIES))
     print(f"{len(rows) - QUERIES:,} rows of {rows.shape[1]}, {options.rounds} rounds; faiss {faiss.__version__}, simsimd {simsimd.__version__}\n")
-    print("| way | processor time a query, ms | recall@10 |\n|---|---|---|")
-    for name, (ms, recall) in sorted(best.items(), key=lambda item: item[1][0]):
-        print(f"| {name} | {ms:.2f} | {recall:.3f} |")
+    print("\n".join(table(("way", "processor time a query, ms", "recall@10"), [
+        (name, f"{ms:.2f}", f"{recall:.3f}") for name, (ms, recall) in sorted(best.items(), key=lambda item: item[1][0])])))
 
 
 if __name__ == "__main__":

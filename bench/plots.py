@@ -9,25 +9,15 @@ import pathlib
 OURS, THEIRS = "#1b7f5c", "#9aa5b1"
 
 
-def colour(engine: str) -> str:
-    return OURS if engine.startswith("fletch") else THEIRS
-
-
-def bars(axes, names: list, values: list[dict], scale: float = 1.0) -> None:
-    middle = [value["med"] * scale for value in values]
-    low = [(value["med"] - value["min"]) * scale for value in values]
-    high = [(value["max"] - value["med"]) * scale for value in values]
-    axes.barh(names, middle, xerr=[low, high], color=[colour(name) for name in names], ecolor="#333333", capsize=2)
+def bars(axes, values: dict[str, dict], scale: float = 1.0, **words) -> None:
+    middle, low, high = ([value[key] * scale for value in values.values()] for key in ("med", "min", "max"))
+    whiskers = [[m - l for m, l in zip(middle, low)], [h - m for m, h in zip(middle, high)]]
+    axes.barh(list(values), middle, xerr=whiskers, color=[OURS if name.startswith("fletch") else THEIRS for name in values],
+              ecolor="#333333", capsize=2)
     axes.invert_yaxis()
     axes.set_xlim(left=0)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def save(figure, pyplot, path: pathlib.Path) -> str:
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-    return path.name
+    axes.set(**words)
 
 
 def draw(result: dict, base: pathlib.Path) -> list[str]:
@@ -41,28 +31,37 @@ def draw(result: dict, base: pathlib.Path) -> list[str]:
     except ImportError:
         return []
     made = []
+
+    def save(kind: str, places: dict, height: float, fill) -> None:
+        """A picture of a place above the other for each entry."""
+        figure, axes = pyplot.subplots(len(places), 1, figsize=(7, height * len(places)), squeeze=False)
+        for axis, (name, found) in zip(axes[:, 0], places.items()):
+            fill(axis, name, found)
+        figure.tight_layout()
+        path = base.with_name(f"{base.name}-{kind}.svg")
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+        made.append(path.name)
+
+    def throughput(axis, name: str, speeds: dict) -> None:
+        info = result["sets"][name]
+        bars(axis, speeds, info["texts"] / info["tokens"], title=f"{name}, {info['tokens'] / info['texts']:.0f} tokens a text", xlabel="texts/s")
+
+    def latency(axis, tokens: str, times: dict) -> None:
+        bars(axis, {name: found["p50"] for name, found in times.items()}, title=f"one query of {tokens} tokens", xlabel="ms (bar: p50)")
+        axis.plot([found["p99"] for found in times.values()], list(times), "k|", markersize=10, label="p99")
+        axis.legend()
+
+    def tokenizer(axis, _: str, sets: dict) -> None:
+        there = {name: values for name, values in sets.items() if "ratio" in values}
+        bars(axis, {"fletch: " + name: values["fletch"] for name, values in there.items()}, title="tokenizer, one thread", xlabel="MB/s")
+        axis.barh(["wheel: " + name for name in there], [values["tokenizers"]["med"] for values in there.values()], color=THEIRS)
+        axis.tick_params(axis="y", labelsize=7)
+
     if result.get("speed"):
-        sets = result["speed"]
-        figure, axes = pyplot.subplots(len(sets), 1, figsize=(7, 2.6 * len(sets)), squeeze=False)
-        for place, (name, speeds) in zip(axes[:, 0], sets.items()):
-            info = result["sets"][name]
-            bars(place, list(speeds), list(speeds.values()), info["texts"] / info["tokens"])
-            place.set(title=f"{name}, {info['tokens'] / info['texts']:.0f} tokens a text", xlabel="texts/s")
-        made.append(save(figure, pyplot, base.with_name(base.name + "-throughput.svg")))
+        save("throughput", result["speed"], 2.6, throughput)
     if result.get("latency"):
-        figure, axes = pyplot.subplots(len(result["latency"]), 1, figsize=(7, 2.8 * len(result["latency"])), squeeze=False)
-        for place, (tokens, times) in zip(axes[:, 0], result["latency"].items()):
-            bars(place, list(times), [found["p50"] for found in times.values()])
-            place.plot([found["p99"] for found in times.values()], list(times), "k|", markersize=10, label="p99")
-            place.set(title=f"one query of {tokens} tokens", xlabel="ms (bar: p50)")
-            place.legend()
-        made.append(save(figure, pyplot, base.with_name(base.name + "-latency.svg")))
+        save("latency", result["latency"], 2.8, latency)
     if result.get("tokenizer"):
-        found = {name: values for name, values in result["tokenizer"].items() if "ratio" in values}
-        figure, axes = pyplot.subplots(figsize=(7, 3.2))
-        bars(axes, ["fletch: " + name for name in found], [values["fletch"] for values in found.values()])
-        axes.barh(["wheel: " + name for name in found], [values["tokenizers"]["med"] for values in found.values()], color=THEIRS)
-        axes.tick_params(axis="y", labelsize=7)
-        axes.set(title="tokenizer, one thread", xlabel="MB/s")
-        made.append(save(figure, pyplot, base.with_name(base.name + "-tokenizer.svg")))
+        save("tokenizer", {"tokenizer": result["tokenizer"]}, 3.2, tokenizer)
     return made

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python package costs above the library: hand-over, CPU seconds beside `fletch embed`, asyncio, start, memory.
+"""python.py [PART ...] - what the Python package costs above the library: hand-over, CPU seconds beside `fletch embed`, asyncio, start, memory.
 
-    PYTHONPATH=build/python FLETCH_MODEL=… FLETCH_BIN=build/fletch FLETCH_TEST_DATA=… python bench/python.py [PART …]
+    PYTHONPATH=build/python FLETCH_MODEL=… FLETCH_BIN=build/fletch python bench/python.py [--rounds 3]
 
 PART: hand_over, awaits, starts, texts_of_each_length; without one all of them.
 CPU seconds (user and system of the process and its threads), rounds interleaved, the least of each: clocks of a shared
@@ -17,9 +17,11 @@ import sys
 import tempfile
 import time
 
-MODEL, PROGRAM = os.environ["FLETCH_MODEL"], os.environ["FLETCH_BIN"]
-DATA = pathlib.Path(os.environ["FLETCH_TEST_DATA"])
-ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+import texts as text_sets
+from harness import arguments, in_turn, least_in_turns, spent_by
+
+MODEL, PROGRAM = os.environ.get("FLETCH_MODEL", ""), os.environ.get("FLETCH_BIN", "build/fletch")
+OPTIONS = None  # main() sets it
 
 
 def least(work, count):
@@ -29,14 +31,6 @@ def least(work, count):
         work()
         best = min(best, time.perf_counter() - begin)
     return best
-
-
-def child_cpu(command, **more):
-    """CPU seconds and peak MB of a program."""
-    pid = subprocess.Popen(command, stdout=subprocess.DEVNULL, **more)
-    _, status, used = os.wait4(pid.pid, 0)
-    assert status == 0, command
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def hand_over():
@@ -76,13 +70,9 @@ def beside_the_program(name, texts):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "texts.jsonl"
         path.write_text("".join(json.dumps(text) + "\n" for text in texts))
-        command = [PROGRAM, "embed", "--model", MODEL, "--input", str(path), "--format", "raw", "--output", "/dev/null", "--quiet"]
-        runs = {"fletch embed": command} | {how: [sys.executable, "-c", EMBED, MODEL, str(path), how] for how in ("list", "arrow", "open", "open arrow")}
-        best = {}
-        for _ in range(ROUNDS):
-            for how, words in runs.items():
-                cpu, peak = child_cpu(words)
-                best[how] = min(best.get(how, (1e9, 0)), (cpu, peak))
+        command = [PROGRAM, "embed", "--model", MODEL, "--input", path, "--format", "raw", "--output", "/dev/null", "--quiet"]
+        runs = {"fletch embed": command} | {how: [sys.executable, "-c", EMBED, MODEL, path, how] for how in ("list", "arrow", "open", "open arrow")}
+        best = least_in_turns({how: lambda words=words: spent_by(words) for how, words in runs.items()}, OPTIONS.rounds)
         base = best["fletch embed"][0]
         return [(f"{name}: fletch embed, CPU s", base)] + [
             (f"{name}: {how} / fletch embed, CPU", best[how][0] / base) for how in ("list", "arrow")] + [
@@ -106,10 +96,10 @@ def awaits(count=10_000):
 
     async def all_of_them():
         return await asyncio.gather(*(model.aembed(text) for text in texts))
-    ways = (lambda: model.embed(texts)), (lambda: asyncio.run(all_of_them()))
-    want, found = model.embed(texts), ([], [])
-    for number in range(ROUNDS):
-        for which in (0, 1) if number % 2 == 0 else (1, 0):
+    want = model.embed(texts)
+    ways, found = (lambda: model.embed(texts), lambda: asyncio.run(all_of_them())), ([], [])
+    for number in range(OPTIONS.rounds):
+        for which in in_turn((0, 1), number):
             found[which].append(cpu(ways[which]))
     return [(f"one call of {count} texts, CPU s", min(found[0])),
             (f"{count} awaits / one call, CPU", min(found[1]) / min(found[0])),
@@ -117,13 +107,10 @@ def awaits(count=10_000):
 
 
 def starts():
-    rows = []
-    best = {name: min(child_cpu([sys.executable, "-c", code])[0] for _ in range(5)) for name, code in {
+    best = {name: min(spent_by([sys.executable, "-c", code])[0] for _ in range(5)) for name, code in {
         "numpy": "import numpy", "fletch": "import fletch",
         "first": f"import fletch; fletch.Model({MODEL!r}).embed('x')"}.items()}
-    rows.append(("import fletch above numpy, CPU ms", 1e3 * (best["fletch"] - best["numpy"])))
-    rows.append(("start to first vector, CPU s", best["first"]))
-    return rows
+    return [("import fletch above numpy, CPU ms", 1e3 * (best["fletch"] - best["numpy"])), ("start to first vector, CPU s", best["first"])]
 
 
 ORIGINAL = """
@@ -154,7 +141,7 @@ def beside_the_original(name, texts):
         path = pathlib.Path(folder) / "texts.json"
         path.write_text(json.dumps(texts))
         found = {"original": [], "fletch": []}
-        for _ in range(ROUNDS):
+        for _ in range(OPTIONS.rounds):
             for which, rows in found.items():
                 out = subprocess.run([sys.executable, "-c", ORIGINAL, MODEL, str(path), which], check=True,
                                      capture_output=True, text=True).stdout
@@ -168,17 +155,21 @@ def beside_the_original(name, texts):
 
 
 def texts_of_each_length():
-    short = [json.loads(line)["a"] for line in (DATA / "stsb-en-dev.jsonl").read_text().splitlines()]
-    long = [json.loads(line)["text"] for line in (DATA / "cranfield-docs.jsonl").read_text().splitlines()][:200]
-    yield from beside_the_program("short", short)
-    yield from beside_the_program("long", long)
-    yield from beside_the_program("mixed", short + long[:100])
-    yield from beside_the_original("short", short[:600])
-    yield from beside_the_original("long", long[:60])
+    short = [row["a"] for row in text_sets.rows(OPTIONS.data / "stsb-en-dev.jsonl")]
+    long = text_sets.abstracts(OPTIONS.data)[:200]
+    for name, texts in (("short", short), ("long", long), ("mixed", short + long[:100])):
+        yield from beside_the_program(name, texts)
+    for name, texts in (("short", short[:600]), ("long", long[:60])):
+        yield from beside_the_original(name, texts)
 
+
+PARTS = {part.__name__: part for part in (hand_over, awaits, starts, texts_of_each_length)}
 
 if __name__ == "__main__":
+    asked = arguments(__doc__, "data", rounds=3)
+    asked.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []], help=", ".join(PARTS))
+    OPTIONS = asked.parse_args()
     print("| what | |\n|---|---|")
-    for part in sys.argv[1:] or ("hand_over", "awaits", "starts", "texts_of_each_length"):
-        for name, value in globals()[part]():
+    for part in OPTIONS.parts or PARTS:
+        for name, value in PARTS[part]():
             print(f"| {name} | {value:.3g} |", flush=True)

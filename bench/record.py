@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""record.py - one day's result of one model on one machine: a file that grows piece by piece.
+"""record.py - the result of a day on one machine: a file that grows piece by piece, in JSON and as the tables made of it.
 
 A piece is one question about one set ("throughput:short", "latency:16", "tokenizer"). It is written as soon as it is
 measured, so that a run broken off keeps what it has, and it replaces the same piece of an earlier run of that day, so
 that a busy machine can be asked in slices. Each piece says when it was measured, at which commit and under which load.
 """
+import datetime
 import json
 import os
-import pathlib
 import subprocess
 import time
 
-import plots
 import report
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from harness import ROOT, machine
 
 
 def commit() -> str:
@@ -26,53 +24,35 @@ def commit() -> str:
 
 
 class Record:
-    """The result as report.py reads it, and where it is kept."""
+    """The result as its question's render() reads it, and where it is kept."""
 
-    def __init__(self, folder: pathlib.Path, name: str | None, head: dict, fresh: bool) -> None:
-        model = report.slug(head["model"].removeprefix("all-"))
-        label = name or f"{head['date']}-{report.slug(head['machine']['cpu'])}-{model}"
-        self.base = folder / label
-        self.path = folder / f"{label}.json"
-        self.result: dict = {}
-        if self.path.exists() and not fresh:
-            before = json.loads(self.path.read_text(encoding="utf-8"))
-            if "pieces" in before and before["model"] == head["model"]:
-                self.result = before
-        self.result |= head
-        for key in ("absent", "versions", "parity", "sets", "pieces"):
-            self.result.setdefault(key, {})
-        self.began = time.monotonic()
-        self.load = os.getloadavg()[0]
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def begin(self) -> None:
-        """The clock and the load of the piece that comes now."""
-        self.began, self.load = time.monotonic(), os.getloadavg()[0]
-
-    def keep(self, piece: str, found, **more) -> None:
-        """Store what was found for a piece. "throughput:short" lies at result["speed"]["short"]."""
-        question, _, part = piece.partition(":")
-        key = {"throughput": "speed"}.get(question, question)
-        if part:
-            self.result.setdefault(key, {})[part] = found
-        else:
-            self.result[key] = found
-        self.result["pieces"][piece] = {
-            "when": time.strftime("%Y-%m-%d %H:%M"), "commit": commit(), "quick": self.result["quick"],
-            "load": [round(self.load, 1), round(os.getloadavg()[0], 1)],
-            "seconds": round(time.monotonic() - self.began, 1)} | more
-        self.write()
+    def __init__(self, options, what: str, fresh: bool = False, **head) -> None:
+        about, today = machine(getattr(options, "threads", 0)), datetime.date.today().isoformat()
+        label = getattr(options, "name", None) or f"{today}-{report.slug(about['cpu'])}-{what}"
+        self.base, self.result = options.out / label, {}
+        if self.path(".json").exists() and not fresh:
+            self.result = json.loads(self.path(".json").read_text(encoding="utf-8"))
+        self.result |= {"date": today, "machine": about} | head
         self.begin()
 
-    def write(self) -> None:
-        """The JSON, whole or not at all."""
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(self.result, indent=1) + "\n", encoding="utf-8")
-        os.replace(part, self.path)
+    def path(self, ending: str):
+        return self.base.with_name(self.base.name + ending)
 
-    def finish(self) -> str:
-        """Tables and plots of all that the day has; the tables."""
-        pictures = plots.draw(self.result, self.base)
-        text = report.render(self.result, pictures)
-        self.base.with_name(self.base.name + ".md").write_text(text, encoding="utf-8")
+    def begin(self) -> None:
+        """What follows belongs to the next piece."""
+        self.began, self.load = time.monotonic(), os.getloadavg()[0]
+
+    def stamp(self) -> dict:
+        """Of the piece that was begun: when, which commit, the load before and after, seconds."""
+        return {"when": time.strftime("%Y-%m-%d %H:%M"), "commit": commit(), "load": [round(self.load, 1), round(os.getloadavg()[0], 1)],
+                "seconds": round(time.monotonic() - self.began, 1)}
+
+    def write(self, lines: list[str] | None = None) -> str:
+        """The JSON, whole or not at all, and its tables; these as text."""
+        self.base.parent.mkdir(parents=True, exist_ok=True)
+        part, text = self.path(".part"), "\n".join(lines or []).rstrip() + "\n"
+        part.write_text(json.dumps(self.result, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, self.path(".json"))
+        if lines:
+            self.path(".md").write_text(text, encoding="utf-8")
         return text

@@ -15,20 +15,15 @@
  *
  * Texts are 14 common words, 16 tokens. What is compared runs in turn, round by round, and the ratio
  * is that of each round; the median is reported with the lowest and highest. */
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/trace.h"
 #include "engines/engine.h"
-#include "fletch.h"
+#include "measure.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -45,19 +40,6 @@ static const char *texts[TEXTS];
 static size_t      dimensions;
 static float      *rows; /* [TEXTS, dimensions] */
 
-static void stop(const char *what, const char *why) {
-    fprintf(stderr, "bench_runtime: %s: %s\n", what, why);
-    exit(1);
-}
-
-static uint64_t state = 88172645463325252U;
-static uint64_t draw(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state >> 11;
-}
-
 /* Words of one token each in every vocabulary that came out of English. */
 static void make_texts(void) {
     static const char *const words[] = {
@@ -69,7 +51,7 @@ static void make_texts(void) {
     for (size_t i = 0; i < TEXTS; i++) {
         for (size_t w = 0; w < WORDS; w++) {
             strcat(text_bytes[i], w > 0 ? " " : "");
-            strcat(text_bytes[i], words[draw() % COUNT]);
+            strcat(text_bytes[i], words[draw(COUNT)]);
         }
         texts[i] = text_bytes[i];
     }
@@ -81,10 +63,7 @@ static fletch_model *open_with(const char *const *keys) {
     fletch_model  *model  = NULL;
     fletch_config *config = fletch_config_new();
     for (; *keys != NULL; keys++) {
-        char        key[64];
-        const char *equals = strchr(*keys, '=');
-        snprintf(key, sizeof key, "%.*s", (int)(equals - *keys), *keys);
-        if (fletch_config_set(config, key, equals + 1, &error) < 0) {
+        if (set_key(config, *keys, &error) < 0) {
             fprintf(stderr, "bench_runtime: %s\n", error.message);
             fletch_config_free(config);
             return NULL;
@@ -112,17 +91,6 @@ static void embed(fletch_model *model, size_t first, size_t count) {
     fletch_matrix out = fletch_matrix_f32(rows + first * dimensions, count, dimensions);
     if (fletch_embed(model, &in, NULL, &out, &error) < 0)
         stop("embed", error.message);
-}
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(double *values, size_t count, double q) {
-    qsort(values, count, sizeof *values, by_value);
-    const size_t rank = (size_t)ceil(q * (double)count);
-    return values[rank == 0 ? 0 : rank - 1];
 }
 
 /* "name":{"median":…,"low":…,"high":…} */
@@ -238,12 +206,6 @@ static void *client_main(void *arg) {
     return NULL;
 }
 
-static void nap(double seconds) {
-    struct timespec t = {(time_t)seconds, (long)(fmod(seconds, 1) * 1e9)};
-    nanosleep(&t, NULL);
-}
-
-/* Texts a second of `count` threads that embed one text after the other. */
 static double rate_of_clients(fletch_model *model, int count, double seconds) {
     static client  clients[CLIENTS_MAX];
     atomic_bool    over  = false;
@@ -305,12 +267,6 @@ static void on_done(void *user, const fletch_outcome *outcome) {
     atomic_fetch_sub(&arrivals_open, 1);
 }
 
-static void wait_until(uint64_t ns) {
-    const struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0) {
-    }
-}
-
 /* Submit texts at `rate` a second for a while; returns how many, all answered. */
 static size_t offer(fletch_model *model, double rate, double seconds, arrival *list, size_t most) {
     uint64_t     due = fl_clock_ns() + 1000000, end = due + (uint64_t)(seconds * 1e9);
@@ -331,7 +287,7 @@ static size_t offer(fletch_model *model, double rate, double seconds, arrival *l
             a->status  = error.code;
             a->done_ns = fl_clock_ns();
         }
-        const double u = ((double)(draw() % 1000000) + 0.5) / 1e6;
+        const double u = ((double)draw(1000000) + 0.5) / 1e6;
         due += (uint64_t)(-log(u) / rate * 1e9);
     }
     while (atomic_load(&arrivals_open) > 0)

@@ -19,26 +19,22 @@ idle      10,000 connections (--idle) that say nothing, held while others are se
 
 Results are merged into bench/results/DATE-MACHINE-server.json and rendered beside it as .md: another run of the same
 day adds its rounds, so a race may be measured in pieces on a machine that is quiet only for minutes.
-wrk is from Debian (apt-get install wrk). --fresh drops what the day's file has of the questions asked.
+wrk is from Debian (apt-get install wrk). --fresh drops what the day's file has of the questions asked; --turn 1 begins with
+a round in reverse order.
 """
-import argparse
-import datetime
-import json
-import os
+import contextlib
 import pathlib
-import platform
 import shutil
-import subprocess
 import tempfile
 import time
 
 import harness
+import record
 import server_checks
 import server_peers
 import server_report
-from server_peers import Fletch, script
+from server_peers import fletch, script
 
-HERE = pathlib.Path(__file__).resolve().parent
 CASES = [(1, 1), (8, 1), (64, 1), (1, 32), (8, 32)]  # connections, texts
 SHARES = [64, 8]
 
@@ -48,16 +44,14 @@ SHARES = [64, 8]
 
 def race(with_, folder):
     """Rounds of {case: {server: {rate, p50, p99}}}, and what the peers are."""
-    servers = {"fletch": Fletch(with_.fletch, with_.model, with_.precision)}
-    about = {}
-    try:
+    with contextlib.ExitStack() as started:
+        servers = {"fletch": started.enter_context(fletch(with_.fletch, with_.model, with_.precision))}
         for given in with_.peer:
             name, _, program = given.partition("=")
-            servers[name] = server_peers.start(name, program, with_.model)
-        for name, peer in servers.items():
-            about[name] = {"version": peer.version}
-            if name != "fletch":
-                about[name]["cosine"] = server_peers.parity(servers["fletch"], peer)
+            servers[name] = started.enter_context(server_peers.start(name, program, with_.model))
+        about = {name: {"version": peer.version} for name, peer in servers.items()}
+        for name in [name for name in servers if name != "fletch"]:
+            about[name]["cosine"] = server_peers.parity(servers["fletch"], servers[name], name)
         rounds = []
         for number in range(with_.rounds):
             found = {}
@@ -69,36 +63,20 @@ def race(with_, folder):
                     found.setdefault(f"{connections}x{texts}", {})[name] = run
                     print(f"{connections}x{texts} {name}: {run}", flush=True)
             rounds.append(found)
-    finally:
-        for peer in servers.values():
-            peer.stop()
     return {"rounds": rounds, "servers": about}
-
-
-def embed_seconds(with_, path):
-    begin = time.monotonic()
-    subprocess.run([with_.fletch, "embed", "-m", with_.model, "-i", path, "-o", "/dev/null", "--format", "raw",
-                    "--precision", with_.precision, "--quiet"], check=True)
-    return time.monotonic() - begin
 
 
 def alone(with_, folder, texts=1024):
     """Texts/s of the engine on `texts` of them, start-up taken off."""
-    lines = [server_peers.text(i) + "\n" for i in range(texts)]
-    paths = [pathlib.Path(folder) / name for name in ("one.txt", "all.txt")]
-    paths[0].write_text(lines[0])
-    paths[1].write_text("".join(lines))
-    one, all_of_them = (embed_seconds(with_, path) for path in paths)
+    one, all_of_them = (server_checks.embed(with_, folder, with_.model, [server_peers.text(i) for i in range(count)])[0] for count in (1, texts))
     return (texts - 1) / (all_of_them - one)
 
 
 def engine(with_, folder):
     """Shares of the engine's speed: a slice of wrk over the mean of the slices of the engine around it. The slice is
     counted by the server itself while wrk runs, so that the first and the last answers are not waited for in it."""
-    server = Fletch(with_.fletch, with_.model, with_.precision)
-    found = {str(c): [] for c in SHARES}
-    speeds = []
-    try:
+    found, speeds = {str(c): [] for c in SHARES}, []
+    with fletch(with_.fletch, with_.model, with_.precision) as server:
         server.load(script(folder, 1), 8, 1)
         before = alone(with_, folder)
         for number in range(with_.rounds):
@@ -109,8 +87,6 @@ def engine(with_, folder):
                 print(f"engine {before:.0f} {after:.0f} texts/s, {connections} connections {rate:.0f}", flush=True)
                 speeds.append(after)
                 before = after
-    finally:
-        server.stop()
     return {"share": found, "alone": speeds}
 
 
@@ -129,48 +105,28 @@ def merge(old, new):
     return old
 
 
-def write(with_, question, found):
-    cpu = harness.machine(0)["cpu"]
-    name = f"{datetime.date.today().isoformat()}-{server_report.slug(cpu)}-server"
-    path = with_.results / f"{name}.json"
-    result = json.loads(path.read_text()) if path.exists() else {}
-    if with_.fresh:
-        result.pop(question, None)
-    result |= {"date": datetime.date.today().isoformat(), "precision": with_.precision,
-               "model": pathlib.Path(with_.model).resolve().name,
-               "machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "system": platform.release()}}
-    merge(result.setdefault(question, {}), found)
-    with_.results.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    path.with_suffix(".md").write_text(server_report.render(result))
-
-
 def main():
     questions = {"race": race, "engine": engine, "overhead": server_checks.overhead, "memory": server_checks.memory,
                  "idle": server_checks.idle}
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("question", nargs="*", metavar="QUESTION", help="race, engine, overhead, memory, idle")
-    parser.add_argument("--fletch", default="build/fletch")
-    parser.add_argument("--model", default=".cache/models/all-MiniLM-L6-v2")
-    parser.add_argument("--precision", default="fp32")
+    parser = harness.arguments(__doc__, "out", "fresh", fletch="build/fletch", model=".cache/models/all-MiniLM-L6-v2", precision="fp32",
+                               seconds=4.0, rounds=3, turn=0, requests=1000000, idle=10000)
+    parser.add_argument("question", nargs="*", metavar="QUESTION", help=", ".join(questions))
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PROGRAM",
                         help="infinity=…/infinity_emb or llama.cpp=…/llama-server:MODEL.gguf; may be given again")
-    parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turn", type=int, default=0, help="1: the first round is one in reverse order")
-    parser.add_argument("--requests", type=int, default=1000000)
-    parser.add_argument("--idle", type=int, default=10000)
-    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
-    parser.add_argument("--fresh", action="store_true")
     with_ = parser.parse_args()
     asked = with_.question or ["race", "engine"]
     if unknown := set(asked) - set(questions):
         parser.error(f"no question {', '.join(sorted(unknown))}; there are {', '.join(questions)}")
     if {"race", "engine", "overhead"} & set(asked) and shutil.which("wrk") is None:
         parser.error("wrk is not installed: apt-get install wrk")
+    kept = record.Record(with_, "server", precision=with_.precision, model=pathlib.Path(with_.model).resolve().name)
     with tempfile.TemporaryDirectory() as folder:
         for question in asked:
-            write(with_, question, questions[question](with_, folder))
+            found = questions[question](with_, folder)
+            if with_.fresh:
+                kept.result.pop(question, None)
+            merge(kept.result.setdefault(question, {}), found)
+            kept.write(server_report.render(kept.result))
 
 
 if __name__ == "__main__":

@@ -1,46 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """server_checks.py - what server.py asks of `fletch serve` beside its speed: processor time, memory, idle connections.
 
-All three use a folder made from the first encoder layer of the model, so that the server is busy with requests and not
+All three use a folder of one encoder layer, so that the server is busy with requests and not
 with vectors, and one thread for the engine.
 """
-import json
+import contextlib
 import pathlib
 import re
 import resource
-import shutil
 import socket
-import struct
 import subprocess
+import sys
 import time
 
-from server_peers import Fletch, script, text
+from harness import HERE, spent_by
+from server_peers import fletch, script, text
 
 
 def one_layer(model, folder):
-    """A copy of a model folder with one encoder layer."""
-    source, target = pathlib.Path(model), pathlib.Path(folder) / "one-layer"
-    if target.exists():
-        return target
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors", "*.onnx", "onnx"))
-    config = json.loads((source / "config.json").read_text())
-    (target / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    with open(source / "model.safetensors", "rb") as file:
-        size, = struct.unpack("<Q", file.read(8))
-        header, start = json.loads(file.read(size)), 8 + size
-        kept, pieces, at = {}, [], 0
-        for name, tensor in sorted(header.items()):
-            if name == "__metadata__" or (found := re.search(r"layer\.(\d+)\.", name)) and found[1] != "0":
-                continue
-            begin, end = tensor["data_offsets"]
-            file.seek(start + begin)
-            pieces.append(file.read(end - begin))
-            kept[name] = tensor | {"data_offsets": [at, at + end - begin]}
-            at += end - begin
-    words = json.dumps(kept).encode()
-    words += b" " * (-len(words) % 8)
-    (target / "model.safetensors").write_bytes(struct.pack("<Q", len(words)) + words + b"".join(pieces))
-    return target
+    """A folder of one encoder layer with the model's tokenizer."""
+    subprocess.run([sys.executable, HERE / "gpu/shapes.py", folder, "one-layer", "--like", model], check=True, stdout=subprocess.DEVNULL)
+    return pathlib.Path(folder) / "one-layer"
 
 
 def processor_seconds(process):
@@ -71,23 +51,20 @@ def steady_rate(server, path, connections, seconds):
     return (last - first) / took
 
 
-def children_seconds():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def embed(with_, folder, model, texts, *flags):
+    """Seconds of `fletch embed` on the texts, and processor seconds."""
+    path, begin = pathlib.Path(folder) / "texts.txt", time.monotonic()
+    path.write_text("".join(text + "\n" for text in texts))
+    used, _ = spent_by([with_.fletch, "embed", "-m", model, "-i", path, "-o", "/dev/null", "--format", "raw", "--precision", with_.precision,
+                        "--quiet", *flags])
+    return time.monotonic() - begin, used
 
 
 def engine_us(with_, folder, model, batch):
     """Processor time of tokenising and forward for one text when `batch` of them are embedded at a time."""
-    took = []
-    for count in (1, 4096):
-        path = pathlib.Path(folder) / "count.txt"
-        path.write_text((text(0) + "\n") * count)
-        begin = children_seconds()
-        subprocess.run([with_.fletch, "embed", "-m", model, "-i", path, "-o", "/dev/null", "--format", "raw", "--precision",
-                        with_.precision, "--quiet", "--cpu-intra-op-threads", "1", "--batch-max-tokens", str(16 * batch)],
-                       check=True)
-        took.append(children_seconds() - begin)
-    return 1e6 * (took[1] - took[0]) / 4095
+    one, many = (embed(with_, folder, model, [text(i) for i in range(count)], "--cpu-intra-op-threads", 1, "--batch-max-tokens", 16 * batch)[1]
+                 for count in (1, 4096))
+    return 1e6 * (many - one) / 4095
 
 
 def served(server, path, connections, seconds):
@@ -101,10 +78,8 @@ def served(server, path, connections, seconds):
 def overhead(with_, folder):
     """Microseconds of processor time per request beyond tokenising and forward, by connections. The engine's share is
     the mean of what it is just before and just after, with batches of the size that the server makes."""
-    model = one_layer(with_.model, folder)
-    server = Fletch(with_.fletch, model, with_.precision, "--cpu-intra-op-threads", 1)
-    found = {"1": [], "8": [], "64": []}
-    try:
+    model, found = one_layer(with_.model, folder), {"1": [], "8": [], "64": []}
+    with fletch(with_.fletch, model, with_.precision, "--cpu-intra-op-threads", 1) as server:
         for _ in range(with_.rounds):
             for connections, runs in found.items():
                 texts, batches, _used = served(server, script(folder, 1), int(connections), 1)
@@ -115,27 +90,22 @@ def overhead(with_, folder):
                 runs.append({"requests": texts, "batch": texts / batches, "all_us": 1e6 * used / texts, "engine_us": alone,
                              "rest_us": 1e6 * used / texts - alone})
                 print(f"{connections} connections: {runs[-1]}", flush=True)
-    finally:
-        server.stop()
     return found
 
 
 def memory(with_, folder):
     """Resident memory as requests of a word go by, 64 connections."""
-    path = script(folder, 1)
+    path, seen = script(folder, 1), []
     path.write_text(path.read_text().replace(text(0), "cat"))
-    server = Fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1,
-                    "--server-deadline-ms", 3600000)  # a run this long may be interrupted
-    seen = []
-    try:
-        while not seen or seen[-1][0] < with_.requests:
-            server.load(path, 64, with_.seconds)
-            seen.append([metric(server.get("/metrics"), "embeddings_total"), resident_kib(server.process.pid)])
-            print(f"{seen[-1][0]:.0f} requests, {seen[-1][1]} KiB", flush=True)
-    except KeyboardInterrupt:
-        print("broken off; what was seen is kept")
-    finally:
-        server.stop()
+    with fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1,
+                "--server-deadline-ms", 3600000) as server:  # a run this long may be interrupted
+        try:
+            while not seen or seen[-1][0] < with_.requests:
+                server.load(path, 64, with_.seconds)
+                seen.append([metric(server.get("/metrics"), "embeddings_total"), resident_kib(server.process.pid)])
+                print(f"{seen[-1][0]:.0f} requests, {seen[-1][1]} KiB", flush=True)
+        except KeyboardInterrupt:
+            print("broken off; what was seen is kept")
     settled = [kib for requests, kib in seen if requests >= seen[-1][0] / 10]
     return {"requests": seen[-1][0], "after_a_tenth_kib": settled[0], "last_kib": settled[-1], "most_kib": max(settled)}
 
@@ -150,21 +120,14 @@ def idle(with_, folder):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = min(with_.idle, hard - 200)
-    server = Fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1,
-                    "--server-idle-seconds", 600)
-    held = []
-    try:
+    with fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1,
+                "--server-idle-seconds", 600) as server, contextlib.ExitStack() as held:
         server.load(script(folder, 1), 8, 1)
         without = server.load(script(folder, 1), 8, with_.seconds)
         before = resident_kib(server.process.pid)
-        address = server.url.removeprefix("http://").split(":")
-        for _ in range(count):
-            held.append(socket.create_connection((address[0], int(address[1])), 30))
+        host, port = server.url.removeprefix("http://").split(":")
+        silent = [held.enter_context(socket.create_connection((host, int(port)), 30)) for _ in range(count)]
         time.sleep(1)
         with_them = server.load(script(folder, 1), 8, with_.seconds)
         return {"connections": count, "without": without, "with": with_them,
-                "kib_each": (resident_kib(server.process.pid) - before) / count, "still_served": sum(map(is_served, held))}
-    finally:
-        for connection in held:
-            connection.close()
-        server.stop()
+                "kib_each": (resident_kib(server.process.pid) - before) / count, "still_served": sum(map(is_served, silent))}

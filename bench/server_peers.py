@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import pathlib
+import random
 import re
 import socket
 import subprocess
@@ -19,13 +20,13 @@ import urllib.request
 import numpy
 
 WORDS = "the cat sat on a mat and the dog ran to the old house".split()  # 14 words, 16 tokens
-PARITY = {"infinity": 0.9999, "llama.cpp": 0.999}  # smallest cosine to our vectors
 UNIT = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
 START_SECONDS = 600  # torch and its friends need minutes on a busy machine
 
 
 def text(number):
-    return " ".join(WORDS[number % 14:] + WORDS[:number % 14])
+    """Words in an order of their own: fletch computes equal texts of a request once."""
+    return " ".join(random.Random(number).sample(WORDS, len(WORDS)))
 
 
 def script(folder, texts):
@@ -44,20 +45,21 @@ def free_port():
 
 
 class Server:
-    """A process that answers at self.url."""
-    version = ""
+    """A process that answers at self.url until it is left."""
 
-    def open(self, command, **environment):
+    def __init__(self, version, port, command, **environment):
+        self.version, self.url = version, f"http://127.0.0.1:{port}"
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen([str(word) for word in command], stdout=self.log, stderr=self.log,
                                         env=os.environ | environment)
         end = time.monotonic() + START_SECONDS
         while True:
             try:
-                return self.vectors([text(0)])
+                self.vectors([text(0)])
+                return
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > end:
-                    self.stop()
+                    self.__exit__()
                     self.log.seek(0)
                     raise SystemExit(f"{command[0]} did not start:\n{self.log.read().decode(errors='replace')[-2000:]}")
                 time.sleep(0.2)
@@ -85,7 +87,10 @@ class Server:
         with urllib.request.urlopen(self.url + path, timeout=600) as answer:
             return answer.read().decode()
 
-    def stop(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.process.terminate()
         try:
             self.process.wait(20)
@@ -94,53 +99,42 @@ class Server:
             self.process.wait()
 
 
-class Fletch(Server):
-    def __init__(self, program, model, precision="fp32", *more):
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        out = subprocess.run([program, "version"], capture_output=True, text=True).stdout
-        self.version = out.splitlines()[0] if out else "fletch"
-        self.open([program, "serve", "-m", model, "--port", port, "--precision", precision, "--server-log-level",
-                   "error", *more])
+def fletch(program, model, precision="fp32", *more):
+    port, said = free_port(), subprocess.run([program, "version"], capture_output=True, text=True).stdout
+    return Server(said.splitlines()[0] if said else "fletch", port, [
+        program, "serve", "-m", model, "--port", port, "--precision", precision, "--server-log-level", "error", *more])
 
 
-class Infinity(Server):
-    def __init__(self, program, model):
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        python = pathlib.Path(program).with_name("python")
-        self.version = "infinity-emb " + subprocess.run(
-            [python, "-c", "import importlib.metadata as m, torch\n"
-             "print(m.version('infinity-emb') + ', torch ' + torch.__version__)"],
-            capture_output=True, text=True, check=True).stdout.strip()
-        self.open([program, "v2", "--model-id", pathlib.Path(model).resolve(), "--served-model-name", "bench", "--engine",
-                   "torch", "--device", "cpu", "--url-prefix", "/v1", "--port", port, "--log-level", "error"],
-                  DO_NOT_TRACK="1", HF_HUB_OFFLINE="1")
+def infinity(program, model):
+    port = free_port()
+    version = subprocess.run([pathlib.Path(program).with_name("python"), "-c", "import importlib.metadata as m, torch\n"
+                              "print(m.version('infinity-emb') + ', torch ' + torch.__version__)"], capture_output=True, text=True, check=True)
+    return Server("infinity-emb " + version.stdout.strip(), port, [
+        program, "v2", "--model-id", pathlib.Path(model).resolve(), "--served-model-name", "bench", "--engine", "torch", "--device", "cpu",
+        "--url-prefix", "/v1", "--port", port, "--log-level", "error"], DO_NOT_TRACK="1", HF_HUB_OFFLINE="1")
 
 
-class Llama(Server):
-    def __init__(self, program, model):
-        program, _, weights = program.partition(":")
-        port, cores = free_port(), len(os.sched_getaffinity(0))
-        self.url = f"http://127.0.0.1:{port}"
-        said = subprocess.run([program, "--version"], capture_output=True, text=True)
-        self.version = "llama-server " + (said.stderr + said.stdout).strip().splitlines()[0]
-        self.open([program, "-m", weights, "--embedding", "--pooling", "mean", "--host", "127.0.0.1", "--port", port, "-t",
-                   cores, "-b", 2048, "-ub", 512, "-c", 16384, "-np", 64, "--alias", "bench", "--log-disable"])
+def llama(program, model):
+    program, _, weights = program.partition(":")
+    port, said = free_port(), subprocess.run([program, "--version"], capture_output=True, text=True)
+    return Server("llama-server " + (said.stderr + said.stdout).strip().splitlines()[0], port, [
+        program, "-m", weights, "--embedding", "--pooling", "mean", "--host", "127.0.0.1", "--port", port, "-t",
+        len(os.sched_getaffinity(0)), "-b", 2048, "-ub", 512, "-c", 16384, "-np", 64, "--alias", "bench", "--log-disable"])
+
+
+PEERS = {"infinity": (infinity, 0.9999), "llama.cpp": (llama, 0.999)}  # and the smallest cosine to our vectors
 
 
 def start(name, program, model):
-    kinds = {"infinity": Infinity, "llama.cpp": Llama}
-    if name not in kinds:
-        raise SystemExit(f"no peer {name}; there are {', '.join(kinds)}")
-    return kinds[name](program, model)
+    if name not in PEERS:
+        raise SystemExit(f"no peer {name}; there are {', '.join(PEERS)}")
+    return PEERS[name][0](program, model)
 
 
-def parity(ours, theirs):
+def parity(ours, theirs, name):
     """The smallest cosine between the two servers' vectors of 32 texts of 3 to 60 tokens."""
     texts = [" ".join((WORDS * 4)[i:3 * i // 2 + 3]) for i in range(32)]
     found = float((ours.vectors(texts) * theirs.vectors(texts)).sum(1).min())
-    least = PARITY["infinity" if isinstance(theirs, Infinity) else "llama.cpp"]
-    if found < least:
-        raise SystemExit(f"{theirs.version}: cosine {found:.6f} to our vectors, less than {least}: not the same model")
+    if found < PEERS[name][1]:
+        raise SystemExit(f"{theirs.version}: cosine {found:.6f} to our vectors, less than {PEERS[name][1]}: not the same model")
     return found

@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """server_report.py RESULT.json - what server.py found, as Markdown: ratios against their goals first."""
 import json
-import re
 import statistics
 import sys
 
-# Goals: requests/s over the peer's by case; ours below a third of infinity's p99; share of the engine; CPU time.
+from report import GOALS_HEAD, line, span, table
+
+# Goals: requests/s over the peer's by case; our p99 over the peer's at most; share of the engine; CPU time.
 GOALS = {"infinity": {"1x1": 4, "8x1": 5, "64x1": 2.5, "1x32": 1.7, "8x32": 1.7},
          "llama.cpp": {"1x1": 2, "8x1": 2, "64x1": 2, "1x32": 2, "8x32": 2}}
 P99_GOAL = {"infinity": 1 / 3}
 SHARE_GOAL, OVERHEAD_GOAL = {"64": 0.92}, 60
 
 
-def slug(words):
-    words = re.sub(r"\((r|tm)\)|@.*|\b(cpu|processor|\d+-core)\b", " ", words.lower())
-    return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
-
-
-def span(values, digits):
-    return (f"**{statistics.median(values):.{digits}f}** ({min(values):.{digits}f} to {max(values):.{digits}f})")
-
-
-def verdict(good):
-    return "met" if good else "**missed**"
+def spread(values, digits):
+    found = span(values)
+    return f"**{found['med']:.{digits}f}** ({found['min']:.{digits}f} to {found['max']:.{digits}f})"
 
 
 def case_name(case):
@@ -30,60 +23,40 @@ def case_name(case):
     return f"{connections} connection{'s' * (connections != '1')}, {texts} text{'s' * (texts != '1')} a request"
 
 
-def ratio_rows(rounds):
-    for peer in sorted({name for found in rounds for case in found.values() for name in case} - {"fletch"}):
-        for case in rounds[0]:
-            pairs = [(found[case]["fletch"], found[case][peer]) for found in rounds if peer in found.get(case, {})]
-            rates = [ours["rate"] / theirs["rate"] for ours, theirs in pairs]
-            tails = [ours["p99"] / theirs["p99"] for ours, theirs in pairs]
-            goal = GOALS.get(peer, {}).get(case)
-            tail_goal = P99_GOAL.get(peer)
-            yield (f"| {peer}, {case_name(case)} | {span(rates, 2)} | ≥ {goal} | "
-                   f"{verdict(statistics.median(rates) >= goal)} | {span(tails, 2)} | "
-                   + (f"≤ 0.33 | {verdict(statistics.median(tails) <= tail_goal)} |" if tail_goal else "| |"))
-
-
-def speed_rows(rounds):
-    for case in rounds[0]:
-        for name in {name: None for found in rounds for name in found.get(case, {})}:
-            runs = [found[case][name] for found in rounds if name in found.get(case, {})]
-            rate, p50, p99 = ([run[what] for run in runs] for what in ("rate", "p50", "p99"))
-            yield f"| {case_name(case)} | {name} | {span(rate, 1)} | {span(p50, 1)} | {span(p99, 1)} |"
-
-
 def race(found):
-    rounds = found["rounds"]
-    about = [f"{name}: {it['version']}" + (f", smallest cosine to ours {it['cosine']:.6f}" if "cosine" in it else "")
-             for name, it in found["servers"].items()]
-    lines = [f"## Against other servers, {len(rounds)} rounds", "", "; ".join(about) + ".", ""]
-    ratios = list(ratio_rows(rounds))
-    if ratios:
-        lines += ["| against | requests/s, ours over theirs | goal | | p99, ours over theirs | goal | |",
-                  "|---|---|---|---|---|---|---|", *ratios, ""]
-    return lines + ["| | server | requests/s | p50 ms | p99 ms |", "|---|---|---|---|---|", *speed_rows(rounds), ""]
+    rounds, goals, rows = found["rounds"], [], []
+    about = "; ".join(name + ": " + it["version"] + (f", smallest cosine to ours {it['cosine']:.6f}" if "cosine" in it else "")
+                      for name, it in found["servers"].items())
+    for case in rounds[0]:
+        for name in dict.fromkeys(name for each in rounds for name in each.get(case, {})):
+            there = [each[case] for each in rounds if name in each.get(case, {})]
+            rows.append((case_name(case), name, *(spread([runs[name][what] for runs in there], 1) for what in ("rate", "p50", "p99"))))
+            if name != "fletch":
+                over = {what: [runs["fletch"][what] / runs[name][what] for runs in there] for what in ("rate", "p99")}
+                goals += line(f"{name}, {case_name(case)}: requests/s, ours over theirs", over["rate"], GOALS[name][case])
+                goals += line(f"{name}, {case_name(case)}: p99, ours over theirs", over["p99"], P99_GOAL.get(name), most=True)
+    return [f"## Against other servers, {len(rounds)} rounds", "", about + ".", "", *(table(GOALS_HEAD, sorted(goals)) if goals else []),
+            *table(("", "server", "requests/s", "p50 ms", "p99 ms"), rows)]
 
 
 def engine(found):
-    lines = ["## Share of the engine's own speed", "", "One text of 16 tokens a request; slices of wrk, each over the mean "
-             "of the engine's slices before and after it. wrk has its time from the same cores.", "",
-             "| connections | share | goal | |", "|---|---|---|---|"]
-    for connections, shares in found["share"].items():
-        goal = SHARE_GOAL.get(connections)
-        lines.append(f"| {connections} | {span(shares, 3)} of {len(shares)} | "
-                     + (f"≥ {goal} | {verdict(statistics.median(shares) >= goal)} |" if goal else "| |"))
-    return lines + ["", f"The engine alone: {span(found['alone'], 0)} texts/s.", ""]
+    return ["## Share of the engine's own speed", "", "One text of 16 tokens a request; slices of wrk, each over the mean "
+            "of the engine's slices before and after it. wrk has its time from the same cores.", "",
+            *table(GOALS_HEAD, [row for connections, shares in found["share"].items() for row in line(
+                f"{connections} connections, {len(shares)} slices: share", shares, SHARE_GOAL.get(connections), digits=3)]),
+            f"The engine alone: {spread(found['alone'], 0)} texts/s.", ""]
 
 
 def overhead(found):
-    lines = ["## Processor time of a single-text request", "", "One-layer model, one engine thread; µs per request of all the "
-             "server's threads, less what `fletch embed` takes of it for a text in batches of the same size. \"The rest\" is "
-             "HTTP, JSON, queue and wake-ups.", "",
-             "| connections | texts a batch | all | tokenising and forward | the rest | goal | |", "|---|---|---|---|---|---|---|"]
+    rows = []
     for connections, runs in found.items():
-        cells = [span([run[what] for run in runs], 1) for what in ("batch", "all_us", "engine_us", "rest_us")]
         good = statistics.median(run["rest_us"] for run in runs) <= OVERHEAD_GOAL
-        lines.append(f"| {connections} | {' | '.join(cells)} | ≤ {OVERHEAD_GOAL} | {verdict(good)} |")
-    return lines + [""]
+        rows.append((connections, *(spread([run[what] for run in runs], 1) for what in ("batch", "all_us", "engine_us", "rest_us")),
+                     f"≤ {OVERHEAD_GOAL}", "met" if good else "**missed**"))
+    return ["## Processor time of a single-text request", "", "One-layer model, one engine thread; µs per request of all the "
+            "server's threads, less what `fletch embed` takes of it for a text in batches of the same size. \"The rest\" is "
+            "HTTP, JSON, queue and wake-ups.", "",
+            *table(("connections", "texts a batch", "all", "tokenising and forward", "the rest", "goal", ""), rows)]
 
 
 def memory(found):
@@ -104,12 +77,11 @@ def render(result):
     lines = [f"# The server on {where['cpu']}, {where['cores']} cores, {result['date']}", "",
              f"{result['model']}, {result['precision']}; median (lowest to highest). wrk runs on the same cores. "
              "`bench/server.py` says what each part measures.", ""]
-    for name, part in (("race", race), ("engine", engine), ("overhead", overhead), ("memory", memory), ("idle", idle)):
-        if name in result:
-            lines += part(result[name])
-    return "\n".join(lines).rstrip("\n") + "\n"
+    for part in (race, engine, overhead, memory, idle):
+        lines += part(result[part.__name__]) if part.__name__ in result else []
+    return lines
 
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as given:
-        print(render(json.load(given)), end="")
+        print("\n".join(render(json.load(given))))

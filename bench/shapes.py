@@ -60,19 +60,17 @@ def tokenizer_of(kind: str) -> pathlib.Path:
 
 
 def write_json(path: pathlib.Path, value) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=1), encoding="utf-8")
 
 
-def save_modules(folder: pathlib.Path, width: int, pooling: str) -> None:
-    kinds = ("Transformer", "Pooling", "Normalize")
-    write_json(folder / "modules.json", [
-        {"idx": index, "name": str(index), "path": "" if index == 0 else f"{index}_{kind}",
-         "type": "sentence_transformers.models." + kind} for index, kind in enumerate(kinds)])
-    for index, kind in enumerate(kinds[1:], start=1):
-        (folder / f"{index}_{kind}").mkdir()
-    write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": width} | {
-        f"pooling_mode_{key}": pooling in key for key in ("cls_token", "mean_tokens", "lasttoken")})
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 512, "do_lower_case": False})
+def write_modules(folder: pathlib.Path, package: str, *kinds: str) -> None:
+    """modules.json; the first module lies in the folder itself, the others in folders of their own."""
+    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds[1:], start=1))]
+    write_json(folder / "modules.json", [{"idx": index, "name": str(index), "path": path, "type": package + kind}
+                                         for index, (path, kind) in enumerate(zip(paths, kinds))])
+    for path in paths[1:]:
+        (folder / path).mkdir(exist_ok=True)
 
 
 def make(name: str, folder: pathlib.Path) -> None:
@@ -103,7 +101,10 @@ def make(name: str, folder: pathlib.Path) -> None:
     model.save_pretrained(part)
     written = json.loads((part / "config.json").read_text(encoding="utf-8"))
     write_json(part / "config.json", written | {"hidden_size": config.hidden_size})  # T5 says it in another word, which peers do not read
-    save_modules(part, config.hidden_size, pooling)
+    write_modules(part, "sentence_transformers.models.", "Transformer", "Pooling", "Normalize")
+    write_json(part / "1_Pooling/config.json", {"word_embedding_dimension": config.hidden_size} | {
+        f"pooling_mode_{key}": pooling in key for key in ("cls_token", "mean_tokens", "lasttoken")})
+    write_json(part / "sentence_bert_config.json", {"max_seq_length": 512, "do_lower_case": False})
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
 

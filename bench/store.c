@@ -9,13 +9,9 @@
  * Method  Rows as src/store/store.c keeps them. What is nearest is what the exact search says, whose first query is
  *         proven by a plain loop.
  * Memory  ROWS * COLUMNS * 8 bytes. Threads: one. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "base/cosine.h"
 #include "base/mem.h"
+#include "measure.h"
 #include "store/vectors.h"
 
 enum { K = 10, SEARCHES_MAX = 1000, TOGETHER = 8 };
@@ -34,17 +30,6 @@ static void make_row(float *row, size_t columns) {
         row[i] = (float)(int32_t)(state >> 32) * 0x1p-31f;
     }
     (void)fl_vector_normalize(row, columns);
-}
-
-static uint64_t core_ns(void) {
-    struct timespec time;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
-static int by_time(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
 }
 
 static size_t number(int argc, char **argv, int index, size_t otherwise) {
@@ -84,10 +69,10 @@ static int64_t nearest(const table *t) {
     return best.key;
 }
 
-/* Half the nanoseconds take longer, half less: of each search, `together` in a pass. */
+/* Half the searches take longer, half less: of each search, `together` in a pass. */
 static double time_searches(table *t, fl_vectors *vectors, size_t together, double *best) {
-    uint64_t ns[SEARCHES_MAX];
-    size_t   passes = t->searches / together;
+    double ms[SEARCHES_MAX];
+    size_t passes = t->searches / together;
     for (size_t i = 0; i < passes; i++) {
         fl_query queries[TOGETHER];
         for (size_t q = 0; q < together; q++) {
@@ -95,13 +80,13 @@ static double time_searches(table *t, fl_vectors *vectors, size_t together, doub
                                     .k    = K,
                                     .hits = t->found[i * together + q]};
         }
-        uint64_t begin = core_ns();
+        uint64_t begin = read_clock(CLOCK_THREAD_CPUTIME_ID);
         fl_vectors_search_all(vectors, queries, together, never);
-        ns[i] = (core_ns() - begin) / together;
+        ms[i] = 1e-6 * (double)(read_clock(CLOCK_THREAD_CPUTIME_ID) - begin) / (double)together;
     }
-    qsort(ns, passes, sizeof ns[0], by_time);
-    *best = (double)ns[0] / 1e6;
-    return (double)ns[passes / 2] / 1e6;
+    qsort(ms, passes, sizeof ms[0], by_value);
+    *best = ms[0];
+    return ms[passes / 2];
 }
 
 static double recall(const table *t) {

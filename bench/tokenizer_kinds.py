@@ -6,15 +6,13 @@
 The steps are the published ones to the letter. DeepSeek's, Falcon's and Phi-4's stand around real vocabularies of DIR/tokenizers
 (Qwen3's and GPT-2's); CLIP's and Metaspace's vocabularies are trained on the texts of DIR in some seconds. Needs the package tokenizers.
 """
-import argparse
 import json
 import pathlib
-import sys
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE))
+from harness import arguments
+from tokenizer_speed import sets
 
 CL100K = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -67,11 +65,9 @@ def metaspace(texts: list[str]) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of the text sets")
+    parser = arguments(__doc__, "data")
     parser.add_argument("out", type=pathlib.Path)
     options = parser.parse_args()
-    from tokenizer_speed import sets
     texts = [text for batch in sets(options.data).values() for text in batch]
     made = {name: around(options.data / "tokenizers" / f"{base}.json", steps) for name, (base, steps) in PIPELINES.items()}
     made |= {"clip": clip(texts), "metaspace": metaspace(texts)}

@@ -14,7 +14,6 @@ read a file, or gives other ids on more than 1 % of the texts, is named below th
 --patience: for each kind of a text of 10 MB, how many milliseconds of the processor pass at most until a tokenizer asks whether
 anybody still wants the text: a request whose client has left goes on for so long. With offsets, as /tokenize works, and ids alone.
 """
-import argparse
 import collections
 import json
 import os
@@ -26,8 +25,9 @@ import subprocess
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE))
+import texts
+from harness import arguments, in_turn, where
+from report import table
 
 SETS = ["cranfield", "en", "de", "fr", "ru", "zh", "ja"]
 PEERS = ["tokenizers", "gigatoken", "kitoken", "tokie", "fastokens", "tiktoken", "sentencepiece", "blingfire"]
@@ -40,10 +40,9 @@ HOSTILE = {"a word of 10 MB": "a" * 10_000_000, "10 MB of 日本": "日本" * 1_
 
 
 def sets(data: pathlib.Path) -> dict[str, list[str]]:
-    import texts
     found = {}
     for name in SETS:
-        path = next((path for part in ("train", "dev") if (path := data / f"stsb-{name}-{part}.jsonl").is_file()), None)
+        path = texts.sts_file(data, name)
         batch = texts.abstracts(data) if name == "cranfield" else texts.sentences(path) if path else []
         size, kept = 0, []
         for text in batch[::max(1, len(batch) // 3000)]:
@@ -57,12 +56,17 @@ def sets(data: pathlib.Path) -> dict[str, list[str]]:
 
 # ---- The engines: a function from a list of texts to lists of ids, without special tokens ----
 
-def open_tokenizers(path):
+def open_wheel(path, special=True):
+    """As people call it, special tokens and all (run.py)."""
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(path)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return (lambda batch: tokenizer.encode_batch_fast(batch, add_special_tokens=False)), lambda one: one.ids
+    return (lambda batch: tokenizer.encode_batch_fast(batch, add_special_tokens=special)), lambda one: one.ids
+
+
+def open_tokenizers(path):
+    return open_wheel(path, special=False)
 
 
 def open_gigatoken(path):
@@ -151,10 +155,14 @@ def work(engine: str, path: str) -> None:
     print(json.dumps([opening, out]))
 
 
+def framed(batch: list[str]) -> bytes:
+    """As token_dump reads them."""
+    return b"".join(struct.pack("=I", len(text.encode())) + text.encode() for text in batch)
+
+
 def ours(dump: pathlib.Path, file: str, batch: list[str], *flags: str) -> tuple[float, float, float]:
     """MB/s of the best round and of the first, milliseconds to open the file."""
-    data = b"".join(struct.pack("=I", len(text.encode())) + text.encode() for text in batch)
-    done = subprocess.run([dump, "--json", file, "--time", *flags], input=data, capture_output=True, check=True)
+    done = subprocess.run([dump, "--json", file, "--time", *flags], input=framed(batch), capture_output=True, check=True)
     return tuple(float(re.search(before + r"([0-9.]+)", done.stdout.decode())[1]) for before in ("tokens: ", "first ", "open "))
 
 
@@ -214,7 +222,7 @@ class Race:
 def race(dump: pathlib.Path, file: str, batches: dict, rounds: int) -> Race:
     found = Race()
     for turn in range(rounds):
-        for engine in ["fletch", *PEERS][::1 if turn % 2 == 0 else -1]:
+        for engine in in_turn(["fletch", *PEERS], turn):
             if engine == "fletch":
                 found.run_ours(dump, file, batches)
             elif engine not in found.without:
@@ -233,34 +241,42 @@ def long_text(name: str, size: int = 10_000_000) -> str:
 
 
 def patience(dump: pathlib.Path, files: list[str]) -> None:
-    texts = [long_text(name).encode() for name in LONG]
-    data = b"".join(struct.pack("=I", len(text)) + text for text in texts)
-    print(f"{machine()}. Milliseconds of the processor for 10 MB / at most between two asks; with offsets, ids alone.\n")
-    print("| text | " + " | ".join(map(label, files)) + " |\n|" + "---|" * (len(files) + 1), flush=True)
-    columns = []
+    print(f"{place()}. Milliseconds of the processor for 10 MB / at most between two asks; with offsets, ids alone.\n")
+    data, columns = framed([long_text(name) for name in LONG]), []
     for file in files:
         done = subprocess.run([dump, "--json", file, "--patience"], input=data, capture_output=True, check=True, text=False)
         columns.append([list(map(float, line.split())) for line in done.stdout.decode().splitlines()])
-    for name, *row in zip(LONG, *columns, strict=True):
-        print(f"| {name} | " + " | ".join(f"{a:.0f}/**{b:.0f}**, {c:.0f}/**{d:.0f}**" for a, b, _, c, d, _ in row) + " |")
-    print("\nThe most: " + ", ".join(f"{label(file)} {max(max(row[1], row[4]) for row in column):.0f}" for file, column in zip(files, columns)))
+    print(*table(("text", *map(label, files)), [
+        (name, *(f"{a:.0f}/**{b:.0f}**, {c:.0f}/**{d:.0f}**" for a, b, _, c, d, _ in row)) for name, *row in zip(LONG, *columns, strict=True)]),
+        sep="\n")
+    print("The most: " + ", ".join(f"{label(file)} {max(max(row[1], row[4]) for row in column):.0f}" for file, column in zip(files, columns)))
 
 
-def machine() -> str:
-    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "a processor")
+def place() -> str:
     busy = os.getloadavg()[0]
-    return f"{name}, {os.cpu_count()} processors, load {busy:.1f}" + (" (a loaded machine)" if busy > os.cpu_count() * 0.3 else "")
+    return f"{where()}, load {busy:.1f}" + (" (a loaded machine)" if busy > os.cpu_count() * 0.3 else "")
+
+
+def section(dump: pathlib.Path, file: str, batches: dict, rounds: int) -> list[str]:
+    """What was found of a file."""
+    found = race(dump, file, batches, rounds)
+    peers, rows = [engine for engine in PEERS if engine in found.warm], []
+    for name in batches:
+        ours_, *others = (f"{found.warm[engine][name]:.0f}, {found.first[engine][name]:.0f}" for engine in ["fletch", *peers])
+        times = [kind["fletch"][name] / max(kind[engine][name] for engine in peers) for kind in (found.warm, found.first)]
+        rows.append((name, ours_, f"{found.warm['no cache'][name]:.0f}", *others, f"{times[0]:.1f}, {times[1]:.1f}"))
+    opening = [f"{found.opening[engine]:.0f}" for engine in ["fletch", *peers]]
+    rows.append(("opening, ms", opening[0], "", *opening[1:], ""))
+    hostile = ", ".join(f"{name} {ours(dump, file, [text], '--cold')[0]:.0f} MB/s" for name, text in HOSTILE.items())
+    return [f"## {label(file)}", "", *table(("text", "fletch", "no cache", *peers, "times"), rows), f"Hostile, no cache: {hostile}.",
+            *(f"- {engine}: {why}" for engine, why in found.without.items()), ""]
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--work"]:
         work(*sys.argv[2:])
         return
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("FLETCH_TEST_DATA"), help="folder of the text sets")
-    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent / "build")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser = arguments(__doc__, "data", "build", rounds=2)
     parser.add_argument("--output", type=pathlib.Path, help="write the tables there too")
     parser.add_argument("files", nargs="+", help="tokenizer.json files")
     parser.add_argument("--patience", action="store_true", help="how long a text goes on that nobody wants any more")
@@ -270,27 +286,16 @@ def main() -> None:
         patience(dump, options.files)
         return
 
-    def say(line: str) -> None:
-        print(line, flush=True)
-        out.append(line)
+    def say(*lines: str) -> None:
+        print(*lines, sep="\n", flush=True)
+        out.extend(lines)
 
     batches = sets(options.data)
-    say(f"# Tokenizers, {time.strftime('%F')}\n\n{machine()}. MB/s of text, one thread, processor time, {options.rounds} rounds in turns: warm, and the "
+    say(f"# Tokenizers, {time.strftime('%F')}\n\n{place()}. MB/s of text, one thread, processor time, {options.rounds} rounds in turns: warm, and the "
         "first time that an engine meets the texts. \"No cache\": even repeated words are worked out again. \"Times\" is fletch against the fastest "
         "other, warm and first.\n")
     for file in options.files:
-        found = race(dump, file, batches, options.rounds)
-        peers = [engine for engine in PEERS if engine in found.warm]
-        say(f"## {label(file)}\n\n| text | fletch | no cache | " + " | ".join(peers) + " | times |\n|" + "---|" * (len(peers) + 4))
-        for name in batches:
-            both = [f"{found.warm[engine][name]:.0f}, {found.first[engine][name]:.0f}" for engine in ["fletch", *peers]]
-            times = [kind["fletch"][name] / max(kind[engine][name] for engine in peers) for kind in (found.warm, found.first)]
-            say(f"| {name} | {both[0]} | {found.warm['no cache'][name]:.0f} | " + " | ".join(both[1:]) + f" | {times[0]:.1f}, {times[1]:.1f} |")
-        say("| opening, ms | " + f"{found.opening['fletch']:.0f} | | " + " | ".join(f"{found.opening[engine]:.0f}" for engine in peers) + " | |")
-        say("\nHostile, no cache: " + ", ".join(f"{name} {ours(dump, file, [text], '--cold')[0]:.0f} MB/s" for name, text in HOSTILE.items()) + ".")
-        for engine, why in found.without.items():
-            say(f"- {engine}: {why}")
-        say("")
+        say(*section(dump, file, batches, options.rounds))
     say(f"{time.time() - began:.0f} s.")
     if options.output:
         options.output.write_text("\n".join(out) + "\n", encoding="utf-8")

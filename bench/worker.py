@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """worker.py ENGINE - one engine of peers.py in one process, driven by JSON lines on stdin; harness.py starts it.
 
-`worker.py tokenizers tokenizer.json` times the reference tokenizer instead; `worker.py ENGINE cold` ends with the first vector.
+`worker.py ENGINE cold` ends with the first vector.
 Commands: load {name, texts} · pass {name} · matrix {name, path} · latency {text, count, seconds at most} · memory {} · quit. Where
 an engine has jobs (peers.py), load takes `job` and `query` too.
 Environment: BENCH_MODEL (folder), BENCH_THREADS, BENCH_LIBRARY (libfletch.so), BENCH_GRAPHS (what graphs.py made), BENCH_ISA.
@@ -59,33 +59,10 @@ def answer(engine, sets: dict, command: dict) -> dict:
     raise ValueError(command["do"])
 
 
-def time_tokenizers(path: str) -> None:
-    """MB/s of the reference tokenizer on the texts in standard input (u32 size, bytes), as called from Python on this
-    one thread: the best of three rounds by processor time."""
-    from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_file(path)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    data, texts, at = sys.stdin.buffer.read(), [], 0
-    while at < len(data):
-        size = int.from_bytes(data[at:at + 4], sys.byteorder)
-        texts.append(data[at + 4:at + 4 + size].decode())
-        at += 4 + size
-    seconds = []
-    for _ in range(3):
-        start = time.process_time()
-        tokenizer.encode_batch_fast(texts)
-        seconds.append(time.process_time() - start)
-    print((len(data) - 4 * len(texts)) / 1e6 / min(seconds))
-
-
 def main() -> None:
-    if sys.argv[1] == "tokenizers":
-        time_tokenizers(sys.argv[2])
-        return
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever an engine prints must not mix with the replies
-    engine = peers.ENGINES[sys.argv[1]](os.environ["BENCH_MODEL"])
+    engine = peers.start(sys.argv[1], os.environ["BENCH_MODEL"])
     if sys.argv[2:] == ["cold"]:
         engine.query(["A cat sits on the mat."])
         replies.write("first vector\n")

@@ -69,29 +69,28 @@ folder=${folder:-$(tools/get_model.sh medium)}
 test_environment
 
 case ${1:-} in
-    tokenizers)
+    tokenizers | hostile | runtime | host)
+        question=$1
         shift
+        python=${FLETCH_BENCH_PYTHON:-$(find_python)}
+        case $question in
+            hostile) exec "$python" bench/hostile.py "$@" ;;
+            runtime | host)
+                tools/build.sh release "bench_$question"
+                exec "$python" "bench/$question.py" --model "$folder" "$@"
+                ;;
+        esac
         how=(--output "bench/results/$(date +%F)-tokenizers.md")
         if [ "${1:-}" = --patience ]; then
             how=(--patience)
             shift
         fi
         if [ $# = 0 ]; then
-            kinds=build/bench-kinds data=${FLETCH_TEST_DATA:-../shared/data}
-            "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/tokenizer_kinds.py --data "$data" "$kinds"
-            set -- "$data"/tokenizers/*.json "$kinds"/*.json "$folder/tokenizer.json"
+            kinds=build/bench-kinds
+            "$python" bench/tokenizer_kinds.py "$kinds"
+            set -- "$FLETCH_TEST_DATA"/tokenizers/*.json "$kinds"/*.json "$folder/tokenizer.json"
         fi
-        exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/tokenizer_speed.py "${how[@]}" "$@"
-        ;;
-    hostile)
-        shift
-        exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/hostile.py "$@"
-        ;;
-    runtime | host)
-        question=$1
-        shift
-        tools/build.sh release "bench_$question"
-        exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" "bench/$question.py" --model "$folder" "$@"
+        exec "$python" bench/tokenizer_speed.py "${how[@]}" "$@"
         ;;
 esac
 
@@ -112,12 +111,9 @@ if [ -z "$python" ]; then
 fi
 [ -f "$FLETCH_TEST_DATA/stsb-en-train.jsonl" ] ||
     stop "no text sets at $FLETCH_TEST_DATA" "set FLETCH_TEST_DATA to the folder of stsb-en-train.jsonl"
-if [ "${1:-}" = families ]; then
-    shift
-    exec "$python" bench/families.py --model "$folder" --data "$FLETCH_TEST_DATA" --document docs/models.md "$@"
-fi
-if [ "${1:-}" = heads ]; then
-    shift
-    exec "$python" bench/heads.py --model "$folder" --data "$FLETCH_TEST_DATA" "$@"
-fi
-exec "$python" bench/run.py --model "$folder" --data "$FLETCH_TEST_DATA" --document docs/performance.md "$@"
+question=run document=docs/performance.md
+case ${1:-} in
+    families) question=$1 document=docs/models.md; shift ;;
+    heads) exec "$python" bench/heads.py --model "$folder" "${@:2}" ;;
+esac
+exec "$python" "bench/$question.py" --model "$folder" --document "$document" "$@"

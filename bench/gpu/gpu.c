@@ -12,10 +12,7 @@
  * Out     a JSON object a line: calls, texts, tokens, seconds, cpu_seconds, p50, p99; or error.
  * Method  Library and engine are opened when they are first asked for, and stay open. A text is what
  *         stands in a line; a first pass that is not counted warms caches and counts tokens. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "../measure.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -239,10 +236,7 @@ int main(int argc, char **argv) {
     }
     fletch_config_set_log(b.config, on_log, NULL);
     for (int i = 2; i < argc; i++) {
-        char *value = strchr(argv[i], '=');
-        if (value)
-            *value++ = '\0';
-        if (fletch_config_set(b.config, argv[i], value ? value : "", &error) < 0) {
+        if (set_key(b.config, argv[i], &error) < 0) {
             fprintf(stderr, "fl-gpu: %s\n", error.message);
             return 2;
         }

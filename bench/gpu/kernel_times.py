@@ -13,7 +13,7 @@ import pathlib
 import subprocess
 import sys
 
-from measure import make_sets, read_shape
+from measure import make_sets, read_shape, table
 
 BATCHES = 20  # the last ones: what is loaded first is not counted
 
@@ -37,18 +37,16 @@ NAMES = {"embed", "rotary positions", "short attention", "long attention", "shor
          "product out", "product up", "product down"}
 
 
-def table(batches: list[list[dict]]) -> list[str]:
+def times_of(batches: list[list[dict]]) -> list[str]:
     calls, times = collections.Counter(), collections.Counter()
     for span in (span for batch in batches for span in batch):
         calls[span["name"]] += 1
         times[span["name"]] += span["dur"]
     whole, tokens = sum(times.values()), sum(batch[0]["args"]["tokens"] for batch in batches)
-    out = ["| kernel | launches a batch | µs a batch | share | ns a token |", "|---|---|---|---|---|"]
-    for name, time in times.most_common():
-        out.append(f"| {name} | {calls[name] / len(batches):.0f} | {time / len(batches):.1f} | {100 * time / whole:.1f} % "
-                   f"| {1000 * time / tokens:.1f} |")
-    out.append(f"| all | {sum(calls.values()) / len(batches):.0f} | {whole / len(batches):.1f} | | {1000 * whole / tokens:.1f} |")
-    return out
+    rows = [(name, f"{calls[name] / len(batches):.0f}", f"{time / len(batches):.1f}", f"{100 * time / whole:.1f} %", f"{1000 * time / tokens:.1f}")
+            for name, time in times.most_common()]
+    rows.append(("all", f"{sum(calls.values()) / len(batches):.0f}", f"{whole / len(batches):.1f}", "", f"{1000 * whole / tokens:.1f}"))
+    return table(("kernel", "launches a batch", "µs a batch", "share", "ns a token"), rows)
 
 
 def profile(args, name: str, folder: pathlib.Path) -> None:
@@ -69,7 +67,7 @@ def profile(args, name: str, folder: pathlib.Path) -> None:
         if not batches:
             print(f"failed: {done.stdout.strip()[-300:]} {done.stderr.strip()[-300:]}\n")
             continue
-        print(f"batches of {batches[-1][0]['args']['tokens']} tokens\n", *table(batches), "", sep="\n", flush=True)
+        print(f"batches of {batches[-1][0]['args']['tokens']} tokens\n", *times_of(batches), sep="\n", flush=True)
         trace.unlink()
 
 

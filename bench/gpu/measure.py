@@ -11,6 +11,7 @@ What does not fit into --budget seconds is left out by name. Results of a simula
 """
 import argparse
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -24,6 +25,9 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from report import slug, table  # noqa: E402
+
 LENGTHS = (16, 32, 50, 57, 128, 256, 512)
 GRACE = 20  # seconds that a turn may pass its model's time by
 # dense bf16 FLOP/s and bytes/s that were measured on the part, not its datasheet's
@@ -76,9 +80,11 @@ def make_sets(folder: pathlib.Path, work: pathlib.Path, name: str, tokens: int, 
         count = max(1, tokens // length)
         sets[str(length)] = write_lines(work / f"{name}-{length}.txt",
                                         [" ".join(dice.choices(words, k=length - 2)) for _ in range(count)])
-    def add(key: str, texts: list[str], length: int) -> None:  # all of them as often as it goes; of a toy's the first
+    def add(key: str, texts: list[str], length: int) -> None:
+        """All of them as often as it goes, each time with their words turned: fletch computes equal texts once. Of a toy's the first."""
         wanted = max(1, tokens // length)
-        sets[key] = write_lines(work / f"{name}-{key}.txt", (texts * max(1, wanted // len(texts)))[:max(wanted, 1)])
+        turned = ([*words[turn:], *words[:turn]] for turn in range(max(1, wanted // len(texts))) for words in map(str.split, texts))
+        sets[key] = write_lines(work / f"{name}-{key}.txt", [" ".join(text) for text in itertools.islice(turned, wanted)])
 
     if data and (data / "stsb-en-dev.jsonl").exists():
         add("stsb", [text for row in rows(data / "stsb-en-dev.jsonl") for text in (row["a"], row["b"])], 15)
@@ -247,41 +253,34 @@ def times(ours: float, theirs: float) -> str:
     return f"{ours / theirs:.2f}" if ours and theirs else ""
 
 
+def speed_cells(model: dict, limits, key: str, answers: list[dict]) -> list[str]:
+    """Of a set: tokens a text, texts and tokens a second, share of the floor, how busy device and host are."""
+    good = [a for a in answers if a.get("seconds")]
+    texts, tokens = rate(answers), rate(answers, "tokens")
+    length = tokens / texts if texts else 0
+    most = floor(tuple(model["shape"]), length, *limits) if limits else None
+    cores = sum(a["cpu_seconds"] / a["seconds"] for a in good) / len(good) if good else 0
+    return [key, f"{length:.1f}", f"{texts:,.0f}", f"{tokens:,.0f}", share(tokens, most), mean_of(answers, 0), f"{cores:.1f}"]
+
+
+HEAD = ("texts", "tokens", "texts/s", "tokens/s", "of the floor", "GPU busy %", "host cores")
+
+
 def text_table(model: dict, limits) -> list[str]:
     peers = list(model["peers"])
-    out = ["| texts | tokens | fletch texts/s | tokens/s | of the floor | GPU busy % | host cores |" +
-           "".join(f" {peer} texts/s | fletch is faster by |" for peer in peers),
-           "|---|---|---|---|---|---|---|" + "---|---|" * len(peers)]
-    for key, found in model["texts"].items():
-        mine = found["fletch"]
-        good = [a for a in mine if "error" not in a]
-        texts, tokens = rate(mine), rate(mine, "tokens") if good else 0
-        length = tokens / texts if texts else 0
-        most = floor(tuple(model["shape"]), length, *limits) if limits else None
-        cores = sum(a["cpu_seconds"] / a["seconds"] for a in good) / len(good) if good else 0
-        line = f"| {key} | {length:.1f} | {texts:,.0f} | {tokens:,.0f} | {share(tokens, most)} | {mean_of(mine, 0)} | {cores:.1f} |"
-        for peer in peers:
-            line += f" {rate(found[peer]):,.0f} | {times(texts, rate(found[peer]))} |"
-        out.append(line)
-    return out
+    return table((*HEAD, *(word for peer in peers for word in (f"{peer} texts/s", "fletch is faster by"))), [
+        speed_cells(model, limits, key, found["fletch"])
+        + [cell for peer in peers for cell in (f"{rate(found[peer]):,.0f}", times(rate(found["fletch"]), rate(found[peer])))]
+        for key, found in model["texts"].items()])
 
 
 def id_table(model: dict, limits) -> list[str]:
-    out = ["| tokens a text | texts/s | tokens/s | of the floor | GPU busy % | host cores |", "|---|---|---|---|---|---|"]
-    for length, answer in model["ids"].items():
-        tokens = rate([answer], "tokens")
-        most = floor(tuple(model["shape"]), length, *limits) if limits else None
-        cores = answer["cpu_seconds"] / answer["seconds"] if answer.get("seconds") else 0
-        out.append(f"| {length} | {rate([answer]):,.0f} | {tokens:,.0f} | {share(tokens, most)} | {mean_of([answer], 0)} | {cores:.1f} |")
-    return out
+    return table(HEAD, [speed_cells(model, limits, f"{length} tokens", [answer]) for length, answer in model["ids"].items()])
 
 
 def latency_table(model: dict) -> list[str]:
-    out = ["| one text at a time | p50 µs | p99 µs |", "|---|---|---|"]
-    for name, answer in model["latency"].items():
-        if "error" not in answer:
-            out.append(f"| {name} | {1e6 * answer['p50']:.0f} | {1e6 * answer['p99']:.0f} |")
-    return out
+    return table(("one text at a time", "p50 µs", "p99 µs"), [
+        (name, f"{1e6 * answer['p50']:.0f}", f"{1e6 * answer['p99']:.0f}") for name, answer in model["latency"].items() if "error" not in answer])
 
 
 def answers_of(model: dict) -> list[dict]:
@@ -301,8 +300,8 @@ def report(result: dict) -> str:
         text += [f"## {model['name']}", ""]
         text += [f"- {name}: {answer.get('name', answer.get('error'))}" for name, answer in model["peers"].items()]
         text += [f"- {name}: {value}" for name, value in model["describe"].items() if name.startswith("cuda.")]
-        text += ["", "### Text to float array", "", *text_table(model, limits), "", "### Token ids to the engine alone", "",
-                 *id_table(model, limits), "", f"### Latency, {min(result['lengths'])} tokens", "", *latency_table(model), ""]
+        text += ["", "### Text to float array", "", *text_table(model, limits), "### Token ids to the engine alone", "",
+                 *id_table(model, limits), f"### Latency, {min(result['lengths'])} tokens", "", *latency_table(model)]
     if result["left_out"]:
         text += ["Left out, since the time was up: " + "; ".join(result["left_out"]) + ".", ""]
     return "\n".join(text)
@@ -326,7 +325,7 @@ def write_report(args, models: list[dict], left_out: list[str]) -> str:
         return text
     name = f"{device.split(',')[0]} {' '.join(model['name'] for model in models)}"  # so that runs of a day have files apart
     name += "" if args.precision == "auto" else f" {args.precision}"
-    name = f"{result['date']}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}"
+    name = f"{result['date']}-{slug(name)}"
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"{name}.md").write_text(text, encoding="utf-8")
     (args.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

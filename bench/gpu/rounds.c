@@ -5,10 +5,8 @@
  *         one batch is copied while another computes. Ids are random, lengths equal: what counts is the
  *         engine. The rows come back to the host, as engine.h asks of every forward. */
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 
+#include "../measure.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -43,18 +41,6 @@ typedef struct lane {
     int          status;
     fletch_error error;
 } lane;
-
-double cpu_seconds(void) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 void tally_times(tally *t, double *times, size_t count) {
     qsort(times, count, sizeof *times, by_value);

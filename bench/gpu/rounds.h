@@ -26,6 +26,4 @@ int rounds_run(rounds *r, uint32_t length, uint32_t texts, double seconds, tally
 /* Median and 99th percentile of count durations, which get sorted. */
 void tally_times(tally *t, double *times, size_t count);
 
-double cpu_seconds(void); /* of this process, all threads, user and system */
-
 #endif

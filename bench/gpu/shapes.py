@@ -22,7 +22,7 @@ import struct
 # architecture, layers, hidden, heads
 SHAPES = {"minilm-l6": ("bert", 6, 384, 12), "bert-base": ("bert", 12, 768, 12), "mpnet-base": ("mpnet", 12, 768, 12),
           "bert-large": ("bert", 24, 1024, 16), "modernbert-base": ("modernbert", 22, 768, 12),
-          "qwen3-0.6b": ("qwen3", 28, 1024, 16), "toy": ("bert", 2, 64, 2), "toy-mpnet": ("mpnet", 2, 64, 2),
+          "qwen3-0.6b": ("qwen3", 28, 1024, 16), "one-layer": ("bert", 1, 384, 12), "toy": ("bert", 2, 64, 2), "toy-mpnet": ("mpnet", 2, 64, 2),
           "toy-modernbert": ("modernbert", 3, 64, 2), "toy-qwen3": ("qwen3", 2, 64, 4)}
 FACTORS = {r"(attention\.(self|attn)\.(query|key|q|k)|attn\.(Wqkv|[qk]_proj))\.weight": 4,
            "relative_attention_bias": 50}  # of values of 0.02

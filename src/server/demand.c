@@ -14,7 +14,7 @@
  *         had the first time, unless somebody says force.
  * Memory  An offer for each record, freed at the end. Threads: any; `lock` is held for list work alone. Lock order:
  *         the workers', then this one.
- * Proof   tests/server/test_on_demand.py; bench/on_demand.py. */
+ * Proof   tests/server/test_on_demand.py. */
 #include <inttypes.h>
 #ifdef __GLIBC__
 #include <malloc.h>

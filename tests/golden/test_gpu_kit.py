@@ -4,7 +4,6 @@ is off in every number format, and the same model again is not. What fails in it
 
 The shapes' random weights decide that (bench/gpu/shapes.py): at their usual size attention is so even that a device
 whose attention is wrong would pass. The CPU engine stands in for the device.
-What is decided from its logs is decided by their numbers.
 """
 import json
 import math
@@ -81,33 +80,3 @@ def test_the_kit_ends_before_its_machine_goes(tmp_path):
     done = subprocess.run([golden.ROOT / "bench/gpu/run.sh", "check", "times"], capture_output=True, text=True, timeout=3600,
                           env=os.environ | {"BENCH_WORK": str(tmp_path), "BENCH_SHAPES": "toy", "FLETCH_MODEL": "", "BENCH_UNTIL": "1"})
     assert done.returncode == 1 and "times of the kernels" in done.stderr and "no time is left for it" in done.stderr
-
-
-def decided(folder, log: str, reports: list) -> list[str]:
-    """reports: format, texts of 16 tokens a second, texts that overflowed."""
-    (folder / "check").mkdir(exist_ok=True)
-    (folder / "check/kernels.log").write_text(log)
-    for name, speed, again in reports:
-        model = {"name": "toy", "describe": {"cuda.precision": name, "cuda.fp32_retries": str(again)},
-                 "ids": {"16": {"texts": speed * 2, "seconds": 2}}}
-        (folder / f"2026-01-01-gpu-{name}.json").write_text(json.dumps({"precision": name, "models": [model]}))
-    done = subprocess.run([sys.executable, golden.ROOT / "bench/gpu/decide.py", folder], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-def cosines(**least) -> str:
-    return "".join(f"{model}, {name}: least cosine {value}, mean 1\n" for model in ("golden", "toy") for name, value in least.items())
-
-
-def test_formats_are_decided_by_the_numbers(tmp_path):
-    near = cosines(fp16=0.99999, bf16=0.9999, int8=0.997, fp8=0.998)
-    auto, int8, fp8 = decided(tmp_path, near, [("fp16", 100, 0), ("bf16", 100, 0), ("int8", 90, 0), ("fp8", 110, 0)])
-    assert auto.startswith("auto: fp16") and int8.startswith("int8: goes; at best 0.90") and fp8.startswith("fp8: stays; 1.10")
-    assert decided(tmp_path, near, [("fp16", 100, 3)])[0].startswith("auto: bf16; 3 texts")
-    assert decided(tmp_path, near + "other, fp16: least cosine 0.9996\nother, bf16: least cosine 0.9997\n",
-                   [("fp16", 100, 0)])[0] == "auto: bf16; fp16 is no nearer on other"
-    assert decided(tmp_path, cosines(fp16="nan", bf16=0.9999, fp8=0.99), [])[::2] == [
-        "auto: bf16; fp16 is no nearer on golden, toy", "fp8: goes; below 0.995 on golden, toy"]
-    assert decided(tmp_path, "", [])[:2] == ["auto: fp16 and bf16 were not compared (run.sh check)",
-                                             "int8: not judged; no cosine in the folder"]

@@ -8,6 +8,7 @@ import datetime
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -186,20 +187,21 @@ def test_one_that_breaks_is_not_tried_again_at_once(start, models):
 
 
 def test_closed_and_opened_under_clients(start, models):
-    """The short form of bench/on_demand.py."""
+    """make check-full: 64 clients, some thousand requests."""
+    clients, turns = (64, 100) if "FLETCH_TEST_FULL" in os.environ else (4, 9)
     server = start("--models", models)
 
     def client(number):
-        for turn in range(9):
+        for turn in range(turns):
             name = NAMES[(number + turn) % 3]
             assert is_of(good(embed(server, name))["embeddings"], name)
 
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        clients = [pool.submit(client, number) for number in range(4)]
-        while not all(one.done() for one in clients):
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        asked = [pool.submit(client, number) for number in range(clients)]
+        while not all(one.done() for one in asked):
             for name in NAMES:
                 good(post(server, "/models/unload", {"model": name}))
-        for one in clients:
+        for one in asked:
             one.result()
     assert server.metrics()["fletch_model_open_failures_total"] == 0
     assert server.metrics()['fletch_model_closes_total{reason="requested"}'] > 0

@@ -8,7 +8,7 @@
  *          so much quicker that each rank is still worth having: cores that wait are no use to others.
  *          The walk to that size begins at one rank, so a machine with more cores goes on where a smaller one
  *          stopped and is never slower.
- * Bytes    None of this can change a result. Proof: tests/unit/test_plan.c; bench/scale.py beside clocks. */
+ * Bytes    None of this can change a result. Proof: tests/unit/test_plan.c; bench/cores.py beside clocks. */
 #include "engines/cpu/split.h"
 
 /* Operations in a nanosecond of one core, float32; a guess, since only the size of a barrier beside them

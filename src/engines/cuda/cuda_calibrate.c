@@ -10,6 +10,8 @@
  * Bytes   The texts are of four lengths, each always alone: the same library on the same device gives
  *         the same gains on every start. It need not be deterministic for that, so that a library
  *         without an algorithm for every size can still open int8.
+ * State   int8 is promised (docs/providers.md), and has its cosines by it (docs/cuda.md); what it gains was
+ *         measured on no device.
  * Memory  the 16-bit weights on the device, and x of all layers on the host, while it runs.
  * Threads one, that of open.
  * Proof   tests/golden/test_cuda.py; tests/cuda/test_cuda_engine.c. */

@@ -12,6 +12,7 @@
  *         device is as good as new. What frees waits for the work of other engines too: so closing waits,
  *         in the same way, for the batches that are under way, and is put off where another engine hangs.
  *         A lap of waiting counts for a second at most: the process may have stood still in it.
+ * State   docs/providers.md promises it; only simulated devices have hung.
  * Memory  All of an engine that hangs, on device and host; buffers of the host that are registered
  *         wait with it (pinned.c).
  * Threads any; one lock.

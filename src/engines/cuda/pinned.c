@@ -9,6 +9,7 @@
  *         opens makes them again. A registration that the driver refuses costs speed alone, since
  *         it copies from and to any memory. While a device hangs nothing is asked of the driver: a
  *         registered buffer that is freed then is kept until the device answers.
+ * State   docs/providers.md promises pinned memory; what it saves was measured on no device.
  * Memory  a node per buffer; the pools bound their number. Threads: any; one lock.
  * Proof   tests/cuda/test_cuda_memory.c. */
 #include "base/locked.h"

@@ -7,6 +7,7 @@
  * Method  A second engine on the same device, in fp32, from the same checkpoint, with one slot for
  *         one text of the greatest length: opened when the first text needs it, and kept. A text
  *         that is not finite in fp32 either is the model's fault, and fails.
+ * State   The promise of fp16 (docs/providers.md) needs it, not a figure: without it such a text has no vector.
  * Memory  float32 weights and a small arena on the device, within what cuda.memory_limit leaves
  *         beside the first engine and the device has free; where there is no room the text fails
  *         and is told so. It is the one thing that forward allocates besides graphs.

@@ -16,7 +16,7 @@
  * Refusal A switch of the descriptor that is not expressed here is refused by name.
  * Memory  Weights stay in the mapped files (graph_build.c).
  * Threads A graph belongs to one caller.
- * Proof   tests/golden/test_onnx_graph.py, tests/unit/test_onnx_graph.c; bench/onnx_graph.py. */
+ * Proof   tests/golden/test_onnx_graph.py, tests/unit/test_onnx_graph.c. */
 #include "engines/onnxruntime/graph.h"
 
 #include <string.h>
