@@ -9,8 +9,8 @@
  * Cranfield abstracts (long, mean 176); ids are random. GFLOP/s count 2 per multiply-add of the
  * matrices and of the pairs of tokens that a layer lets see each other (src/model/flops.c). The floor is the
  * time that these take at the peak of the instruction set that the engine chose, measured on one thread first
- * (peak.h): the matrices' in the precision, the pairs' in that of attention, which is fp32 unless the
- * kernels have another one. A share is the floor over the time.
+ * (peak.h): the matrices' in the precision, the pairs' in that of attention, which is bf16 where the kernels of a
+ * reduced precision have that, else fp32. A share is the floor over the time.
  * The figure is the best and the median of passes: other work on the machine only ever makes a pass
  * slower. Processor time is that of all threads, also where they are more than cores. -n: so many texts of 16
  * tokens, or LENGTH, at a time, and nothing else; -d: how they would be dealt out, as JSON (bench/scale.py). */
@@ -80,7 +80,7 @@ static void measure_peaks(bench *b) {
     const char *isa = b->engine->kernels->isa;
     double      fma = measure_peak(isa, "fp32");
     b->peak         = measure_peak(isa, b->precision);
-    b->pair_peak    = b->engine->narrow.attention ? b->peak : fma;
+    b->pair_peak    = b->engine->narrow.attention ? measure_peak(isa, "bf16") : fma;
     printf("peak of %s with %s %.1f GFLOP/s a thread, of fp32 %.1f, of attention %.1f\n",
            b->precision, isa, b->peak, fma, b->pair_peak);
 }

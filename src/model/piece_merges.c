@@ -98,6 +98,15 @@ static size_t split(const fl_piece_index *index, const double *scores, bool rank
     return count;
 }
 
+/* The tokenizer knows what a merge makes by its rank. */
+static int fail_equal(const fl_piece_index *index, const merge *two, fletch_error *error) {
+    const fl_span *a = &index->pieces[two[0].piece], *b = &index->pieces[two[1].piece];
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "the pieces \"%.*s\" and \"%.*s\" have one score, %g, which is not supported",
+                   a->size < 40 ? (int)a->size : 40, a->data, b->size < 40 ? (int)b->size : 40,
+                   b->data, two[0].score);
+}
+
 int fl_piece_merges_put(fl_json_w *w, const fl_piece_index *index, const double *scores,
                         bool ranked, fletch_error *error) {
     size_t count = 0, filled = 0, rank = 0;
@@ -109,6 +118,13 @@ int fl_piece_merges_put(fl_json_w *w, const fl_piece_index *index, const double 
     for (uint32_t id = 0; id < index->count; id++)
         filled += split(index, scores, ranked, id, list + filled);
     qsort(list, filled, sizeof *list, by_rank);
+    for (size_t i = 1; ranked && i < filled; i++) {
+        if (list[i].score == list[i - 1].score && list[i].piece != list[i - 1].piece) {
+            int status = fail_equal(index, &list[i - 1], error);
+            fl_free(list);
+            return status;
+        }
+    }
     fl_json_w_array(w, "merges");
     for (size_t i = 0; i < filled; i++) {
         fl_span piece = index->pieces[list[i].piece];

@@ -214,9 +214,12 @@ static int put_model(maker *m) {
         fl_buf_printf(m->w->out, ":%u", id);
     }
     fl_json_w_end(m->w);
-    FL_TRY(fl_piece_merges_put(m->w, &m->index, m->scores, true, m->config->error));
+    int status = fl_piece_merges_put(m->w, &m->index, m->scores, true, m->config->error);
+    if (status < 0) {
+        fl_error_prefix(m->config->error, "%s", m->path);
+    }
     fl_json_w_end(m->w);
-    return 0;
+    return status;
 }
 
 static int make(maker *m, const fl_buf *file, const char *const names[2]) {

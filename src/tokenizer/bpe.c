@@ -119,6 +119,11 @@ static size_t read_symbols(source *s, symbol *out, size_t room) {
     return count;
 }
 
+/* The bytes of the last `count` symbols that were read, where symbols are bytes. */
+static const uint8_t *bytes_of(const source *s, size_t count) {
+    return s->bytes ? (const uint8_t *)s->at - count : NULL;
+}
+
 static bool at_end(const source *s) {
     return s->at == s->end && !s->waiting;
 }
@@ -142,46 +147,53 @@ static inline uint64_t least(const uint64_t *key, size_t fours) {
 }
 
 /* A pair's key: the rank of its merge, then its place, so that the leftmost of equal ones is the least. */
-static inline uint64_t key_of(const fl_bpe *b, uint32_t left, uint32_t right, size_t at,
-                              uint32_t *made) {
-    uint32_t rank = fl_bpe_rank_of(b, left, right);
-    *made         = fl_bpe_made_by(b, rank);
-    return rank == FL_BPE_NO_RANK ? FL_BPE_NONE : (uint64_t)rank << 32 | at;
+static inline uint64_t key_of(const fl_bpe *b, uint32_t left, uint32_t right, size_t at) {
+    return (uint64_t)fl_bpe_rank_of(b, left, right) << 32 | at;
 }
 
 /* Merge s[count] in place, count <= WINDOW; how many are left. A symbol stays at its place; `live` has a bit for
- * each that is not part of another. */
-static size_t merge_few(const fl_bpe *b, symbol *s, size_t count) {
+ * each that is not part of another. `bytes`: what they stand for if they are bytes, else NULL. */
+static size_t merge_few(const fl_bpe *b, symbol *s, size_t count, const uint8_t *bytes) {
     assert(count <= WINDOW);
     if (count == 0) { /* every character is unknown and vanishes */
         return 0;
     }
-    uint64_t key[WINDOW];
-    uint32_t made[WINDOW];
-    size_t   fours = (count + 3) / 4;
-    uint64_t live  = count < WINDOW ? (1ull << count) - 1 : UINT64_MAX;
-    for (size_t i = 0; i + 1 < count; i++) {
-        key[i] = key_of(b, s[i].id, s[i + 1].id, i, &made[i]);
+    const uint64_t none = (uint64_t)FL_BPE_NO_RANK << 32; /* and all above it */
+    uint64_t       key[WINDOW];
+    size_t         fours = (count + 3) / 4, known = 0;
+    uint64_t       live = count < WINDOW ? (1ull << count) - 1 : UINT64_MAX;
+    if (bytes != NULL) {
+        for (; known + 1 < count; known++) {
+            key[known] = (uint64_t)b->first[bytes[known] * 256u + bytes[known + 1]] << 32 | known;
+        }
+        known -= known > 0 && b->suffix[0] != '\0'; /* the last byte is another token there */
+    }
+    for (size_t i = known; i + 1 < count; i++) {
+        key[i] = key_of(b, s[i].id, s[i + 1].id, i);
     }
     for (size_t i = count - 1; i < 4 * fours; i++) {
-        key[i] = FL_BPE_NONE;
+        key[i] = none;
     }
-    for (uint64_t best; (best = least(key, fours)) != FL_BPE_NONE;) {
+    for (uint64_t best; (best = least(key, fours)) < none;) {
         size_t   at     = (uint32_t)best;
         uint64_t after  = live & ~1ull << at; /* not empty: the pair has a right one */
         uint64_t before = live & ((1ull << at) - 1);
         size_t   right  = (size_t)__builtin_ctzll(after);
-        s[at].id        = made[at];
+        s[at].id        = b->made[best >> 32];
         s[at].size += s[right].size;
         after &= after - 1;
         live ^= 1ull << right;
-        key[right] = key[at] = FL_BPE_NONE;
+        key[right] = key[at] = none;
+        size_t left          = before != 0 ? (size_t)(63 - __builtin_clzll(before)) : at;
+        size_t next          = after != 0 ? (size_t)__builtin_ctzll(after) : at;
+        /* Both at once: a branch that is predicted wrongly would hold back the second. */
+        __builtin_prefetch(fl_bpe_bucket(b, fl_bpe_pair(s[left].id, s[at].id)));
+        __builtin_prefetch(fl_bpe_bucket(b, fl_bpe_pair(s[at].id, s[next].id)));
         if (after != 0) {
-            key[at] = key_of(b, s[at].id, s[__builtin_ctzll(after)].id, at, &made[at]);
+            key[at] = key_of(b, s[at].id, s[next].id, at);
         }
         if (before != 0) {
-            size_t left = (size_t)(63 - __builtin_clzll(before));
-            key[left]   = key_of(b, s[left].id, s[at].id, left, &made[left]);
+            key[left] = key_of(b, s[left].id, s[at].id, left);
         }
     }
     size_t n = 0;
@@ -265,7 +277,7 @@ static size_t merge_many(const fl_bpe *b, symbol *s, size_t count, fl_stop *stop
         if (rank == FL_BPE_NO_RANK || rank != top >> 32) {
             continue; /* one of the two has changed since */
         }
-        c[left].id = fl_bpe_made_by(b, rank);
+        c[left].id = b->made[rank];
         c[left].size += c[right].size;
         c[left].next  = c[right].next;
         c[right].size = 0;
@@ -364,7 +376,7 @@ static outcome encode_windows(source *s, sink *out, const window *w) {
         work     = work >= ASK_SYMBOLS ? 0 : work;
         size_t i = 0, j = 0, first;
         memcpy(w->now, w->fresh, count * sizeof *w->now);
-        size_t n = w->size <= WINDOW ? merge_few(s->bpe, w->now, count)
+        size_t n = w->size <= WINDOW ? merge_few(s->bpe, w->now, count, bytes_of(s, count))
                                      : merge_many(s->bpe, w->now, count, s->stop);
         if (n == SIZE_MAX) {
             return GIVEN_UP;
@@ -410,7 +422,8 @@ static bool encode(source s, sink *out) {
     symbol fresh[WINDOW], old[WINDOW], now[WINDOW];
     if ((size_t)(s.end - s.at) <= WINDOW / FL_BPE_CHARACTER_MAX ||
         (s.bytes && s.end - s.at <= WINDOW)) {
-        give(out, now, merge_few(s.bpe, now, read_symbols(&s, now, WINDOW)));
+        size_t count = read_symbols(&s, now, WINDOW);
+        give(out, now, merge_few(s.bpe, now, count, bytes_of(&s, count)));
         return true;
     }
     const window w      = {fresh, old, now, WINDOW};

@@ -30,13 +30,21 @@
 #include "tokenizer/token_model.h"
 #include "tokenizer/vocab.h"
 
-/* Two neighbours that become one: left, right and rank, of 20, 20 and 24 bits; FL_BPE_NONE: a free slot. Half
- * the bytes are half the cache, and what a merge waits for is the next two look-ups. */
+/* Two neighbours that become one: rank, left and right, of 23, 20 and 20 bits. Half the bytes are half the cache,
+ * and what a merge waits for is the next two look-ups. FL_BPE_SPILT in the last slot of a bucket: more of its
+ * merges lie in the next. */
 typedef uint64_t fl_bpe_merge;
 
-#define FL_BPE_NONE    UINT64_MAX
-#define FL_BPE_NO_RANK UINT32_MAX
-enum { FL_BPE_BUCKET = 4, FL_BPE_JOINT_BITS = 20, FL_BPE_ID_BITS = 20, FL_BPE_RANK_BITS = 24 };
+#define FL_BPE_SPILT   (1ull << 63)
+#define FL_BPE_FREE    (FL_BPE_SPILT - 1)
+#define FL_BPE_NO_RANK ((1u << FL_BPE_RANK_BITS) - 1) /* a free slot's */
+enum {
+    FL_BPE_BUCKET     = 4,
+    FL_BPE_JOINT_BITS = 20,
+    FL_BPE_ID_BITS    = 20,
+    FL_BPE_RANK_BITS  = 23,
+    FL_BPE_PAIRS      = 1 << 16 /* of bytes */
+};
 
 /* A token by its bytes. Up to 11 bytes are here themselves, of longer ones a hash. */
 typedef struct fl_bpe_whole {
@@ -49,12 +57,15 @@ enum { FL_BPE_DIRECT = 0x180, FL_BPE_AFFIX_MAX = 16, FL_BPE_WINDOW = 64 };
 
 typedef struct fl_bpe {
     const fl_vocab *vocab;
-    fl_bpe_merge   *merges; /* owned: buckets of four, open addressing */
-    uint32_t       *made;   /* owned: the token that each rank's merge makes, [made_count + 1] */
-    uint32_t        made_count;
+    void           *tables; /* owned, a big block: the next three */
+    size_t          tables_bytes;
+    fl_bpe_merge   *merges;     /* buckets of four, open addressing */
+    uint32_t       *made;       /* the token that each rank's merge makes */
+    uint32_t       *first;      /* [256][256]: the rank of two bytes' merge, when byte_level */
     uint64_t        seed;       /* of both tables */
     uint64_t        merge_mask; /* to the first of a bucket */
-    fl_bpe_whole   *whole;      /* owned: open addressing, or NULL */
+    fl_bpe_whole   *whole;      /* owned, a big block: open addressing, or NULL */
+    size_t          whole_bytes;
     uint32_t        whole_mask;
     char           *raw;       /* owned: tokens as bytes of text, when byte_level */
     uint32_t       *raw_start; /* owned, [vocab->size + 1] */

@@ -47,6 +47,7 @@ typedef struct loading {
     fl_json_reader *model;
     size_t          prefix; /* bytes that the right one of two loses */
     bool            ranked; /* a merge says its rank */
+    size_t          count;
 } loading;
 
 static int bad_merge(const loading *l, size_t rank, const char *why, fl_span token) {
@@ -54,6 +55,22 @@ static int bad_merge(const loading *l, size_t rank, const char *why, fl_span tok
         fl_fail(l->model->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: model.merges[%zu] %s \"%.*s\"",
                 l->model->source, rank, why, token.size < 60 ? (int)token.size : 60, token.data);
     return l->model->status;
+}
+
+/* Of merges of one pair the last counts. */
+static void put_merge(fl_bpe *b, uint64_t pair, size_t rank) {
+    fl_bpe_merge *bucket = fl_bpe_bucket(b, pair);
+    for (unsigned i = 0;;) {
+        if (bucket[i] == FL_BPE_FREE || (bucket[i] ^ pair) << (FL_BPE_RANK_BITS + 1) == 0) {
+            bucket[i] = (bucket[i] & FL_BPE_SPILT) | (uint64_t)rank << 2 * FL_BPE_ID_BITS | pair;
+            return;
+        }
+        if (++i == FL_BPE_BUCKET) {
+            bucket[i - 1] |= FL_BPE_SPILT;
+            bucket = b->merges + ((size_t)(bucket - b->merges + FL_BPE_BUCKET) & b->merge_mask);
+            i      = 0;
+        }
+    }
 }
 
 static int take_merge(const loading *l, size_t rank, fl_span left, fl_span right) {
@@ -76,12 +93,7 @@ static int take_merge(const loading *l, size_t rank, fl_span left, fl_span right
     if (made < 0) {
         return bad_merge(l, rank, "makes a token that is not in model.vocab:", both);
     }
-    uint64_t      pair = fl_bpe_pair((uint32_t)a, (uint32_t)c);
-    fl_bpe_merge *slot = fl_bpe_bucket(b, pair);
-    while (*slot >> FL_BPE_RANK_BITS != pair && *slot != FL_BPE_NONE) {
-        slot = slot + 1 == b->merges + b->merge_mask + FL_BPE_BUCKET ? b->merges : slot + 1;
-    }
-    *slot         = pair << FL_BPE_RANK_BITS | rank;
+    put_merge(b, fl_bpe_pair((uint32_t)a, (uint32_t)c), rank);
     b->made[rank] = (uint32_t)made;
     return 0;
 }
@@ -94,7 +106,7 @@ static int parse_merge(const loading *l, size_t rank, fl_json_in *in) {
         fl_json_in_string(in, &text) && fl_json_in_item(in) && fl_json_in_string(in, &right)) {
         int64_t own = 0;
         if (l->ranked && fl_json_in_item(in) && fl_json_in_integer(in, &own) && own >= 0 &&
-            own < MERGES_MAX) {
+            (size_t)own < l->count) {
             rank = (size_t)own;
         }
         if (!fl_json_in_item(in) && !in->failed) {
@@ -122,6 +134,31 @@ static uint32_t slots_for(size_t count) {
     return slots;
 }
 
+/* In huge pages, all of which are used: a look-up goes anywhere. */
+static size_t table_bytes(size_t bytes) {
+    return bytes < FL_BIG_ALIGNMENT / 4
+               ? bytes
+               : (bytes + FL_BIG_ALIGNMENT - 1) & ~(size_t)(FL_BIG_ALIGNMENT - 1);
+}
+
+static bool make_tables(fl_bpe *b, size_t count) {
+    uint32_t slots = slots_for(count);
+    b->tables_bytes =
+        table_bytes(slots * sizeof *b->merges + (FL_BPE_PAIRS + count) * sizeof *b->made);
+    b->tables = fl_big_alloc(b->tables_bytes);
+    if (b->tables == NULL) {
+        return false;
+    }
+    b->merges     = b->tables;
+    b->merge_mask = slots - FL_BPE_BUCKET;
+    b->first      = (uint32_t *)(void *)(b->merges + slots);
+    b->made       = b->first + FL_BPE_PAIRS;
+    for (uint32_t i = 0; i < slots; i++) {
+        b->merges[i] = FL_BPE_FREE;
+    }
+    return true;
+}
+
 static int parse_merges(loading *l) {
     fl_json_in in;
     if (!fl_json_later(fl_json_array(l->model, "merges"), &in)) {
@@ -138,15 +175,10 @@ static int parse_merges(loading *l) {
                        l->model->source, count, (size_t)l->bpe->vocab->size, MERGES_MAX,
                        TOKENS_MAX);
     }
-    uint32_t slots     = slots_for(count);
-    l->bpe->merges     = fl_alloc_aligned(slots * sizeof *l->bpe->merges, 64);
-    l->bpe->merge_mask = slots - FL_BPE_BUCKET;
-    l->bpe->made       = fl_alloc_zero(count + 1, sizeof *l->bpe->made);
-    l->bpe->made_count = (uint32_t)count;
-    if (l->bpe->merges == NULL || l->bpe->made == NULL) {
-        return fl_fail_nomem(l->model->error, slots * sizeof *l->bpe->merges, "the merges");
+    l->count = count;
+    if (!make_tables(l->bpe, count)) {
+        return fl_fail_nomem(l->model->error, l->bpe->tables_bytes, "the merges");
     }
-    memset(l->bpe->merges, 0xFF, slots * sizeof *l->bpe->merges);
     for (size_t i = 0; fl_json_in_item(&in); i++) {
         FL_TRY(parse_merge(l, i, &in));
     }
@@ -246,7 +278,7 @@ int fl_bpe_open(fl_tokenizer *tokenizer, void **state, fl_json_reader *model, co
     b->vocab = &tokenizer->vocab;
     b->seed  = fl_hash_seed(b);
     FL_TRY(parse_options(b, model));
-    loading load = {b, model, strlen(b->prefix), tokenizer->pieces};
+    loading load = {b, model, strlen(b->prefix), tokenizer->pieces, 0};
     FL_TRY(parse_merges(&load));
     FL_TRY(model->status);
     b->cuts_before_space = cuts_before_space(b);
@@ -256,9 +288,8 @@ int fl_bpe_open(fl_tokenizer *tokenizer, void **state, fl_json_reader *model, co
 void fl_bpe_close(void *state) {
     fl_bpe *b = state;
     if (b != NULL) {
-        fl_free(b->merges);
-        fl_free(b->made);
-        fl_free(b->whole);
+        fl_big_free(b->tables, b->tables_bytes);
+        fl_big_free(b->whole, b->whole_bytes);
         fl_free(b->raw);
         fl_free(b->joints);
         fl_free(b->raw_start);
@@ -306,6 +337,15 @@ static bool make_raw(fl_bpe *b) {
     return true;
 }
 
+/* What two bytes make is asked for most. */
+static void fill_first(fl_bpe *b) {
+    for (unsigned i = 0; i < FL_BPE_PAIRS; i++) {
+        int32_t left = b->of_byte[i / 256], right = b->of_byte[i % 256];
+        b->first[i] = left < 0 || right < 0 ? FL_BPE_NO_RANK
+                                            : fl_bpe_rank_of(b, (uint32_t)left, (uint32_t)right);
+    }
+}
+
 /* A token has a place between characters after `at` of its bytes. At its own ends it may have anything. */
 static void put_joint(fl_bpe *b, const uint8_t *bytes, size_t size, size_t at) {
     unsigned before = at >= 2 ? bytes[at - 2] : 0x80, before_last = at >= 2 ? before : 0xDF;
@@ -326,10 +366,9 @@ static bool falls_back(const fl_bpe *b) {
         all = all && b->fallback[byte] >= 0;
     }
     for (uint64_t i = 0; i < b->merge_mask + FL_BPE_BUCKET && all; i++) {
-        uint64_t pair  = b->merges[i] >> FL_BPE_RANK_BITS;
-        uint32_t left  = (uint32_t)(pair >> FL_BPE_ID_BITS);
-        uint32_t right = (uint32_t)pair & ((1u << FL_BPE_ID_BITS) - 1);
-        for (unsigned byte = 0; byte < 256 && b->merges[i] != FL_BPE_NONE; byte++) {
+        uint32_t left  = (uint32_t)(b->merges[i] >> FL_BPE_ID_BITS) & ((1u << FL_BPE_ID_BITS) - 1);
+        uint32_t right = (uint32_t)b->merges[i] & ((1u << FL_BPE_ID_BITS) - 1);
+        for (unsigned byte = 0; byte < 256 && b->merges[i] != FL_BPE_FREE; byte++) {
             uint32_t id = (uint32_t)b->fallback[byte];
             all         = all && left != id && right != id;
         }
@@ -366,17 +405,21 @@ static bool gives_itself(const fl_bpe *b, uint32_t id, const char *text, size_t 
 bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
     const fl_vocab *v = b->vocab;
     b->byte_level     = byte_level;
+    if (byte_level) {
+        fill_first(b);
+    }
     if (b->prefix[0] != '\0' || (b->suffix[0] != '\0' && !byte_level)) {
         return true; /* a token's text is not the text that it stands for */
     }
     uint32_t      slots = slots_for(v->count);
     int32_t      *ids   = fl_alloc_array(JOINED_MAX + FL_BPE_CHARACTER_MAX, sizeof *ids);
     char          text[JOINED_MAX + 32];
-    fl_bpe_whole *whole = fl_alloc_array(slots, sizeof *whole);
+    const size_t  bytes = table_bytes(slots * sizeof *b->whole);
+    fl_bpe_whole *whole = fl_big_alloc(bytes);
     bool          ready =
         ids != NULL && whole != NULL && (!byte_level || make_raw(b)) && make_joints(b, byte_level);
     if (!ready) {
-        fl_free(whole);
+        fl_big_free(whole, bytes);
         fl_free(ids);
         return false;
     }
@@ -398,7 +441,8 @@ bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
         }
     }
     fl_free(ids);
-    b->whole      = whole;
-    b->whole_mask = slots - 1;
+    b->whole       = whole;
+    b->whole_bytes = bytes;
+    b->whole_mask  = slots - 1;
     return true;
 }

@@ -33,27 +33,21 @@ static inline fl_bpe_merge *fl_bpe_bucket(const fl_bpe *b, uint64_t pair) {
 }
 
 /* The rank of two tokens' merge, or FL_BPE_NO_RANK. A bucket is half a cache line and looked through without a
- * branch, because nobody can predict where a pair lies; a full one goes on in the next. */
+ * branch, because nobody can predict where a pair lies, nor whether it is there. */
 static inline uint32_t fl_bpe_rank_of(const fl_bpe *b, uint32_t left, uint32_t right) {
     uint64_t            pair   = fl_bpe_pair(left, right);
     const fl_bpe_merge *bucket = fl_bpe_bucket(b, pair);
     for (;;) {
-        uint64_t found = FL_BPE_NONE;
+        uint64_t found = FL_BPE_FREE;
         for (unsigned i = 0; i < FL_BPE_BUCKET; i++) {
-            found = bucket[i] >> FL_BPE_RANK_BITS == pair ? bucket[i] : found;
+            found = (bucket[i] ^ pair) << (FL_BPE_RANK_BITS + 1) == 0 ? bucket[i] : found;
         }
-        if (found != FL_BPE_NONE || bucket[FL_BPE_BUCKET - 1] == FL_BPE_NONE) {
-            uint32_t rank = (uint32_t)found & ((1u << FL_BPE_RANK_BITS) - 1);
-            return found == FL_BPE_NONE ? FL_BPE_NO_RANK : rank;
+        if (((found == FL_BPE_FREE) & (bucket[FL_BPE_BUCKET - 1] >= FL_BPE_SPILT)) == 0) {
+            return (uint32_t)(found << 1 >> (2 * FL_BPE_ID_BITS + 1));
         }
         size_t next = (size_t)(bucket - b->merges) + FL_BPE_BUCKET;
         bucket      = b->merges + (next & b->merge_mask);
     }
-}
-
-/* What a merge of this rank makes; something or other for FL_BPE_NO_RANK. */
-static inline uint32_t fl_bpe_made_by(const fl_bpe *b, uint32_t rank) {
-    return b->made[rank < b->made_count ? rank : b->made_count];
 }
 
 /* The key of piece[size]; 16 bytes can be read from `piece` on. */

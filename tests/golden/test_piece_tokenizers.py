@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -119,6 +120,9 @@ def test_refused(tmp_path):
     assert "256 bytes" in refusal(with_spec(2, "mapped-unknown", tmp_path / "f", field(35, 1)))
     assert "add_prefix_space" in refusal(changed("llama", tmp_path / "g", add_prefix_space=False))
     assert "enable_sampling" in refusal(changed("llama", tmp_path / "h", sp_model_kwargs={"enable_sampling": True}))
+    path = changed("llama", tmp_path / "q")
+    (path / FILE).write_bytes((path / FILE).read_bytes() + b"".join(field(1, field(1, text) + b"\x15" + struct.pack("<f", -9000)) for text in (b"qx", b"xq")))
+    assert "one score" in refusal(path)
     assert "bos_token" in refusal(changed("llama", tmp_path / "i", bos_token="<begin>"))
     for letter, piece, words in (("j", field(1, b"odd") + field(3, 5), "control"), ("k", field(1, b"q\xff"), "UTF-8"), ("l", field(1, b"<s>"), "twice"),
                                  ("m", field(1, b"zqx") + field(3, 2), "unknown piece"), ("n", field(1, "\U0001f63aa".encode()), "without a piece"),
