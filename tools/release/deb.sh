@@ -11,7 +11,7 @@ version=$(sed -n 's/.*FLETCH_VERSION[[:space:]]*"\(.*\)"/\1/p' include/fletch.h)
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 work=$ROOT/build-release/deb
 log=$ROOT/build-release/deb.log
-for tool in dpkg-buildpackage:dpkg-dev dh:debhelper dh_python3:dh-python lintian:lintian reprepro:reprepro; do
+for tool in dpkg-buildpackage:dpkg-dev dh:debhelper dh_python3:dh-python lintian:lintian; do
     command -v ${tool%:*} >/dev/null || stop "${tool%:*} is not installed" "apt-get install ${tool#*:}"
 done
 
@@ -69,21 +69,33 @@ say "deb: lintian"
 # Not Debian's own package: no bug closed by it, nobody to write to.
 lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs,bogus-mail-host,bogus-mail-host-in-debian-changelog,bad-distribution-in-changes-file \
     ./*.changes >lintian.log 2>&1 || { cat lintian.log >&2; stop "lintian" "$work/lintian.log"; }
+rm -f ./*-dbgsym*.deb
 cp ./*.deb "$dist"/
 
 say "deb: apt repository"
 rm -rf "$dist"/apt
-mkdir -p "$dist"/apt/conf
-cat >"$dist"/apt/conf/distributions <<END
-Codename: stable
-Components: main
-Architectures: amd64 arm64
-Description: fletch
-${FLETCH_APT_KEY:+SignWith: $FLETCH_APT_KEY}
-END
-for package in "$dist"/*.deb; do
-    [[ $package == *-dbgsym* ]] || reprepro -b "$dist"/apt includedeb stable "$package" >>"$log" 2>&1 ||
-        stop "reprepro" "all of its output: $log"
+mkdir -p "$dist"/apt/pool
+cp ./*.deb "$dist"/apt/pool/
+cd "$dist"/apt
+for architecture in amd64 arm64; do
+    index=dists/stable/main/binary-$architecture
+    mkdir -p "$index"
+    dpkg-scanpackages --arch "$architecture" pool >"$index"/Packages 2>>"$log" || stop "dpkg-scanpackages" "all of its output: $log"
+    gzip -9nk "$index"/Packages
 done
-[ -z "${FLETCH_APT_KEY:-}" ] || gpg --armor --export "$FLETCH_APT_KEY" >"$dist"/fletch.asc
-rm -rf "$dist"/apt/db "$dist"/apt/conf "$dist"/*-dbgsym*.deb
+cd dists/stable
+{
+    printf '%s\n' "Codename: stable" "Components: main" "Architectures: amd64 arm64" "Description: fletch" \
+        "Date: $(LC_ALL=C date -u -d "@$epoch" '+%a, %d %b %Y %T UTC')" SHA256:
+    find main -type f | LC_ALL=C sort | while read -r file; do
+        echo " $(sha256sum <"$file" | cut -d' ' -f1) $(stat -c %s "$file") $file"
+    done
+} >Release
+if [ -n "${FLETCH_APT_KEY:-}" ]; then
+    # A signature of the commit's hour, for the same bytes; where the key is younger, of the key's: no reader takes an older one.
+    hour=$(gpg --with-colons --list-keys "$FLETCH_APT_KEY" |
+        awk -F: -v hour="$epoch" '/^[ps]ub:/ && $6 > hour {hour = $6} END {print hour}')
+    gpg --batch --faked-system-time "$hour!" --local-user "$FLETCH_APT_KEY" --clearsign --output InRelease Release 2>>"$log" ||
+        stop "gpg could not sign" "all of its output: $log"
+    gpg --armor --export "$FLETCH_APT_KEY" >"$dist"/fletch.asc
+fi
