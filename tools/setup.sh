@@ -23,7 +23,7 @@ check | full)
 release)
     why="to make a release and prove it"
     packages+=(python3-dev gcc-mingw-w64-x86-64-posix tcl dpkg-dev debhelper dh-python lintian minisign
-               debootstrap qemu-user-static gpg musl-tools wine wine64 ruby nix-bin unzip file curl
+               debootstrap busybox-static qemu-user-static gpg musl-tools wine wine64 ruby nix-bin unzip file curl
                ca-certificates) ;;
 *) stop "unknown profile '$profile'" "tools/setup.sh build, check, full or release" ;;
 esac
