@@ -255,8 +255,9 @@ check_wheels() {
         skip "the wheel for musl" "$(sed -n 's/^failed: //p' "$work/why")"
         return
     fi
+    # Debian 12's musl, 1.2.3, cannot relocate what newer wheels of numpy bring (DT_RELR); 1.26 is the oldest that fletch takes.
     check "numpy for musl" "$venv/bin/pip" -q download -d "$work/numpy" --only-binary :all: \
-        --platform "musllinux_1_2_$machine" --python-version 3.11 numpy
+        --platform "musllinux_1_1_$machine" --python-version 3.11 numpy==1.26.4
     # shellcheck disable=SC2086 # two words
     check "pip install of the wheel for musl" $python install --no-index --find-links "$work/numpy" --target "$work/musl" \
         "$(echo "$dist"/fletch-"$version"-cp311-abi3-musllinux*_"$machine".whl)"

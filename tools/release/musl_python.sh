@@ -19,7 +19,7 @@ if [ ! -f "$folder/.whole" ]; then
     # musl-gcc is a gcc of this system, and says so when Python asks for whom it compiles.
     cat >"$folder"/cc <<-END
 	#!/bin/sh
-	[ "\$*" != --print-multiarch ] || exec echo $name
+	case "\$*" in --print-multiarch | -print-multiarch) exec echo $name ;; esac
 	exec musl-gcc "\$@"
 	END
     chmod +x "$folder"/cc
