@@ -18,18 +18,15 @@
 #   windows      the zip, its server in a console and as a service, and the wheel, by wine
 #   macos        Mach-O files of their processors, signed (ad hoc) on ARM; nothing runs them
 #   manifests    formula, derivation and the manifests for Windows, by the readers that are here
-. "$(dirname "$0")/../say.sh"
+. "$(dirname "$0")/facts.sh"
 
-dist=$ROOT/build-release/dist
+dist=$DIST
 work=$ROOT/build-release/check
 log=$ROOT/build-release/check.log
-version=$(sed -n 's/.*FLETCH_VERSION[[:space:]]*"\(.*\)"/\1/p' include/fletch.h)
 parts=("$@")
 [ $# -gt 0 ] || parts=(sums again static install wheels deb image windows macos manifests)
 [ -f "$dist/SHA256SUMS" ] || stop "there is no release in build-release/dist" "make release"
 [ "$(id -u)" = 0 ] || stop "roots are made and entered by root alone" "run it as root, in a container or a machine of its own"
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH
 export FLETCH_PROVIDER_NUMERICS=portable FLETCH_PROVIDER_ORDER=cpu # the same bytes on every machine (docs/numerics.md)
 passed=0 failed=0 skipped=0
 took="%R s, of them %U + %S a processor's; no model was downloaded" # TIMEFORMAT's
@@ -155,7 +152,8 @@ check_again() {
     check "wheels packed again" python3 tools/release/pack.py wheels "$dist/fletch-$version.tar.gz"
     check "image packed again" python3 tools/release/pack.py image
     [ "${FLETCH_AGAIN:-}" != all ] || check "packages made again" tools/release/deb.sh
-    unset DIST CCACHE_DISABLE ZIG_GLOBAL_CACHE_DIR
+    DIST=$dist
+    unset CCACHE_DISABLE ZIG_GLOBAL_CACHE_DIR
     check "they have the same bytes" same_files "$again/dist"
 }
 
