@@ -22,8 +22,8 @@ check | full)
     ;;
 release)
     why="to make a release and prove it"
-    packages+=(python3-dev gcc-mingw-w64-x86-64-posix tcl dpkg-dev debhelper dh-python lintian reprepro minisign
-               debootstrap qemu-user-static gpg musl-tools wine wine64 ruby nix-bin unzip file curl
+    packages+=(python3-dev gcc-mingw-w64-x86-64-posix tcl dpkg-dev debhelper dh-python lintian minisign
+               debootstrap busybox-static qemu-user-static gpg musl-tools wine wine64 ruby nix-bin unzip file curl
                ca-certificates) ;;
 *) stop "unknown profile '$profile'" "tools/setup.sh build, check, full or release" ;;
 esac

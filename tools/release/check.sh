@@ -6,31 +6,30 @@
 # Parts, all of them where none is named:
 #   sums         SHA256SUMS, its signature, names in the tables
 #   again        the first program, archives, wheels and image made a second time: the same bytes; with FLETCH_AGAIN=all every
-#                program, module and package, an hour
+#                program, module and package, and the apt repository, an hour
 #   static       the programs for Linux in an empty root; aarch64 by an emulator
-#   install      install.sh and --uninstall in bare roots of Debian 11, 12 and 13 and Ubuntu 24.04, and of Debian 12 on ARM by
-#                an emulator; another file, another key: refused; how long from nothing to the first vector
-#   wheels       each wheel for this processor and glibc in an empty environment, that for aarch64 in a root of it, by an emulator
+#   install      install.sh and --uninstall in bare roots of Debian 11, 12 and 13 and Ubuntu 24.04, in one of busybox alone, and in
+#                one of Debian 12 on ARM by an emulator; another file, another key: refused; how long from nothing to the first vector
+#   wheels       the wheel for this processor and glibc in an empty environment, that for musl by a Python that is compiled for it,
+#                that for aarch64 in a root of it, by an emulator
 #   deb          the Debian packages in bare roots of Debian 12 and 13 and Ubuntu 24.04, out of the apt repository, over an
 #                older one; in one of arm64, by an emulator
 #   image        the OCI image, unpacked, as its user, with its health check; aarch64 by an emulator
 #   windows      the zip, its server in a console and as a service, and the wheel, by wine
 #   macos        Mach-O files of their processors, signed (ad hoc) on ARM; nothing runs them
 #   manifests    formula, derivation and the manifests for Windows, by the readers that are here
-. "$(dirname "$0")/../say.sh"
+. "$(dirname "$0")/facts.sh"
 
-dist=$ROOT/build-release/dist
+dist=$DIST
 work=$ROOT/build-release/check
 log=$ROOT/build-release/check.log
-version=$(sed -n 's/.*FLETCH_VERSION[[:space:]]*"\(.*\)"/\1/p' include/fletch.h)
 parts=("$@")
 [ $# -gt 0 ] || parts=(sums again static install wheels deb image windows macos manifests)
 [ -f "$dist/SHA256SUMS" ] || stop "there is no release in build-release/dist" "make release"
 [ "$(id -u)" = 0 ] || stop "roots are made and entered by root alone" "run it as root, in a container or a machine of its own"
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH
 export FLETCH_PROVIDER_NUMERICS=portable FLETCH_PROVIDER_ORDER=cpu # the same bytes on every machine (docs/numerics.md)
 passed=0 failed=0 skipped=0
+took="%R s, of them %U + %S a processor's; no model was downloaded" # TIMEFORMAT's
 rm -rf "$work"
 mkdir -p "$work/models"
 : >"$log"
@@ -130,11 +129,8 @@ check_sums() {
     fi
 }
 
-same_files() { # FOLDER PATTERN
-    local file
-    for file in "$1"/$2; do
-        cmp "$file" "$dist/$(basename "$file")"
-    done
+same_files() { # FOLDER: all that it has
+    ! diff -r "$1" "$dist" | grep -vF "Only in $dist"
 }
 
 check_again() {
@@ -156,9 +152,9 @@ check_again() {
     check "wheels packed again" python3 tools/release/pack.py wheels "$dist/fletch-$version.tar.gz"
     check "image packed again" python3 tools/release/pack.py image
     [ "${FLETCH_AGAIN:-}" != all ] || check "packages made again" tools/release/deb.sh
-    rm -rf "$DIST/apt" # which has the hour of its making
-    unset DIST CCACHE_DISABLE ZIG_GLOBAL_CACHE_DIR
-    check "they have the same bytes" same_files "$again/dist" "*"
+    DIST=$dist
+    unset CCACHE_DISABLE ZIG_GLOBAL_CACHE_DIR
+    check "they have the same bytes" same_files "$again/dist"
 }
 
 check_static() {
@@ -195,18 +191,20 @@ check_install() {
     mkdir -p "$work/web"
     cp -r "$dist"/. "$work/web"/
     serve_dist "$work/web"
-    for suite in bullseye bookworm trixie noble "bookworm arm64"; do
+    local get="{ curl -fsSL $url/install.sh || wget -qO- $url/install.sh; }"
+    for suite in bullseye bookworm trixie noble busybox "bookworm arm64"; do
         models="tiny minilm"
         [ "${suite% *}" = "$suite" ] || models=tiny
         # shellcheck disable=SC2086 # two words
         make_root $suite || { skip "install.sh on $suite" "$why"; continue; }
         list_files "$root" >"$work/before"
-        SECONDS=0
-        check "install.sh on $suite" "${inside[@]}" sh -c "curl -fsSL $url/install.sh | FLETCH_URL=$url sh"
-        check "its first vector on $suite" "${inside[@]}" fletch embed -m /models/tiny --format raw hello -o /tmp/first
-        note "from nothing to the first vector on $suite: $SECONDS s, without downloading a model"
+        TIMEFORMAT="   from nothing to the first vector on $suite: $took"
+        time {
+            check "install.sh on $suite" "${inside[@]}" sh -c "$get | FLETCH_URL=$url sh"
+            check "its first vector on $suite" "${inside[@]}" fletch embed -m /models/tiny --format raw hello -o /tmp/first
+        }
         check "its vectors on $suite" vectors "$models" /models "${inside[@]}" fletch
-        check "--uninstall on $suite" "${inside[@]}" sh -c "curl -fsSL $url/install.sh | sh -s -- --uninstall"
+        check "--uninstall on $suite" "${inside[@]}" sh -c "$get | sh -s -- --uninstall"
         list_files "$root" >"$work/after"
         check "nothing is left on $suite" diff "$work/before" "$work/after"
     done
@@ -250,31 +248,19 @@ check_wheels() {
     else
         skip "the wheel for aarch64" "$why"
     fi
-    mkdir -p "$work/musl"
-    (cd "$work/musl" && unzip -q "$dist"/fletch-"$version"-cp311-abi3-musllinux*_"$machine".whl)
-    chmod +x "$work/musl/fletch-$version.data/scripts/fletch"
-    check "the program of the wheel for musl" vectors tiny "$work/models" "$work/musl/fletch-$version.data/scripts/fletch"
-    check "the module of the wheel for musl is loaded" load_musl "$work/musl/fletch/_fletch.abi3.so"
-    skip "what the module of the wheel for musl does" "there is no Python for musl here"
-}
-
-# Every import of the module is found in musl's libc and in a program that has what it takes of Python and does nothing.
-load_musl() { # FILE
-    local folder=$work/musl-load
-    mkdir -p "$folder"
-    readelf -W --dyn-syms "$1" | awk '$7 == "UND" && $8 ~ /^_?Py/ {sub(/@.*/, "", $8); print "void *" $8 ";"}' >"$folder/python.c"
-    [ -s "$folder/python.c" ]
-    cat >"$folder/load.c" <<-'END'
-	#include <dlfcn.h>
-	#include <stdio.h>
-	int main(int argc, char **argv) {
-	    void *module = dlopen(argv[argc - 1], RTLD_NOW);
-	    printf("%s\n", module != NULL ? "loaded" : dlerror());
-	    return module == NULL || dlsym(module, "PyInit__fletch") == NULL;
-	}
-	END
-    musl-gcc -rdynamic -o "$folder/load" "$folder/load.c" "$folder/python.c"
-    "$folder/load" "$1"
+    local python
+    if ! python=$(tools/release/musl_python.sh 2>"$work/why"); then
+        skip "the wheel for musl" "$(sed -n 's/^failed: //p' "$work/why")"
+        return
+    fi
+    # Debian 12's musl, 1.2.3, cannot relocate what newer wheels of numpy bring (DT_RELR); 1.26 is the oldest that fletch takes.
+    check "numpy for musl" "$venv/bin/pip" -q download -d "$work/numpy" --only-binary :all: \
+        --platform "musllinux_1_1_$machine" --python-version 3.11 numpy==1.26.4
+    # shellcheck disable=SC2086 # two words
+    check "pip install of the wheel for musl" $python install --no-index --find-links "$work/numpy" --target "$work/musl" \
+        "$(echo "$dist"/fletch-"$version"-cp311-abi3-musllinux*_"$machine".whl)"
+    check "the program of the wheel for musl" vectors tiny "$work/models" "$work/musl/bin/fletch"
+    check "the module of the wheel for musl" env PYTHONPATH="$work/musl" "${python%% *}" "$work/ask.py"
 }
 
 make_older() { # FILE: the package fletch as version 0.0.1, with a file more
@@ -388,10 +374,11 @@ check_windows() {
     command -v wine >/dev/null || { skip "the zip for Windows" "no wine"; return; }
     export WINEPREFIX=$work/wine WINEDEBUG=-all
     program=$work/fletch-$version-windows-x86_64/fletch.exe
-    SECONDS=0
-    (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
-    check "its first vector, by wine" wine "$program" embed -m "$work/models/tiny" --format raw hello -o "$work/first"
-    note "from nothing to the first vector with a new prefix of wine: $SECONDS s, without downloading a model"
+    TIMEFORMAT="   from nothing to the first vector with a new prefix of wine: $took"
+    time {
+        (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
+        check "its first vector, by wine" wine "$program" embed -m "$work/models/tiny" --format raw hello -o "$work/first"
+    }
     check "the zip for Windows, by wine" vectors "tiny minilm" "$work/models" wine "$program"
     check "its report names no home" no_home wine "$program"
     check "its server, by wine" serve_console "$program"

@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tarfile
 import time
@@ -33,16 +34,17 @@ def table(name):
     return [line.split("\t") for line in lines if line and not line.startswith("#")]
 
 
+def zig(pattern):
+    return next((ROOT / "build/pip/lib").glob("python3*/site-packages/" + pattern))
+
+
 def linked(target):
     """[(name, version, licence, text)] of what is inside that target's files."""
     found = []
     for name, package, licence, text, targets in table("linked.tsv"):
         if any(fnmatch.fnmatch(target, pattern) for pattern in targets.split()):
-            if text.startswith("zig/"):
-                path = next((ROOT / "build/pip/lib").glob("python3*/site-packages/ziglang/" + text[4:]))
-            else:
-                path = SOURCES / text
-            found.append((name, source_version(package), licence, path.read_text(encoding="utf-8", errors="replace")))
+            path = zig("ziglang/" + text[4:]) if text.startswith("zig/") else SOURCES / text
+            found.append((name, version_of(package, text), licence, path.read_text(encoding="utf-8", errors="replace")))
     return found
 
 
@@ -50,8 +52,13 @@ def source_archive(package):
     return next(path for path in sorted((SOURCES / "apt").glob(f"{package}_*.orig.tar.*")) if path.suffix != ".asc")
 
 
-def source_version(package):
-    return "as in zig 0.17.1" if package == "-" else source_archive(package).name.split("_")[1].split(".orig")[0]
+def version_of(package, text):
+    if package != "-":
+        return source_archive(package).name.split("_")[1].split(".orig")[0]
+    if text.startswith("zig/"):
+        return "as in zig " + zig("ziglang-*.dist-info").name.removesuffix(".dist-info").split("-")[1]
+    return subprocess.run(["dpkg-query", "-Wf", "${source:Upstream-Version}", pathlib.Path(text).parent.name],
+                          capture_output=True, text=True, check=True).stdout
 
 
 def notice(target):

@@ -7,13 +7,9 @@
 #   FLETCH_MINISIGN    the text of a secret key of minisign, without a password (minisign -G -W): SHA256SUMS.minisig, and its
 #                      public half in install.sh
 #   FLETCH_APT_KEY     the key of gpg that signs the apt repository
-. "$(dirname "$0")/../say.sh"
+. "$(dirname "$0")/facts.sh"
 
-DIST=$ROOT/build-release/dist
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export DIST SOURCE_DATE_EPOCH
 git diff --quiet HEAD || note "uncommitted changes go into it: these are not the bytes of $(git rev-parse --short HEAD)"
-version=$(sed -n 's/.*FLETCH_VERSION[[:space:]]*"\(.*\)"/\1/p' include/fletch.h)
 mkdir -p build-release
 rm -rf "$DIST"
 mkdir "$DIST"
@@ -31,7 +27,7 @@ say "sdist and wheels"
 venv=$ROOT/build-release/venv
 log=$ROOT/build-release/sdist.log
 [ -x "$venv"/bin/python ] || "$(find_python)" -m venv "$venv"
-if ! { "$venv"/bin/pip -q install build scikit-build-core &&
+if ! { "$venv"/bin/pip -q install build==1.6.1 scikit-build-core==1.1.2 &&
     "$venv"/bin/python -m build --no-isolation --sdist --outdir "$DIST" "$ROOT"; } >"$log" 2>&1; then
     tail -n 5 "$log" >&2
     stop "the sdist" "all of its output: $log"

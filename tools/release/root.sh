@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # root.sh SUITE [arm64] - a bare root of a release of Debian or Ubuntu (bullseye, bookworm, trixie, noble), as debootstrap
-# makes it, once, in build-release/roots; prints where. Root only. Whoever works in it takes a copy, and in that of arm64
-# works by emulated.sh.
+# makes it, once, in build-release/roots; prints where. busybox is one of that program alone: the tools that Alpine begins
+# with, and no libc. Root only. Whoever works in it takes a copy, and in that of arm64 works by emulated.sh.
 . "$(dirname "$0")/../say.sh"
 
-suite=${1:?bullseye, bookworm, trixie or noble}
+suite=${1:?bullseye, bookworm, trixie, noble or busybox}
 kept=$ROOT/build-release/roots/$suite${2:+-$2} from=() options=()
 
 # What Ubuntu's archive is signed with (2018, by its fingerprint), out of that archive's own package: Debian has none of it.
@@ -22,6 +22,17 @@ ubuntu_key() {
         gpg --homedir "$work"/gpg --export $key >"$kept.gpg" && [ -s "$kept.gpg" ]
 }
 
+make_busybox() {
+    command -v busybox >/dev/null || stop "busybox is not installed" "apt-get install busybox-static"
+    rm -rf "$kept"
+    mkdir -p "$kept"/{bin,dev,etc,tmp,usr/local}
+    mknod -m 666 "$kept"/dev/null c 1 3
+    cp "$(command -v busybox)" "$kept"/bin/
+    chroot "$kept" /bin/busybox --install -s /bin
+    touch "$kept/.whole"
+}
+
+[ "$suite" != busybox ] || [ -f "$kept/.whole" ] || make_busybox
 if [ ! -f "$kept/.whole" ]; then
     command -v debootstrap >/dev/null || stop "debootstrap is not installed" "apt-get install debootstrap"
     rm -rf "$kept"
