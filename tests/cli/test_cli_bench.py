@@ -34,12 +34,16 @@ def test_the_table_is_for_a_person(fletch):
 
 @pytest.mark.parametrize("length", [3, 8, 15])
 def test_short_models_and_a_cache_are_measured_as_they_are(fletch, length):
-    result = fletch("bench", "-m", GOLDEN / "plain-bert", "--max-length", str(length), "--seconds", "0", "--format", "json",
-                    "--cache-max-bytes", "64MiB", model=False)
-    assert result.returncode == 0, result.stderr
-    rows = json.loads(result.stdout)["rows"]
-    assert [row["tokens"] for row in rows] == [length]
-    assert rows[0].get("peak_share", 0) < 2  # answered from a cache it is 16 and more
+    """Answered from a cache the share of the peak is 16 and more every time; who takes the cores between peak and call makes it 2 now and then."""
+    for _ in range(5):
+        result = fletch("bench", "-m", GOLDEN / "plain-bert", "--max-length", str(length), "--seconds", "0", "--format", "json",
+                        "--cache-max-bytes", "64MiB", model=False)
+        assert result.returncode == 0, result.stderr
+        rows = json.loads(result.stdout)["rows"]
+        assert [row["tokens"] for row in rows] == [length]
+        if rows[0].get("peak_share", 0) < 2:
+            return
+    pytest.fail(f"answered from a cache: {rows}")
 
 
 @pytest.mark.parametrize("arguments", [("text",), ("--seconds", "x"), ("--seconds", "-1"), ("--seconds", "nan"), ("--seconds", "0x2")])

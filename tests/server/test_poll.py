@@ -38,7 +38,7 @@ def polls(tmp_path):
 
 def test_requests_beside_many_that_wait(polls, server):
     """More connections than the loop has places at first: idle, half a head, pipelined."""
-    running = polls(Poll, "--server-io-threads", "2")
+    running = polls(Poll, "--server-io-threads", "2", "--server-header-seconds", "600")  # half a head may wait as long as it takes
     want = server.embed().body
     whole = serving.request()
     waiting = [running.raw() for _ in range(200)]
