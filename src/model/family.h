@@ -250,6 +250,7 @@ typedef struct fl_family {
     X(modernbert)                                                                                  \
     X(voyage)                                                                                      \
     X(pplx)                                                                                        \
+    X(splade_code)                                                                                 \
     X(qwen3_bidirectional)                                                                         \
     X(qwen3)                                                                                       \
     X(qwen2)                                                                                       \

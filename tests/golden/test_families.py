@@ -209,7 +209,7 @@ def test_lfm2_has_one_activation_whatever_its_config_says(tmp_path):
 
 
 SOURCES = golden.ROOT / "src/model"
-FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet", "jina_flash": "../late/jina", "qwen3_bidirectional": "family-qwen3-bidirec"}  # others: "family-" and the name
+FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet", "jina_flash": "../late/jina", "qwen3_bidirectional": "family-qwen3-bidirec", "splade_code": "sparse-splade-code"}  # others: "family-" and the name
 
 
 def pairs(text: str) -> dict:
