@@ -178,6 +178,13 @@ def bloom(d: Draw):
                                     layer_norm_epsilon=d.eps(), use_cache=False)
 
 
+def gpt2(d: Draw):
+    s = d.sizes()
+    return transformers.GPT2Config(n_embd=s["hidden_size"], n_head=s["num_attention_heads"], n_layer=s["num_hidden_layers"],
+                                   n_inner=s["intermediate_size"] if d.flag() else None, n_positions=d.positions(), layer_norm_epsilon=d.eps(),
+                                   activation_function=d.activation())
+
+
 def gpt_neox(d: Draw):
     s = d.sizes(even=True)
     head = s["hidden_size"] // s["num_attention_heads"]
@@ -396,7 +403,7 @@ def nvembed(d: Draw):
     return config, reference.nv_shapes, reference.nv_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, gpt_neox, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, nvembed, gte, jina, jina_qk, jina3,
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, gpt2, gpt_neox, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, nvembed, gte, jina, jina_qk, jina3,
                                     modernbert, qwen3, splade_code, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3, lfm2,
                                     lfm2_bidirectional)}
 

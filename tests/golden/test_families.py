@@ -140,6 +140,7 @@ ONLY = [
     ("family-voyage", "use_bidirectional_attention", False, "false"),
     ("family-voyage", "use_bidirectional_attention", None, "absent"),
     ("family-voyage", "auto_map", {"AutoModel": "a/b--modeling_qwen3_bidirectional.Qwen3BidirectionalModel"}, "a/b--modeling_qwen3"),
+    ("family-gpt2", "scale_attn_by_inverse_layer_idx", True, "true"),
     ("family-gpt-neox", "attention_bias", False, "false"),
     ("family-nvembed", "mask_type", "c", "c"),
     ("family-nvembed", "auto_map", {"AutoModel": "a/b--modeling_nvembed.NVEmbedModel"}, "a/b--modeling_nvembed"),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* splade_code.c - Qwen3 that looks both ways under its own output layer, which gives a weight for each id: splade-code-06B.
+/* splade_code.c - Qwen3 that looks both ways, and its output layer, which gives a weight for each
+ * id: splade-code-06B.
  *
- * splade.py's, so its model_type is Qwen3's. The layer is the word table, or one of its own. */
+ * Code of the Hub says so; model_type is Qwen3's. The layer is the word table, or one of its own. */
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_splade_code = {
