@@ -207,6 +207,7 @@ typedef struct fl_family {
     const char *module; /* a class of its own that modules.json may name */
     bool        first_layer_unnormed; /* ModernBERT */
     bool by_heads; /* what shares a tensor lies in it head by head: q, k and v of the first, … */
+    bool across;   /* the layers' matrices are [in, out] in the file: GPT-2's Conv1D */
     fl_name tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
         const char   *pooling_key;     /* "cls", "mean" or "avg", "last"; NULL: … */
@@ -236,6 +237,7 @@ typedef struct fl_family {
     X(deberta)                                                                                     \
     X(deberta_v1)                                                                                  \
     X(bloom)                                                                                       \
+    X(gpt2)                                                                                        \
     X(gpt_neox)                                                                                    \
     X(albert)                                                                                      \
     X(t5)                                                                                          \
@@ -250,6 +252,7 @@ typedef struct fl_family {
     X(modernbert)                                                                                  \
     X(voyage)                                                                                      \
     X(pplx)                                                                                        \
+    X(splade_code)                                                                                 \
     X(qwen3_bidirectional)                                                                         \
     X(qwen3)                                                                                       \
     X(qwen2)                                                                                       \

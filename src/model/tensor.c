@@ -145,6 +145,8 @@ uint64_t fl_tensor_row(const fl_tensor *tensor, uint64_t row) {
 
 uint64_t fl_tensor_span(const fl_tensor *tensor) {
     const uint64_t rows = tensor->shape[0];
+    if (tensor->across > 0)
+        return fl_dtype_bytes(tensor->dtype, (tensor->shape[1] - 1) * tensor->across + rows);
     return tensor->run == 0 ? tensor->bytes
                             : tensor->bytes / rows * (fl_tensor_row(tensor, rows - 1) + 1);
 }
@@ -152,6 +154,10 @@ uint64_t fl_tensor_span(const fl_tensor *tensor) {
 static void convert_rows(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
     assert(!fl_tensor_in_order(tensor));
     const uint64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1;
+    for (uint64_t i = 0; tensor->across > 0 && i < count; i++)
+        convert(tensor, (first + i) % columns * tensor->across + (first + i) / columns, 1, out + i);
+    if (tensor->across > 0)
+        return;
     for (uint64_t done = 0, n; done < count; done += n) {
         uint64_t row = (first + done) / columns, column = (first + done) % columns;
         n = columns - column < count - done ? columns - column : count - done;

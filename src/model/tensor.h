@@ -49,6 +49,8 @@ typedef struct fl_tensor {
         turned; /* rows of a head, whose halves lie in turns in the file (llama.cpp's Llama); 0: in order */
     uint32_t run,
         step; /* `run` rows (a head's) of every `step` in the file are this tensor's; run 0: all in a row */
+    uint64_t
+        across; /* the file has column after column, this far apart, a whole matrix's; 0: row after row */
     const struct fl_packed_matrix *packed;     /* what a PACKED matrix is made of */
     uint64_t                       packed_row; /* of that matrix, row 0 of this */
 } fl_tensor;
@@ -165,9 +167,9 @@ void fl_tensor_from_f32(fl_dtype dtype, const float *values, uint64_t count, uns
 /* Where row `row` lies in the file, and whether all lie in a row there. */
 uint64_t           fl_tensor_row(const fl_tensor *tensor, uint64_t row);
 static inline bool fl_tensor_in_order(const fl_tensor *t) {
-    return t->turned == 0 && t->run == 0;
+    return t->turned == 0 && t->run == 0 && t->across == 0;
 }
-/* Bytes of the file from its first row to its last. */
+/* Bytes of the file from its first element to its last. */
 uint64_t fl_tensor_span(const fl_tensor *tensor);
 
 /* Convert elements [first, first + count) of a real or I8 tensor to float32 (unaligned-safe), its adapter

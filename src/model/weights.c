@@ -136,18 +136,18 @@ static int check(const resolver *r, const char *name, const fl_tensor *tensor, u
     return 0;
 }
 
-/* Of a tensor that `count` slots share head by head; *first: its first row. */
-static int take_heads(const resolver *r, const char *name, unsigned count, unsigned part,
-                      uint64_t *first, fl_tensor *out) {
+/* Of a tensor that `count` slots share head by head: its first row. */
+static uint64_t take_heads(const resolver *r, unsigned count, unsigned part, fl_tensor *out) {
     out->run  = r->model->encoder.desc.head_dim;
     out->step = count * out->run;
-    *first    = (uint64_t)part * out->run;
-    return out->packed == NULL
-               ? 0
-               : fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                         "%s: tensor %s has queries, keys and values in turns and was quantised; "
-                         "take the model that it was made from.",
-                         r->model->own->base, name);
+    return (uint64_t)part * out->run;
+}
+
+/* [in, out] in the file. */
+static void turn_over(fl_tensor *tensor) {
+    tensor->across   = tensor->shape[1];
+    tensor->shape[1] = tensor->shape[0];
+    tensor->shape[0] = tensor->across;
 }
 
 /* One slot from one name. 1: that tensor is there; `out` is the slot's part of its rows. */
@@ -172,14 +172,22 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
     drop_middle(out);
     if (r->model->gguf)
         lay_flat(out, rows);
+    if (r->family->across && layer != NULL && out->rank == 2)
+        turn_over(out);
     FL_TRY(check(r, name, out, rows, &mine));
-    uint64_t stride = tensor->bytes / rows;
+    const uint64_t bytes = tensor->bytes / rows;
     if (r->family->by_heads && row->count > 1)
-        FL_TRY(take_heads(r, name, row->count, part, &first, out));
-    out->packed_row = first; /* packed: what it is made of stays one */
-    out->data       = (const char *)tensor->data + (tensor->packed != NULL ? 0 : first * stride);
-    out->bytes      = mine.rows * stride;
-    out->shape[0]   = mine.rows;
+        first = take_heads(r, row->count, part, out);
+    if (!fl_tensor_in_order(out) && out->packed != NULL)
+        return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: tensor %s does not lie row after row and was quantised; take the model "
+                       "that it was made from.",
+                       r->model->own->base, name);
+    const uint64_t skipped = out->across > 0 ? fl_dtype_bytes(out->dtype, first) : first * bytes;
+    out->packed_row        = first; /* packed: what it is made of stays one */
+    out->data              = (const char *)tensor->data + (tensor->packed != NULL ? 0 : skipped);
+    out->bytes             = mine.rows * bytes;
+    out->shape[0]          = mine.rows;
     int status =
         fl_task_adapt(r->model, r->prefix, name, tensor, first, layer == NULL, out, r->error);
     if (status == 0)

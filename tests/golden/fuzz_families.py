@@ -178,6 +178,13 @@ def bloom(d: Draw):
                                     layer_norm_epsilon=d.eps(), use_cache=False)
 
 
+def gpt2(d: Draw):
+    s = d.sizes()
+    return transformers.GPT2Config(n_embd=s["hidden_size"], n_head=s["num_attention_heads"], n_layer=s["num_hidden_layers"],
+                                   n_inner=s["intermediate_size"] if d.flag() else None, n_positions=d.positions(), layer_norm_epsilon=d.eps(),
+                                   activation_function=d.activation())
+
+
 def gpt_neox(d: Draw):
     s = d.sizes(even=True)
     head = s["hidden_size"] // s["num_attention_heads"]
@@ -249,6 +256,14 @@ def qwen3(d: Draw):
                                     rms_norm_eps=d.eps(), attention_bias=d.flag(), rope_parameters=d.rope(), **more)
 
 
+def splade_code(d: Draw):
+    """Weights of the vocabulary, which are all that is compared."""
+    config = without_yarn(qwen3(d))
+    config.is_causal, config.tie_word_embeddings = False, d.flag()
+    config.told = {"auto_map": {"AutoModelForMaskedLM": "splade.Splade"}}
+    return config
+
+
 def qwen2(d: Draw):
     s = d.grouped()
     s["hidden_size"] = s.pop("head_dim") * s["num_attention_heads"]
@@ -283,10 +298,15 @@ def ministral3(d: Draw):
                                          rms_norm_eps=d.eps(), rope_parameters=rope, sliding_window=d.choice([None, 9, 4096]), **more)
 
 
-def llama_bidirec(d: Draw):
-    config = llama(d)
+def without_yarn(config):
+    """transformers' alone."""
     if config.rope_parameters["rope_type"] == "yarn":
         config.rope_parameters = {"rope_type": "default", "rope_theta": 500000.0}
+    return config
+
+
+def llama_bidirec(d: Draw):
+    config = without_yarn(llama(d))
     config.is_causal, config.told = False, {
         "model_type": "llama_bidirec", "architectures": ["LlamaBidirectionalModel"], "pooling": "avg", "temperature": 0.02,
         "auto_map": {"AutoConfig": "llama_bidirectional_model.LlamaBidirectionalConfig",
@@ -383,8 +403,8 @@ def nvembed(d: Draw):
     return config, reference.nv_shapes, reference.nv_rows
 
 
-FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, gpt_neox, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, nvembed, gte, jina, jina_qk, jina3,
-                                    modernbert, qwen3, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3, lfm2,
+FAMILIES = {f.__name__: f for f in (bert, ernie, roberta, roberta_prelayernorm, mpnet, distilbert, electra, deberta, deberta_v1, bloom, gpt2, gpt_neox, albert, t5, umt5, clip, siglip, jina_clip, nomic, nomic_moe, nvembed, gte, jina, jina_qk, jina3,
+                                    modernbert, qwen3, splade_code, qwen2, llama, llama_bidirec, eurobert, mistral, ministral3, gemma, gemma2, gemma3, lfm2,
                                     lfm2_bidirectional)}
 
 
@@ -421,6 +441,8 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
         config.eos_token_id = d.choice([2, tokenizer.sep_token_id])
     encoder = {"t5": transformers.T5EncoderModel, "mt5": transformers.MT5EncoderModel, "umt5": transformers.UMT5EncoderModel,
                CLIP: transformers.CLIPTextModelWithProjection, SIGLIP: transformers.SiglipTextModel}.get(config.model_type)
+    if is_sparse(config):
+        encoder = transformers.Qwen3ForCausalLM
     model = (encoder(config) if encoder else transformers.AutoModel.from_config(config)).eval()
     base.randomise(model, seed)
     model.save_pretrained(path, save_original_format=d.flag())
@@ -437,6 +459,8 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
         if config.model_type == SIGLIP:
             ids = ids + [tokenizer.pad_token_id] * (config.max_position_embeddings - len(ids))
         out = model.to(dtype)(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long))
+        if is_sparse(config):
+            return torch.log1p(torch.relu(out.logits[0])).amax(0, keepdim=True)
         return out.text_embeds if config.model_type == CLIP else out.pooler_output if config.model_type == SIGLIP else out.last_hidden_state[0]
     skipped = config.pad_token_id + 1 if config.model_type in ROBERTA else 0
     return rows, getattr(config, "max_position_embeddings", LONGEST + 9) - skipped, getattr(config, "dim", None) or config.hidden_size
@@ -445,6 +469,10 @@ def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
 CLIP, SIGLIP = "clip_text_model", "siglip_text_model"
 LONGROPE = ("qwen3", "qwen2", "llama", "mistral", "eurobert", "gemma", "lfm2")
 ROBERTA = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "mpnet")
+
+
+def is_sparse(config) -> bool:
+    return "auto_map" in getattr(config, "told", {}) and "AutoModelForMaskedLM" in config.told["auto_map"]
 
 
 def save_by_hand(path: pathlib.Path, config: dict, shapes, formula, tokenizer, seed: int):
@@ -470,14 +498,21 @@ def unit(rows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(rows, dim=-1)
 
 
-def embed(path: pathlib.Path, isa: str) -> numpy.ndarray:
-    out = path / f"{isa}.npy"
-    command = [FLETCH, "embed", "-m", path, "-i", path / "texts.jsonl", "--format", "npy", "-o", out, "--cpu-isa", isa,
-               "--precision", "fp32", "--threads", "1", "--quiet"]
+def embed(path: pathlib.Path, isa: str, sparse: bool) -> numpy.ndarray:
+    kind = "npz" if sparse else "npy"
+    out = path / f"{isa}.{kind}"
+    command = [FLETCH, "embed", "-m", path, "-i", path / "texts.jsonl", "--format", kind, "-o", out, "--cpu-isa", isa,
+               "--precision", "fp32", "--threads", "1", "--quiet", *(("--output-kind", "sparse") if sparse else ())]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"fletch ended with {done.returncode}: {done.stderr.strip()[-400:]}")
-    return numpy.load(out)
+    found = numpy.load(out)
+    if not sparse:
+        return found
+    rows = numpy.zeros(found["shape"], dtype=numpy.float32)
+    for row, first, last in zip(rows, found["indptr"], found["indptr"][1:]):
+        row[found["indices"][first:last]] = found["data"][first:last]
+    return unit(torch.from_numpy(rows)).numpy()
 
 
 def linear_in_order(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -512,6 +547,9 @@ def run(family: str, number: int, seed: int, path: pathlib.Path, tokenizers: dic
         base.write_json(path / "modules.json", [{"path": "", "type": module + "Transformer"}, {"path": "1_Normalize", "type": module + "Normalize"}])
     elif isinstance(made, tuple) and made[0]["model_type"] == "jina_clip":
         pooling = "mean"
+    elif is_sparse(made):
+        pooling, module = "cls", "sentence_transformers.sparse_encoder.models."
+        base.write_json(path / "modules.json", [{"path": "", "type": module + "MLMTransformer"}, {"path": "1_SpladePooling", "type": module + "SpladePooling"}])
     else:
         base.save_modules(path, {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True},
                           [base.NORMALIZE], old=False, sentence={"max_seq_length": limit})
@@ -523,7 +561,7 @@ def run(family: str, number: int, seed: int, path: pathlib.Path, tokenizers: dic
             return [unit(POOLINGS[pooling](rows(one, dtype))).double().numpy() for one in ids]
     single, worst = expect(torch.float32), 0.0
     for isa in ISAS:
-        got, bound = embed(path, isa), TOLERANCE
+        got, bound = embed(path, isa, is_sparse(made)), TOLERANCE
         off = [farthest(*pair) for pair in zip(got, single)]
         if not max(off) <= TOLERANCE:
             double = expect(torch.float64)

@@ -416,7 +416,7 @@ def make_deberta() -> None:
 
 
 def make_by_heads() -> None:
-    """DeBERTa v1, Bloom and GPT-NeoX, whose queries, keys and values are one matrix, head by head."""
+    """DeBERTa v1, Bloom and GPT-NeoX, whose queries, keys and values are one matrix, head by head; and GPT-2, whose matrices lie across."""
     tokenizer = odd_classes.deberta_v1()
     own = {"vocab_size": len(tokenizer["model"]["vocab"]), "relative_attention": True, "position_biased_input": False, "max_relative_positions": 24,
            "pos_att_type": "c2p|p2c", "layer_norm_eps": 1e-7}
@@ -427,7 +427,20 @@ def make_by_heads() -> None:
     config = transformers.BloomConfig(vocab_size=len(tokenizer["model"]["vocab"]), hidden_size=36, n_layer=3, n_head=6, pad_token_id=3)
     with_tokenizer(base.new_folder("family-bloom"), tokenizer, odd_classes.settings("BloomTokenizerFast", unk_token="<unk>", bos_token="<s>",
                    eos_token="</s>", pad_token="<pad>", padding_side="left"), config, transformers.BloomModel(config), "weightedmean", [])
+    make_gpt2()
     make_neox()
+
+
+def make_gpt2() -> None:
+    """GPT-2 under its language model's names, in float32 and in the 16 bits in which an engine may keep what the file has; an end behind every text."""
+    tokenizer, end = odd_classes.gpt2(), odd_classes.END
+    vocab = tokenizer["model"]["vocab"]
+    config = transformers.GPT2Config(vocab_size=len(vocab), n_embd=36, n_layer=3, n_head=6, n_inner=44, n_positions=150, layer_norm_epsilon=1e-4, bos_token_id=0,
+                                     eos_token_id=0)
+    for name, dtype in (("family-gpt2", torch.float32), ("family-gpt2-bf16", torch.bfloat16)):
+        with_tokenizer(base.new_folder(name), tokenizer | {"post_processor": odd_classes.template(vocab, "A", end)},
+                       odd_classes.settings("GPT2Tokenizer", unk_token=end, bos_token=end, eos_token=end, pad_token=end), config,
+                       transformers.GPT2LMHeadModel(config).to(dtype), "mean", [base.NORMALIZE])
 
 
 def make_neox() -> None:

@@ -77,6 +77,7 @@ SEQUENCES = [
      {"pad_token_id": END}),
     ("gemma3", GEMMA, transformers.Gemma3TextForSequenceClassification, False, {}),  # then it is 0, which is "!"
     ("gemma3-end", GEMMA, transformers.Gemma3TextForSequenceClassification, True, {"pad_token_id": END}),
+    ("gpt2", transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=512), transformers.GPT2ForSequenceClassification, True, {"pad_token_id": END}),
     ("gemma3-null", GEMMA, transformers.Gemma3TextForSequenceClassification, False, {"pad_token_id": None}),
 ]
 

@@ -140,6 +140,7 @@ ONLY = [
     ("family-voyage", "use_bidirectional_attention", False, "false"),
     ("family-voyage", "use_bidirectional_attention", None, "absent"),
     ("family-voyage", "auto_map", {"AutoModel": "a/b--modeling_qwen3_bidirectional.Qwen3BidirectionalModel"}, "a/b--modeling_qwen3"),
+    ("family-gpt2", "scale_attn_by_inverse_layer_idx", True, "true"),
     ("family-gpt-neox", "attention_bias", False, "false"),
     ("family-nvembed", "mask_type", "c", "c"),
     ("family-nvembed", "auto_map", {"AutoModel": "a/b--modeling_nvembed.NVEmbedModel"}, "a/b--modeling_nvembed"),
@@ -209,7 +210,7 @@ def test_lfm2_has_one_activation_whatever_its_config_says(tmp_path):
 
 
 SOURCES = golden.ROOT / "src/model"
-FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet", "jina_flash": "../late/jina", "qwen3_bidirectional": "family-qwen3-bidirec"}  # others: "family-" and the name
+FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet", "jina_flash": "../late/jina", "qwen3_bidirectional": "family-qwen3-bidirec", "splade_code": "sparse-splade-code"}  # others: "family-" and the name
 
 
 def pairs(text: str) -> dict:

@@ -133,6 +133,27 @@ Test(tensor, rows_of_a_part_that_lies_head_by_head) {
     cr_assert_eq(fl_tensor_span(&part), 8 * 3 * sizeof(float), "rows 2 to 9");
 }
 
+/* Rows 1 and 2 of four, which the file has column by column. */
+Test(tensor, rows_of_a_matrix_that_lies_across) {
+    float     whole[4 * 3], out[2 * 3];
+    fl_tensor part = {.data   = whole + 1,
+                      .bytes  = 2 * 3 * sizeof(float),
+                      .dtype  = FL_DTYPE_F32,
+                      .rank   = 2,
+                      .shape  = {2, 3},
+                      .across = 4};
+    for (size_t row = 0; row < 4; row++)
+        for (size_t column = 0; column < 3; column++)
+            whole[column * 4 + row] = (float)(10 * row + column);
+    for (size_t first = 0; first < 6; first++) {
+        fl_tensor_to_f32(&part, first, 6 - first, out);
+        for (size_t i = first; i < 6; i++)
+            cr_assert_eq((unsigned)out[i - first], 10 * (1 + i / 3) + i % 3);
+    }
+    cr_assert(!fl_tensor_in_order(&part));
+    cr_assert_eq(fl_tensor_span(&part), 10 * sizeof(float), "from [1, 0] to [2, 2]");
+}
+
 Test(tensor, names_are_those_of_the_format) {
     cr_assert_str_eq(fl_dtype_name(FL_DTYPE_BF16), "BF16");
     cr_assert_str_eq(fl_dtype_name(FL_DTYPE_BOOL), "BOOL");

@@ -202,7 +202,7 @@ void fl_cpu_keep_column(const fl_groups *g, const fl_tensor *w, uint64_t first, 
     const unsigned char *data = w->data;
     fl_block_parts       parts;
     if (g->bits == 16) {
-        (w->packed ? keep_exact : keep_halves)(g, w, first, steps, lane, panel);
+        (w->packed || w->across > 0 ? keep_exact : keep_halves)(g, w, first, steps, lane, panel);
         return;
     }
     if (w->packed) {

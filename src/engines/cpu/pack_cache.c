@@ -94,6 +94,7 @@ static void put_tensor(pack_cache *c, fl_buf *key, const fl_tensor *w) {
     put_u64(key, w->turned);
     put_u64(key, w->run);
     put_u64(key, w->step);
+    put_u64(key, w->across);
     put_u64(key, w->bytes);
     if (w->packed != NULL) {
         put_u64(key, w->packed_row);
