@@ -13,7 +13,7 @@
  * reduced precision have that, else fp32. A share is the floor over the time.
  * The figure is the best and the median of passes: other work on the machine only ever makes a pass
  * slower. Processor time is that of all threads, also where they are more than cores. -n: so many texts of 16
- * tokens, or LENGTH, at a time, and nothing else; -d: how they would be dealt out, as JSON (bench/scale.py). */
+ * tokens, or LENGTH, at a time, and nothing else; -d: how they would be dealt out, as JSON (bench/cores.py). */
 #include "base/clock.h"
 #include "engines/cpu/cpu_engine.h"
 #include "measure.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure.h - what the programs of this folder share: chance that repeats, clocks, medians, keys, an end with a reason. */
+/* measure.h - what the programs of this folder share: chance that repeats, clocks, medians, keys, an end. */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
