@@ -46,9 +46,8 @@ int fl_bpe_byte_of_char(uint32_t cp) {
 typedef struct loading {
     fl_bpe         *bpe;
     fl_json_reader *model;
-    size_t          prefix; /* bytes that the right one of two loses */
-    bool            ranked; /* a merge says its rank */
-    size_t          count;
+    size_t          prefix;                /* bytes that the right one of two loses */
+    bool            ranked;                /* a merge says its rank */
     fl_span         waiting[2 * TOGETHER]; /* left and right of merges that were read */
     size_t          ranks[TOGETHER], waiting_count;
     int32_t         last; /* what the merge before made: merges are mostly in the order of ids */
@@ -137,7 +136,7 @@ static int parse_merge(loading *l, size_t rank, fl_json_in *in) {
         fl_json_in_string(in, &text) && fl_json_in_item(in) && fl_json_in_string(in, &right)) {
         int64_t own = 0;
         if (l->ranked && fl_json_in_item(in) && fl_json_in_integer(in, &own) && own >= 0 &&
-            (size_t)own < l->count) {
+            own < l->bpe->made_count) {
             rank = (size_t)own;
         }
         if (!fl_json_in_item(in) && !in->failed) {
@@ -184,6 +183,7 @@ static bool make_tables(fl_bpe *b, size_t count) {
     b->merge_mask = slots - FL_BPE_BUCKET;
     b->first      = (uint32_t *)(void *)(b->merges + slots);
     b->made       = b->first + FL_BPE_PAIRS;
+    b->made_count = (uint32_t)count;
     for (uint32_t i = 0; i < slots; i++) {
         b->merges[i] = FL_BPE_FREE;
     }
@@ -206,7 +206,6 @@ static int parse_merges(loading *l) {
                        l->model->source, count, (size_t)l->bpe->vocab->size, MERGES_MAX,
                        TOKENS_MAX);
     }
-    l->count = count;
     if (!make_tables(l->bpe, count)) {
         return fl_fail_nomem(l->model->error, l->bpe->tables_bytes, "the merges");
     }
@@ -427,11 +426,12 @@ static bool make_joints(fl_bpe *b, bool byte_level) {
     return b->joints != NULL;
 }
 
-/* Is the token what its own text becomes? */
+/* Is the token what its own text becomes? `by`: see fl_bpe_prove. */
 static bool gives_itself(const fl_bpe *b, uint32_t id, const char *text, size_t size,
-                         int32_t *ids) {
+                         const int32_t *by, int32_t *ids) {
     return b->ignore_merges ||
-           (fl_bpe_encode(b, text, size, ids, NULL) == 1 && ids[0] == (int32_t)id);
+           (by != NULL ? by[id] != FL_BPE_OTHER
+                       : fl_bpe_encode(b, text, size, ids, NULL) == 1 && ids[0] == (int32_t)id);
 }
 
 bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
@@ -448,8 +448,10 @@ bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
     char          text[JOINED_MAX + 32];
     const size_t  bytes = table_bytes(slots * sizeof *b->whole);
     fl_bpe_whole *whole = fl_big_alloc(bytes);
-    bool          ready =
-        ids != NULL && whole != NULL && (!byte_level || make_raw(b)) && make_joints(b, byte_level);
+    int32_t      *by    = NULL;
+    bool          prove = byte_level && b->suffix[0] == '\0' && !b->ignore_merges;
+    bool          ready = ids != NULL && whole != NULL && (!byte_level || make_raw(b)) &&
+                 make_joints(b, byte_level) && (!prove || fl_bpe_prove(b, &by));
     if (!ready) {
         fl_big_free(whole, bytes);
         fl_free(ids);
@@ -466,12 +468,13 @@ bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
             continue;
         }
         memcpy(text, token, size); /* where bytes after it can be read */
-        if (gives_itself(b, id, text, size, ids)) {
+        if (gives_itself(b, id, text, size, by, ids)) {
             fl_bpe_whole  key  = fl_bpe_whole_key(b, text, size);
             fl_bpe_whole *slot = fl_bpe_whole_slot(&table, &key, text, size);
             *slot              = (fl_bpe_whole){key.low, key.high, id};
         }
     }
+    fl_free(by);
     fl_free(ids);
     b->whole       = whole;
     b->whole_bytes = bytes;
