@@ -111,7 +111,7 @@ def main() -> None:
     load = f"{os.getloadavg()[0]:.1f}"
     about = ask([options.after / "bench_engine", "-s", "0.01", "-o", "none"])
     options.isa = re.search(r"^cpu\.isa\s+(\S+)", about, re.M)[1]
-    machine = re.search(r"best that this machine has; (.*?) has ", about)
+    machine = re.search(r"the best on this machine; (.*?) has ", about)
     rows = race(options.before, options.after, options)
     print("\n".join(tabled(rows)))
     if options.keep or (options.keep is None and not options.names[1].endswith("+")):

@@ -59,8 +59,9 @@ typedef struct fl_bpe {
     const fl_vocab *vocab;
     void           *tables; /* owned, a big block: the next three */
     size_t          tables_bytes;
+    uint32_t        made_count;
     fl_bpe_merge   *merges;     /* buckets of four, open addressing */
-    uint32_t       *made;       /* the token that each rank's merge makes */
+    uint32_t       *made;       /* the token that each rank's merge makes, [made_count] */
     uint32_t       *first;      /* [256][256]: the rank of two bytes' merge, when byte_level */
     uint64_t        seed;       /* of both tables */
     uint64_t        merge_mask; /* to the first of a bucket */

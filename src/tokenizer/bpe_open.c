@@ -17,6 +17,7 @@ enum {
     TOKENS_MAX = (1 << FL_BPE_ID_BITS) - 1,
     MERGES_MAX = (1 << FL_BPE_RANK_BITS) - 1,
     SPACE      = 0x2581,
+    TOGETHER   = 32,
     JOINED_MAX = 4096
 };
 
@@ -45,9 +46,11 @@ int fl_bpe_byte_of_char(uint32_t cp) {
 typedef struct loading {
     fl_bpe         *bpe;
     fl_json_reader *model;
-    size_t          prefix; /* bytes that the right one of two loses */
-    bool            ranked; /* a merge says its rank */
-    size_t          count;
+    size_t          prefix;                /* bytes that the right one of two loses */
+    bool            ranked;                /* a merge says its rank */
+    fl_span         waiting[2 * TOGETHER]; /* left and right of merges that were read */
+    size_t          ranks[TOGETHER], waiting_count;
+    int32_t         last; /* what the merge before made: merges are mostly in the order of ids */
 } loading;
 
 static int bad_merge(const loading *l, size_t rank, const char *why, fl_span token) {
@@ -73,12 +76,20 @@ static void put_merge(fl_bpe *b, uint64_t pair, size_t rank) {
     }
 }
 
-static int take_merge(const loading *l, size_t rank, fl_span left, fl_span right) {
-    fl_bpe         *b = l->bpe;
-    const fl_vocab *v = b->vocab;
-    char            joined[JOINED_MAX];
-    int32_t         a = fl_vocab_find(v, left.data, left.size);
-    int32_t         c = fl_vocab_find(v, right.data, right.size);
+static int32_t find_made(const loading *l, fl_span text) {
+    for (int32_t id = l->last; id <= l->last + 1; id++) {
+        size_t      size  = 0;
+        const char *other = fl_vocab_text(l->bpe->vocab, id, &size);
+        if (other != NULL && size == text.size && memcmp(other, text.data, size) == 0) {
+            return id;
+        }
+    }
+    return fl_vocab_find(l->bpe->vocab, text.data, text.size);
+}
+
+static int take_merge(loading *l, size_t rank, fl_span left, fl_span right, int32_t a, int32_t c) {
+    fl_bpe *b = l->bpe;
+    char    joined[JOINED_MAX];
     if (a < 0 || c < 0) {
         return bad_merge(l, rank,
                          "names a token that is not in model.vocab:", a < 0 ? left : right);
@@ -89,28 +100,47 @@ static int take_merge(const loading *l, size_t rank, fl_span left, fl_span right
     fl_span both = {joined, left.size + right.size - l->prefix};
     memcpy(joined, left.data, left.size);
     memcpy(joined + left.size, right.data + l->prefix, right.size - l->prefix);
-    int32_t made = fl_vocab_find(v, joined, both.size);
+    int32_t made = find_made(l, both);
     if (made < 0) {
         return bad_merge(l, rank, "makes a token that is not in model.vocab:", both);
     }
     put_merge(b, fl_bpe_pair((uint32_t)a, (uint32_t)c), rank);
     b->made[rank] = (uint32_t)made;
+    l->last       = made;
     return 0;
 }
 
+static int take_waiting(loading *l) {
+    int32_t ids[2 * TOGETHER];
+    fl_vocab_find_all(l->bpe->vocab, l->waiting, 2 * l->waiting_count, ids);
+    for (size_t i = 0; i < l->waiting_count; i++) {
+        FL_TRY(take_merge(l, l->ranks[i], l->waiting[2 * i], l->waiting[2 * i + 1], ids[2 * i],
+                          ids[2 * i + 1]));
+    }
+    l->waiting_count = 0;
+    return 0;
+}
+
+static int put_waiting(loading *l, size_t rank, fl_span left, fl_span right) {
+    l->waiting[2 * l->waiting_count]     = left;
+    l->waiting[2 * l->waiting_count + 1] = right;
+    l->ranks[l->waiting_count++]         = rank;
+    return l->waiting_count == TOGETHER ? take_waiting(l) : 0;
+}
+
 /* "a b", or ["a", "b"]: what the reader stands before. */
-static int parse_merge(const loading *l, size_t rank, fl_json_in *in) {
+static int parse_merge(loading *l, size_t rank, fl_json_in *in) {
     fl_span      text = {"it is neither", 13}, right;
     fl_json_type type = fl_json_in_peek(in);
     if (type == FL_JSON_ARRAY && fl_json_in_enter(in, type) && fl_json_in_item(in) &&
         fl_json_in_string(in, &text) && fl_json_in_item(in) && fl_json_in_string(in, &right)) {
         int64_t own = 0;
         if (l->ranked && fl_json_in_item(in) && fl_json_in_integer(in, &own) && own >= 0 &&
-            (size_t)own < l->count) {
+            own < l->bpe->made_count) {
             rank = (size_t)own;
         }
         if (!fl_json_in_item(in) && !in->failed) {
-            return take_merge(l, rank, text, right);
+            return put_waiting(l, rank, text, right);
         }
     }
     if (type == FL_JSON_STRING && fl_json_in_string(in, &text)) {
@@ -119,8 +149,8 @@ static int parse_merge(const loading *l, size_t rank, fl_json_in *in) {
         }
         const char *blank = memchr(text.data, ' ', text.size), *end = text.data + text.size;
         if (blank != NULL && memchr(blank + 1, ' ', (size_t)(end - blank - 1)) == NULL) {
-            return take_merge(l, rank, (fl_span){text.data, (size_t)(blank - text.data)},
-                              (fl_span){blank + 1, (size_t)(end - blank - 1)});
+            return put_waiting(l, rank, (fl_span){text.data, (size_t)(blank - text.data)},
+                               (fl_span){blank + 1, (size_t)(end - blank - 1)});
         }
     }
     return bad_merge(l, rank, "must be \"a b\" or [\"a\", \"b\"]; it is neither:", text);
@@ -153,6 +183,7 @@ static bool make_tables(fl_bpe *b, size_t count) {
     b->merge_mask = slots - FL_BPE_BUCKET;
     b->first      = (uint32_t *)(void *)(b->merges + slots);
     b->made       = b->first + FL_BPE_PAIRS;
+    b->made_count = (uint32_t)count;
     for (uint32_t i = 0; i < slots; i++) {
         b->merges[i] = FL_BPE_FREE;
     }
@@ -175,14 +206,13 @@ static int parse_merges(loading *l) {
                        l->model->source, count, (size_t)l->bpe->vocab->size, MERGES_MAX,
                        TOKENS_MAX);
     }
-    l->count = count;
     if (!make_tables(l->bpe, count)) {
         return fl_fail_nomem(l->model->error, l->bpe->tables_bytes, "the merges");
     }
     for (size_t i = 0; fl_json_in_item(&in); i++) {
         FL_TRY(parse_merge(l, i, &in));
     }
-    return 0;
+    return take_waiting(l);
 }
 
 /* ---- Options ------------------------------------------------------------------------------------ */
@@ -278,7 +308,8 @@ int fl_bpe_open(fl_tokenizer *tokenizer, void **state, fl_json_reader *model, co
     b->vocab = &tokenizer->vocab;
     b->seed  = fl_hash_seed(b);
     FL_TRY(parse_options(b, model));
-    loading load = {b, model, strlen(b->prefix), tokenizer->pieces, 0};
+    loading load = {
+        .bpe = b, .model = model, .prefix = strlen(b->prefix), .ranked = tokenizer->pieces};
     FL_TRY(parse_merges(&load));
     FL_TRY(model->status);
     b->cuts_before_space = cuts_before_space(b);
@@ -395,11 +426,12 @@ static bool make_joints(fl_bpe *b, bool byte_level) {
     return b->joints != NULL;
 }
 
-/* Is the token what its own text becomes? */
+/* Is the token what its own text becomes? `by`: see fl_bpe_prove. */
 static bool gives_itself(const fl_bpe *b, uint32_t id, const char *text, size_t size,
-                         int32_t *ids) {
+                         const int32_t *by, int32_t *ids) {
     return b->ignore_merges ||
-           (fl_bpe_encode(b, text, size, ids, NULL) == 1 && ids[0] == (int32_t)id);
+           (by != NULL ? by[id] != FL_BPE_OTHER
+                       : fl_bpe_encode(b, text, size, ids, NULL) == 1 && ids[0] == (int32_t)id);
 }
 
 bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
@@ -416,8 +448,10 @@ bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
     char          text[JOINED_MAX + 32];
     const size_t  bytes = table_bytes(slots * sizeof *b->whole);
     fl_bpe_whole *whole = fl_big_alloc(bytes);
-    bool          ready =
-        ids != NULL && whole != NULL && (!byte_level || make_raw(b)) && make_joints(b, byte_level);
+    int32_t      *by    = NULL;
+    bool          prove = byte_level && b->suffix[0] == '\0' && !b->ignore_merges;
+    bool          ready = ids != NULL && whole != NULL && (!byte_level || make_raw(b)) &&
+                 make_joints(b, byte_level) && (!prove || fl_bpe_prove(b, &by));
     if (!ready) {
         fl_big_free(whole, bytes);
         fl_free(ids);
@@ -434,12 +468,13 @@ bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
             continue;
         }
         memcpy(text, token, size); /* where bytes after it can be read */
-        if (gives_itself(b, id, text, size, ids)) {
+        if (gives_itself(b, id, text, size, by, ids)) {
             fl_bpe_whole  key  = fl_bpe_whole_key(b, text, size);
             fl_bpe_whole *slot = fl_bpe_whole_slot(&table, &key, text, size);
             *slot              = (fl_bpe_whole){key.low, key.high, id};
         }
     }
+    fl_free(by);
     fl_free(ids);
     b->whole       = whole;
     b->whole_bytes = bytes;

@@ -19,6 +19,11 @@ int  fl_bpe_open(struct fl_tokenizer *tokenizer, void **state, fl_json_reader *m
                  const fl_log *log);
 void fl_bpe_close(void *state);
 
+/* *by gets for each token the rank of the merge that its own text ends in, or one of these; NULL where merges are in
+ * no order that says so. For byte_level without a suffix. False: no memory. */
+enum { FL_BPE_SYMBOL = -1, FL_BPE_OTHER = -2 /* its text gives something else */ };
+bool fl_bpe_prove(const fl_bpe *bpe, int32_t **by);
+
 static inline uint64_t fl_bpe_mix(const fl_bpe *b, uint64_t x) {
     return fl_hash_fold(x ^ b->seed, 0x9E3779B97F4A7C15u);
 }

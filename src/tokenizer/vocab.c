@@ -32,7 +32,8 @@ bool fl_vocab_open(fl_vocab *vocab, uint32_t size, uint32_t count, size_t text_b
     vocab->text_limit = limit;
     vocab->start      = fl_alloc_zero(size, sizeof *vocab->start);
     vocab->length     = fl_alloc_zero(size, sizeof *vocab->length);
-    vocab->slot       = fl_alloc_zero((size_t)slots, sizeof *vocab->slot);
+    vocab->slot       = fl_big_alloc((size_t)slots * sizeof *vocab->slot);
+    vocab->slot_mask  = (uint32_t)slots - 1;
     if (vocab->text == NULL || vocab->start == NULL || vocab->length == NULL ||
         vocab->slot == NULL) {
         fl_vocab_close(vocab);
@@ -41,7 +42,6 @@ bool fl_vocab_open(fl_vocab *vocab, uint32_t size, uint32_t count, size_t text_b
     vocab->text[0]   = '\0';
     vocab->text_size = 1;
     vocab->size      = size;
-    vocab->slot_mask = (uint32_t)slots - 1;
     vocab->seed      = fl_hash_seed(vocab);
     return true;
 }
@@ -65,14 +65,17 @@ void fl_vocab_close(fl_vocab *vocab) {
     fl_free(vocab->text);
     fl_free(vocab->start);
     fl_free(vocab->length);
-    fl_free(vocab->slot);
+    fl_big_free(vocab->slot, ((size_t)vocab->slot_mask + 1) * sizeof *vocab->slot);
     memset(vocab, 0, sizeof *vocab);
 }
 
-/* The slot that holds the token, or the empty one where it belongs. */
-static uint32_t slot_of(const fl_vocab *vocab, const char *text, size_t length) {
+static uint32_t home_of(const fl_vocab *vocab, const char *text, size_t length) {
     assert(text || length == 0);
-    uint32_t at = (uint32_t)fl_hash(text, length, vocab->seed) & vocab->slot_mask;
+    return (uint32_t)fl_hash(text, length, vocab->seed) & vocab->slot_mask;
+}
+
+/* The slot that holds the token, or the empty one where it belongs; `at` is where it is looked for first. */
+static uint32_t slot_from(const fl_vocab *vocab, uint32_t at, const char *text, size_t length) {
     while (vocab->slot[at] != 0) {
         uint32_t id = vocab->slot[at] - 1;
         if (vocab->length[id] == length &&
@@ -84,20 +87,23 @@ static uint32_t slot_of(const fl_vocab *vocab, const char *text, size_t length) 
     return at;
 }
 
-fl_vocab_added fl_vocab_add(fl_vocab *vocab, const char *text, size_t length, uint32_t id) {
-    bool there = id < vocab->size && vocab->start[id] == FL_VOCAB_HOLE &&
-                 fl_vocab_find(vocab, text, length) >= 0;
-    return there ? FL_VOCAB_TEXT_TAKEN : fl_vocab_add_later(vocab, text, length, id);
+static uint32_t slot_of(const fl_vocab *vocab, const char *text, size_t length) {
+    return slot_from(vocab, home_of(vocab, text, length), text, length);
 }
 
-fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t length, uint32_t id) {
+static fl_vocab_added add(fl_vocab *vocab, const char *text, size_t length, uint32_t id,
+                          bool later) {
     if (id >= vocab->size || vocab->start[id] != FL_VOCAB_HOLE ||
         length + 1 > vocab->text_limit - vocab->text_size) {
         return FL_VOCAB_ID_TAKEN;
     }
-    vocab->slot[slot_of(vocab, text, length)] = id + 1;
-    vocab->start[id]                          = (uint32_t)vocab->text_size;
-    vocab->length[id]                         = (uint32_t)length;
+    uint32_t *slot = &vocab->slot[slot_of(vocab, text, length)];
+    if (*slot != 0 && !later) {
+        return FL_VOCAB_TEXT_TAKEN;
+    }
+    *slot             = id + 1;
+    vocab->start[id]  = (uint32_t)vocab->text_size;
+    vocab->length[id] = (uint32_t)length;
     memcpy(vocab->text + vocab->text_size, text, length);
     vocab->text[vocab->text_size + length] = '\0';
     vocab->text_size += length + 1;
@@ -105,9 +111,37 @@ fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t leng
     return FL_VOCAB_ADDED;
 }
 
+fl_vocab_added fl_vocab_add(fl_vocab *vocab, const char *text, size_t length, uint32_t id) {
+    return add(vocab, text, length, id, false);
+}
+
+fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t length, uint32_t id) {
+    return add(vocab, text, length, id, true);
+}
+
 int32_t fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length) {
     assert(text || length == 0);
     return (int32_t)vocab->slot[slot_of(vocab, text, length)] - 1;
+}
+
+void fl_vocab_find_all(const fl_vocab *vocab, const fl_span *texts, size_t count, int32_t *ids) {
+    for (size_t i = 0; i < count; i++) {
+        ids[i] = (int32_t)home_of(vocab, texts[i].data, texts[i].size);
+        __builtin_prefetch(&vocab->slot[ids[i]]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t id = vocab->slot[ids[i]];
+        __builtin_prefetch(&vocab->start[id - (id > 0)]);
+        __builtin_prefetch(&vocab->length[id - (id > 0)]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t id = vocab->slot[ids[i]];
+        __builtin_prefetch(vocab->text + vocab->start[id - (id > 0)]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t at = slot_from(vocab, (uint32_t)ids[i], texts[i].data, texts[i].size);
+        ids[i]      = (int32_t)vocab->slot[at] - 1;
+    }
 }
 
 const char *fl_vocab_text(const fl_vocab *vocab, int32_t id, size_t *length) {

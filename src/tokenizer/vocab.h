@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/json_in.h"
+
 enum { FL_VOCAB_HOLE = 0 };
 
 typedef struct fl_vocab {
@@ -46,6 +48,9 @@ fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t leng
 
 int32_t     fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length); /* or -1 */
 const char *fl_vocab_text(const fl_vocab *vocab, int32_t id, size_t *length);      /* or NULL */
+
+/* The same of several, in half the time: they wait for memory together. */
+void fl_vocab_find_all(const fl_vocab *vocab, const fl_span *texts, size_t count, int32_t *ids);
 
 /* The tokens that stand for bytes, "<0x00>" to "<0xFF>"; -1 where one is missing. */
 void fl_vocab_find_bytes(const fl_vocab *vocab, int32_t ids[256]);

@@ -166,8 +166,8 @@ def test_real_tokenizer(name):
     same_as_reference(path, soup(2500, 11) + HOSTILE + sentences()[::2])
 
 
-def random_merges(chance, symbols, count, join):
-    """Merges whose results are tokens, in no particular order of length; [(left, right)] and the tokens."""
+def random_merges(chance, symbols, count, join, shuffled=True):
+    """Merges whose results are tokens, in no particular order of length or parts first; [(left, right)] and the tokens."""
     tokens, merges = list(symbols), []
     while len(merges) < count:
         left, right = chance.choice(tokens), chance.choice(tokens)
@@ -176,7 +176,8 @@ def random_merges(chance, symbols, count, join):
             merges.append((left, right))
             if made not in tokens:
                 tokens.append(made)
-    chance.shuffle(merges)
+    if shuffled:
+        chance.shuffle(merges)
     return tokens, merges
 
 
@@ -277,6 +278,20 @@ def test_split(behavior, invert, pattern, tmp_path):
     texts = ["".join(chance.choices(["a", "b", " ", "  ", "1", "é", "\n", "'s"], k=chance.randrange(12)))
              for _ in range(300)]
     compare(tokenizer, path, texts)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_tokens_that_give_themselves(shuffled, tmp_path):
+    """Of merges of chance some tokens come from no text, not even their own (bpe_proof.c)."""
+    from tokenizers import models, pre_tokenizers
+    for seed in range(30):
+        chance, path = random.Random(seed), tmp_path / f"{seed}.json"
+        tokens, merges = random_merges(chance, "abc"[:2 + seed % 2], 50, lambda left, right: left + right, shuffled)
+        letters = dict.fromkeys([*sorted(pre_tokenizers.ByteLevel.alphabet()), *tokens])
+        tokenizer = tokenizers.Tokenizer(models.BPE({token: index for index, token in enumerate(letters)}, merges))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.save(str(path))
+        compare(tokenizer, path, [*tokens, *("".join(chance.choices(tokens, k=chance.randrange(1, 30))) for _ in range(60))])
 
 
 @pytest.mark.parametrize("prefix", [False, True])
