@@ -14,7 +14,7 @@ import house
 import pytest
 
 SCRIPTS = sorted((house.ROOT / "tools").rglob("*.sh"))
-SOURCED = {"say.sh", "toolchain.sh"}
+SOURCED = {"say.sh", "facts.sh", "toolchain.sh"}
 
 
 def stand_in(folder: pathlib.Path, name: str, body: str) -> None:
