@@ -58,7 +58,7 @@ static int read_kept(rules *r, fl_json_reader *reader) {
     for (size_t i = 0; built && i < count; i++) {
         const char *piece = fl_json_text(fl_json_item(list, i));
         if (piece != NULL && *piece != '\0') {
-            keys[ends[ROOT]++] = (fl_trie_key){(uint32_t)text.size, (int32_t)i};
+            keys[ends[ROOT]++] = (fl_trie_key){.text = (uint32_t)text.size, .token = (int32_t)i};
             fl_buf_append(&text, piece, strlen(piece) + 1);
         }
     }

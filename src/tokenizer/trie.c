@@ -167,15 +167,32 @@ static uint32_t take_slots(builder *b, unsigned children) {
 
 /* ---- Keys ------------------------------------------------------------------------------------- */
 
+/* Keys are asked for in an order of their own, far apart in the text. */
+static inline uint8_t byte_in(const builder *b, const fl_trie_key *key, uint32_t depth) {
+    return depth < sizeof key->head ? (uint8_t)(key->head >> 8 * depth)
+                                    : b->text[key->text + depth];
+}
+
 static inline uint8_t byte_of(const builder *b, uint32_t key, uint32_t depth) {
-    return b->text[b->keys[key].text + depth];
+    return byte_in(b, &b->keys[key], depth);
+}
+
+static void fill_heads(builder *b, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        fl_trie_key   *key  = &b->keys[i];
+        const uint8_t *text = b->text + key->text;
+        key->head           = 0;
+        for (unsigned at = 0; at < sizeof key->head && text[at] != 0; at++) {
+            key->head |= (uint64_t)text[at] << 8 * at;
+        }
+    }
 }
 
 static void sort_few(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
     assert(begin <= end);
     for (uint32_t i = begin + 1; i < end; i++) {
         fl_trie_key key  = b->keys[i];
-        uint8_t     byte = b->text[key.text + depth];
+        uint8_t     byte = byte_in(b, &key, depth);
         uint32_t    to   = i;
         for (; to > begin && byte_of(b, to - 1, depth) > byte; to--) {
             b->keys[to] = b->keys[to - 1];
@@ -199,12 +216,12 @@ static void sort_many(builder *b, uint32_t begin, uint32_t end, uint32_t depth) 
     for (uint32_t byte = 0; byte < BLOCK; byte++) {
         while (next[byte] < stop[byte]) {
             fl_trie_key key = b->keys[next[byte]];
-            uint8_t     own = b->text[key.text + depth];
+            uint8_t     own = byte_in(b, &key, depth);
             while (own != byte) {
                 fl_trie_key other    = b->keys[next[own]];
                 b->keys[next[own]++] = key;
                 key                  = other;
-                own                  = b->text[key.text + depth];
+                own                  = byte_in(b, &key, depth);
             }
             b->keys[next[byte]++] = key;
         }
@@ -295,6 +312,7 @@ bool fl_trie_build(fl_trie *trie, const char *text, fl_trie_key *keys, const uin
     *trie        = (fl_trie){0};
     bool good    = add_block(&b); /* the roots' own, in which nothing else lies */
     b.open_count = 0;
+    fill_heads(&b, ends[roots]);
     for (uint32_t root = 1; root <= roots && good; root++) {
         good = push(&b.now, (range){root, ends[root - 1], ends[root]});
     }

@@ -39,6 +39,7 @@ typedef struct fl_trie {
 typedef struct fl_trie_key {
     uint32_t text; /* where it begins; a NUL ends it, none is empty */
     int32_t  token;
+    uint64_t head; /* for fl_trie_build: its first bytes, the first one lowest */
 } fl_trie_key;
 
 /* Called for each node when it and all shallower ones have slots, shallower ones first; `token` is -1 where

@@ -28,7 +28,8 @@ enum {
     PIECES_MAX = 1 << 24,
     BMP        = 0x10000,
     BMP_BYTES  = 3,
-    ASK_BYTES  = 64 * 1024
+    ASK_BYTES  = 64 * 1024,
+    AHEAD      = 16
 };
 
 static const double unknown_penalty = 10;
@@ -95,7 +96,7 @@ static bool read_piece(fl_json_in *in, fl_span *piece, fl_span *score) {
 /* Text and ids into the vocabulary, the scores, and how many there are. */
 static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_json_in *in,
                        uint32_t *count) {
-    fl_span piece, score;
+    fl_span piece, score, soon[AHEAD];
     (void)fl_json_in_enter(in, FL_JSON_ARRAY);
     for (*count = 0; fl_json_in_item(in); ++*count) {
         if (!read_piece(in, &piece, &score)) {
@@ -112,7 +113,15 @@ static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_js
             }
             u->nul = (int32_t)*count;
         }
-        fl_vocab_add_later(vocab, piece.data, piece.size, *count);
+        fl_span *place = &soon[*count % AHEAD];
+        if (*count >= AHEAD) {
+            fl_vocab_add_later(vocab, place->data, place->size, *count - AHEAD);
+        }
+        fl_vocab_expect(vocab, piece.data, piece.size);
+        *place = piece;
+    }
+    for (uint32_t id = *count < AHEAD ? 0 : *count - AHEAD; id < *count; id++) {
+        fl_vocab_add_later(vocab, soon[id % AHEAD].data, soon[id % AHEAD].size, id);
     }
     return 0;
 }
@@ -144,7 +153,7 @@ static bool build_trie(unigram *u) {
     uint32_t        ends[ROOT + 1] = {0};
     for (uint32_t id = 0; keys != NULL && id < vocab->size; id++) {
         if (vocab->length[id] > 0 && vocab->text[vocab->start[id]] != '\0') {
-            keys[ends[ROOT]++] = (fl_trie_key){vocab->start[id], (int32_t)id};
+            keys[ends[ROOT]++] = (fl_trie_key){.text = vocab->start[id], .token = (int32_t)id};
         }
     }
     bool built = keys != NULL &&

@@ -119,6 +119,10 @@ fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t leng
     return add(vocab, text, length, id, true);
 }
 
+void fl_vocab_expect(const fl_vocab *vocab, const char *text, size_t length) {
+    __builtin_prefetch(&vocab->slot[home_of(vocab, text, length)]);
+}
+
 int32_t fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length) {
     assert(text || length == 0);
     return (int32_t)vocab->slot[slot_of(vocab, text, length)] - 1;

@@ -46,6 +46,9 @@ fl_vocab_added fl_vocab_add(fl_vocab *vocab, const char *text, size_t length, ui
 /* The same, but a token that is there already moves to the later id; the earlier one keeps its text. */
 fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t length, uint32_t id);
 
+/* This token is added soon: its place in the table may come from memory meanwhile. */
+void fl_vocab_expect(const fl_vocab *vocab, const char *text, size_t length);
+
 int32_t     fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length); /* or -1 */
 const char *fl_vocab_text(const fl_vocab *vocab, int32_t id, size_t *length);      /* or NULL */
 

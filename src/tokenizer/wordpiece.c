@@ -107,7 +107,8 @@ static fl_trie_key *list_keys(const fl_wordpiece *w, uint32_t ends[SUFFIX + 1]) 
             const char *text = fl_vocab_text(vocab, (int32_t)id, &length);
             if (length > skip && memcmp(text, w->prefix, skip) == 0 &&
                 fl_utf8_count(text + skip, length - skip) <= w->max_chars) {
-                keys[count++] = (fl_trie_key){vocab->start[id] + (uint32_t)skip, (int32_t)id};
+                keys[count++] =
+                    (fl_trie_key){.text = vocab->start[id] + (uint32_t)skip, .token = (int32_t)id};
             }
         }
         ends[root] = count;
