@@ -141,9 +141,8 @@ check_again() {
     export CCACHE_DISABLE=1 ZIG_GLOBAL_CACHE_DIR=$again/zig
     for target in "${targets[@]}"; do
         check "$target compiled again, in another folder" tools/release/build.sh "$target" "$again/$target"
-        module=$(cd "build-release/$target" && echo python/fletch/_fletch.*)
-        program=fletch
-        [ "$target" != windows ] || program=fletch.exe
+        program=fletch module=python/fletch/_fletch.abi3.so
+        [ "$target" != windows ] || program=fletch.exe module=python/fletch/_fletch.pyd
         check "its program has the same bytes" cmp "$again/$target/$program" "build-release/$target/$program"
         check "its Python module has the same bytes" cmp "$again/$target/$module" "build-release/$target/$module"
     done
