@@ -65,63 +65,6 @@ Test(cuda, memory_of_fp8_is_what_was_told) {
     toy_free(&t);
 }
 
-static uint32_t best_of(uint32_t hidden, const char *streams, const char *l2_bytes) {
-    toy            t;
-    fl_engine_info info;
-    toy_spec       spec = bert;
-    setup          s    = usual;
-    spec.hidden         = hidden;
-    spec.heads          = hidden / spec.head_dim;
-    spec.mlp            = 4 * hidden;
-    s.precision         = "bf16";
-    s.streams           = streams;
-    s.tokens            = 16384;
-    setenv("SIM_CUDA_L2", l2_bytes, 1);
-    toy_make(&t, &spec, 3);
-    opened o = open_well(&t.encoder, &s);
-    o.ops->info(o.engine, &info);
-    cr_assert_eq(info.most_tokens, info.best_tokens, "what is never sent has no room");
-    shut(&o);
-    toy_free(&t);
-    return info.best_tokens;
-}
-
-/* 10 bytes of activations a value: 10240 tokens of 384 are three quarters of 50 MiB, which streams share. */
-Test(cuda, batches_of_narrow_models_stay_in_the_second_level_cache) {
-    cr_assert_eq(best_of(384, "1", "52428800"), 10240U);
-    cr_assert_eq(best_of(384, "2", "52428800"), 5120U);
-    cr_assert_eq(best_of(64, "1", "52428800"), 16384U, "all of it fits");
-    cr_assert_eq(best_of(512, "1", "52428800"), 16384U, "its products are wide enough");
-    cr_assert_eq(best_of(384, "1", "4194304"), 16384U, "a cache too small to help");
-    cr_assert_eq(best_of(384, "1", "0"), 16384U, "not told");
-}
-
-/* all-MiniLM-L6-v2 on an H100 with two streams and nothing asked for. */
-Test(cuda, a_small_model_takes_little_of_a_large_device) {
-    toy            t;
-    fl_engine_info info;
-    toy_spec       spec = bert;
-    setup          s    = usual;
-    spec.layers         = 6;
-    spec.hidden         = 384;
-    spec.heads          = 12;
-    spec.head_dim       = 32;
-    spec.mlp            = 1536;
-    spec.vocab          = 30522;
-    s.precision         = "bf16";
-    s.streams           = "2";
-    s.tokens            = 16384;
-    s.texts             = 4096;
-    setenv("SIM_CUDA_L2", "52428800", 1);
-    toy_make(&t, &spec, 3);
-    opened o = open_well(&t.encoder, &s);
-    o.ops->info(o.engine, &info);
-    cr_assert_leq(info.resident_bytes, 120000000U);
-    cr_assert_eq(info.resident_bytes, sim_used(0));
-    shut(&o);
-    toy_free(&t);
-}
-
 /* A limit makes the largest batch smaller, and a batch beyond it is to be split; a limit that not
  * even one text fits is refused. */
 Test(cuda, memory_limit_shrinks_the_batch_or_refuses) {

@@ -25,6 +25,7 @@
 enum {
     WORKSPACE_HOPPER = 32 << 20, /* what cublasLt's documents recommend for compute capability 9 */
     WORKSPACE        = 4 << 20,  /* and before; enough for partial sums of narrow products */
+    NARROW           = 512,      /* hidden sizes below; on no device measured */
     PINNED           = CU_MEMHOSTALLOC_PORTABLE,
     LEAST_MAJOR      = 7,
     LEAST_MINOR      = 5
@@ -209,9 +210,6 @@ static int open_device(fl_engine *e, const fl_engine_options *options, fletch_er
     if (r == CUDA_SUCCESS)
         r = cu->device_attribute(&e->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                                  e->device);
-    if (cu->device_attribute(&e->l2_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, e->device) !=
-        CUDA_SUCCESS)
-        e->l2_bytes = 0;
     if (r == CUDA_SUCCESS)
         r = cu->context_retain(&e->context, e->device);
     return fl_cuda_check(e->cuda, r, FLETCH_EPROVIDER, error, "the device cannot be opened");
@@ -352,7 +350,7 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     fl_cuda_hang_open(e, config);
     e->chooses = config != NULL && fl_config_bool(config, FL_KEY_IO_BATCH_OPTIMIZATION) &&
                  !fl_config_is_set(config, FL_KEY_BATCH_MAX_TOKENS);
-    e->workspace_bytes = e->major >= 9 && !fl_cuda_is_narrow(e) ? WORKSPACE_HOPPER : WORKSPACE;
+    e->workspace_bytes = e->major >= 9 && d->hidden >= NARROW ? WORKSPACE_HOPPER : WORKSPACE;
 }
 
 static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
@@ -461,7 +459,7 @@ static void info(const fl_engine *e, fl_engine_info *out) {
     *out = (fl_engine_info){.device         = e->name,
                             .precision      = e->precision,
                             .slots          = e->slot_count,
-                            .best_tokens    = fl_cuda_best_tokens(e),
+                            .best_tokens    = e->tiers[e->tier_count - 1].tokens,
                             .most_tokens    = e->tiers[e->tier_count - 1].tokens,
                             .any_thread     = true,
                             .deterministic  = e->deterministic,

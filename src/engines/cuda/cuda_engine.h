@@ -195,7 +195,6 @@ struct fl_engine {
     CUfunction        kernels[FL_CUDA_KERNELS];
     char              name[96], bus[32];
     int               major, minor; /* compute capability */
-    int               l2_bytes;     /* second-level cache; 0: not told */
     /* the model */
     fl_encoder_desc desc;
     fl_pooling      pooling[FL_POOL_COUNT];
@@ -249,9 +248,6 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
 
 uint64_t fl_cuda_resident(const fl_engine *e); /* bytes of its block, once it is fitted */
 void     fl_cuda_share_out(fl_engine *e);      /* the block among weights and slots */
-/* Tokens of a batch beyond which larger ones gain nothing. */
-uint32_t fl_cuda_best_tokens(const fl_engine *e);
-bool     fl_cuda_is_narrow(const fl_engine *e); /* memory sets the pace of its products */
 
 /* cuda_memory.c. The context is current but for the account. */
 void     fl_cuda_memory_open(fl_engine *e, bool pooled);

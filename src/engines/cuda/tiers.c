@@ -12,10 +12,9 @@
  *           `--- one copy up                                              one down --'
  *
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
- *         walking down, and told where it is less than asked for. Nobody asked for a size: larger
- *         ones than the best are not made. A fifth of the device's free memory is left to others.
- * State   The tiers are what captured graphs and the promise of memory need (docs/cuda.md); the size of the best
- *         batch follows from figures of devices and was measured on none.
+ *         walking down, and told where it is less than asked for. A fifth of the device's free memory
+ *         is left to others.
+ * State   Captured graphs and the promise of memory need the tiers (docs/providers.md, docs/cuda.md).
  * Memory  none. Threads: pure functions of the engine's sizes.
  * Proof   tests/cuda/test_cuda_memory.c: predictions against what the driver counted. */
 #include "base/error.h"
@@ -27,9 +26,7 @@ enum {
     FINE_MOST  = 128,
     FINE_TIERS = 7,
     PER_OCTAVE = 8,
-    /* of best batches */
-    BOUND_BY_PRODUCTS = 512, /* hidden sizes from here on */
-    LEAST_BUSY        = 4096 /* tokens */
+    LEAN_LEAST = 4096 /* tokens */
 };
 
 static uint32_t tier_tokens(uint32_t index) {
@@ -137,29 +134,6 @@ void fl_cuda_share_out(fl_engine *e) {
     }
 }
 
-/* A narrow model computes less for a value than the device could in the time that reading it takes: its
- * batches are best whose activations stay in the second-level cache, all streams' together, a quarter of
- * which is left to the weights of the layer. Where that holds too few tokens to keep the device busy, or
- * products are wide enough to hide memory, the largest batch is best. From figures of devices, not
- * measured. */
-uint32_t fl_cuda_best_tokens(const fl_engine *e) {
-    uint32_t      largest = e->tiers[e->tier_count - 1].tokens;
-    uint64_t      room    = (uint64_t)e->l2_bytes / 4 * 3 / e->slot_count;
-    fl_cuda_place place;
-    if (!fl_cuda_is_narrow(e))
-        return largest;
-    for (uint32_t tier = e->tier_count; tier-- > 0 && e->tiers[tier].tokens >= LEAST_BUSY;) {
-        fl_cuda_lay_out(e, tier, 0, &place);
-        if (place.bytes - place.x <= room)
-            return e->tiers[tier].tokens;
-    }
-    return largest;
-}
-
-bool fl_cuda_is_narrow(const fl_engine *e) {
-    return e->desc.hidden < BOUND_BY_PRODUCTS;
-}
-
 /* int8 holds sums of 32 bits and rows of 8 beside what 16 bits take, nearly three times as much for a
  * token: who asks for it to save memory gets batches that take three quarters of those of 16 bits,
  * unless so few tokens keep the device idle. */
@@ -168,7 +142,7 @@ static uint32_t lean_tokens(const fl_engine *e) {
     fl_cuda_place place;
     fl_cuda_lay_out(e, tier, 0, &place);
     const uint64_t plain = place.narrow - (place.qkv - place.y); /* nor have 16 bits a y */
-    while (e->tiers[tier].tokens > LEAST_BUSY && place.bytes > plain / 4 * 3)
+    while (e->tiers[tier].tokens > LEAN_LEAST && place.bytes > plain / 4 * 3)
         fl_cuda_lay_out(e, --tier, 0, &place);
     return e->tiers[tier].tokens;
 }
@@ -195,11 +169,9 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
     uint64_t room = free_bytes / 5 * 4;
     room          = limit > 0 && limit < room ? limit : room;
     name_tiers(e, tokens > e->max_length ? tokens : e->max_length);
-    uint32_t best = e->chooses ? fl_cuda_best_tokens(e) : tokens;
-    if (e->chooses && e->narrow == FL_CUDA_Q8 && lean_tokens(e) < best)
-        best = lean_tokens(e);
-    if (best < tokens)
-        name_tiers(e, best > e->max_length ? best : e->max_length);
+    uint32_t lean = e->chooses && e->narrow == FL_CUDA_Q8 ? lean_tokens(e) : tokens;
+    if (lean < tokens)
+        name_tiers(e, lean > e->max_length ? lean : e->max_length);
     uint32_t most = e->tier_count, least = fl_cuda_tier_of(e->max_length);
     uint64_t need = 0;
     for (uint32_t tier = most; tier-- > least;) {

@@ -276,9 +276,6 @@ VISIBLE CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, 
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = sim.major; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = sim.minor; return CUDA_SUCCESS;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-        *value = (int)setting("SIM_CUDA_L2", 0);
-        return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 2; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
         *value = (int)setting("SIM_CUDA_POOLS", 1);

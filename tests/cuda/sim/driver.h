@@ -7,7 +7,7 @@
  *         SIM_CUDA_DEVICES=1  SIM_CUDA_MEMORY=8589934592 bytes each  SIM_CUDA_CAPABILITY=9.0
  *         SIM_CUDA_DRIVER=13000  SIM_CUDA_FAULT=kind:n:result (alloc, host, launch, copy, graph)
  *         SIM_CUDA_FAULT_DEVICE=-1 (any)  SIM_CUDA_FAULT_STAYS=0 (1: the device is gone for good)
- *         SIM_CUDA_L2=0 bytes of second-level cache  SIM_CUDA_POOL_STEP=33554432 by which pools grow
+ *         SIM_CUDA_POOL_STEP=33554432 by which pools grow
  *         SIM_CUDA_POOLS=1  SIM_CUDA_MEET=0 (modules that are loaded at the same time)
  *         SIM_CUDA_HANG=file: while it is there, SIM_CUDA_FAULT_DEVICE (-1: all of them) hangs
  *         cublaslt.c has its own. */
