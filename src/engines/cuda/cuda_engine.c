@@ -24,7 +24,8 @@
 
 enum {
     WORKSPACE_HOPPER = 32 << 20, /* what cublasLt's documents recommend for compute capability 9 */
-    WORKSPACE        = 4 << 20,  /* and before */
+    WORKSPACE        = 4 << 20,  /* and before; enough for partial sums of narrow products */
+    NARROW           = 512,      /* hidden sizes below; on no device measured */
     PINNED           = CU_MEMHOSTALLOC_PORTABLE,
     LEAST_MAJOR      = 7,
     LEAST_MINOR      = 5
@@ -349,7 +350,7 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     fl_cuda_hang_open(e, config);
     e->chooses = config != NULL && fl_config_bool(config, FL_KEY_IO_BATCH_OPTIMIZATION) &&
                  !fl_config_is_set(config, FL_KEY_BATCH_MAX_TOKENS);
-    e->workspace_bytes = e->major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
+    e->workspace_bytes = e->major >= 9 && d->hidden >= NARROW ? WORKSPACE_HOPPER : WORKSPACE;
 }
 
 static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
