@@ -724,7 +724,7 @@ static bool has_marks(const fl_family *family, fl_json_reader *config, const cha
 }
 
 static int choose(const fl_family **out, fl_json_reader *config, const fl_safetensors *weights) {
-    char        known[480] = "";
+    char        known[320] = ""; /* a message has room for more only where the path is short */
     const char *model_type = fl_json_string(config, "model_type", "");
     const char *code       = remote_code(config);
     bool        other      = false; /* the model_type is known with other code than this */
@@ -736,7 +736,9 @@ static int choose(const fl_family **out, fl_json_reader *config, const fl_safete
                        config->source);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", families[i]->name);
+        if (used + sizeof ", " + strlen(families[i]->name) <= sizeof known)
+            snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
+                     families[i]->name);
         const bool named = is_of(families[i], model_type, code);
         other            = other || (named && families[i]->only_remote);
         if (!named || !has_marks(families[i], config, code, weights))
@@ -751,7 +753,7 @@ static int choose(const fl_family **out, fl_json_reader *config, const fl_safete
     return config->status != 0
                ? config->status
                : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                         "%s: model_type \"%.60s\" is not supported; fletch knows %s.",
+                         "%s: model_type \"%.60s\" is not supported; fletch knows %s and others.",
                          config->source, model_type, known);
 }
 

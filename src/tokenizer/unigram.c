@@ -113,12 +113,12 @@ static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_js
             }
             u->nul = (int32_t)*count;
         }
-        fl_span *place = &soon[*count % AHEAD];
+        fl_span *waiting = &soon[*count % AHEAD];
         if (*count >= AHEAD) {
-            fl_vocab_add_later(vocab, place->data, place->size, *count - AHEAD);
+            fl_vocab_add_later(vocab, waiting->data, waiting->size, *count - AHEAD);
         }
         fl_vocab_expect(vocab, piece.data, piece.size);
-        *place = piece;
+        *waiting = piece;
     }
     for (uint32_t id = *count < AHEAD ? 0 : *count - AHEAD; id < *count; id++) {
         fl_vocab_add_later(vocab, soon[id % AHEAD].data, soon[id % AHEAD].size, id);
