@@ -44,17 +44,14 @@ static const uint32_t long_bin[]  = {2, 0, 0, 0, 2, 51, 344, 380, 267, 354};
 
 static uint32_t draw_length(const uint32_t *bin) {
     uint32_t total = 0, at = 0;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 10; i++)
         total += bin[i];
-    }
     uint32_t pick = draw(total);
-    while (pick >= bin[at]) {
+    while (pick >= bin[at])
         pick -= bin[at++];
-    }
     uint32_t low = at == 0 ? 5 : bin_end[at - 1] + 1;
-    if (bin == short_bin && at == 5) {
+    if (bin == short_bin && at == 5)
         return low + draw(16); /* the tail of STS-B is thin: 33 to 48 */
-    }
     return low + draw(bin_end[at] - low + 1);
 }
 
@@ -98,12 +95,10 @@ static fl_batch make_batch(bench *b, const uint32_t *bin, uint32_t texts, uint32
     fl_batch batch = {.ids = b->ids, .cu = b->cu, .rows = b->rows};
     for (; batch.texts < texts; batch.texts++) {
         uint32_t n = fixed ? fixed : draw_length(bin);
-        if (batch.tokens + n > BATCH_TOKENS) {
+        if (batch.tokens + n > BATCH_TOKENS)
             break;
-        }
-        for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t i = 0; i < n; i++)
             b->ids[batch.tokens + i] = (int32_t)draw(b->encoder.desc.vocab);
-        }
         batch.tokens += n;
         b->cu[batch.texts + 1] = batch.tokens;
     }
@@ -112,9 +107,8 @@ static fl_batch make_batch(bench *b, const uint32_t *bin, uint32_t texts, uint32
 
 static void forward(bench *b, const fl_batch *batch) {
     fletch_error error;
-    if (fl_engine_find("cpu")->forward(b->engine, 0, batch, &error) < 0) {
+    if (fl_engine_find("cpu")->forward(b->engine, 0, batch, &error) < 0)
         stop("forward", error.message);
-    }
 }
 
 static void throughput(bench *b, const char *name, const uint32_t *bin, uint32_t texts) {
@@ -185,9 +179,8 @@ static void print_plan(bench *b, uint32_t texts, uint32_t tokens) {
 
 static fl_tensor random_tensor(uint64_t rows, uint64_t cols, float scale) {
     float *data = malloc(rows * cols * sizeof *data);
-    for (uint64_t i = 0; i < rows * cols; i++) {
+    for (uint64_t i = 0; i < rows * cols; i++)
         data[i] = scale * ((float)draw(2001) * 1e-3f - 1.0f);
-    }
     return (fl_tensor){.data  = data,
                        .bytes = rows * cols * sizeof *data,
                        .dtype = FL_DTYPE_F32,
@@ -246,9 +239,8 @@ static void load(bench *b, const char *name) {
         random_model(b, t5 ? 12 : 6, t5 ? 768 : 384, 12, t5);
     } else {
         fl_model_options options = {.pooling = ""};
-        if (fl_model_open(&b->model, name, &options, &error) < 0) {
+        if (fl_model_open(&b->model, name, &options, &error) < 0)
             stop(name, error.message);
-        }
         b->encoder = b->model->encoder;
     }
     fl_engine_options options = {.threads      = b->threads,
@@ -258,14 +250,12 @@ static void load(bench *b, const char *name) {
                                  .isa          = b->isa,
                                  .precision    = b->precision};
     uint64_t          start   = fl_clock_ns();
-    if (fl_engine_find("cpu")->open(&b->engine, &b->encoder, &options, &error) < 0) {
+    if (fl_engine_find("cpu")->open(&b->engine, &b->encoder, &options, &error) < 0)
         stop(name, error.message);
-    }
     printf("open %.1f ms\n", (double)(fl_clock_ns() - start) * 1e-6);
     b->out = malloc(sizeof(float) * BATCH_TEXTS * fl_encoder_width(&b->encoder));
-    for (size_t i = 0; i < BATCH_TEXTS; i++) {
+    for (size_t i = 0; i < BATCH_TEXTS; i++)
         b->rows[i] = b->out + i * fl_encoder_width(&b->encoder);
-    }
 }
 
 static int print_property(void *user, const char *name, const char *value, const char *origin) {
@@ -300,18 +290,15 @@ int main(int argc, char **argv) {
     load(&b, name);
     measure_peaks(&b);
     fl_engine_find("cpu")->describe(b.engine, print_property, NULL);
-    if (b.together > 0 && b.dry) {
+    if (b.together > 0 && b.dry)
         print_plan(&b, b.together, b.length);
-    } else if (b.together > 0) {
+    else if (b.together > 0)
         latency(&b, b.together, b.length);
-    }
     only = b.together > 0 ? "none" : only;
-    if (*only == '\0' || *only == 's') {
+    if (*only == '\0' || *only == 's')
         throughput(&b, "short", short_bin, 96);
-    }
-    if (*only == '\0' || strcmp(only, "long") == 0) {
+    if (*only == '\0' || strcmp(only, "long") == 0)
         throughput(&b, "long", long_bin, 10 * b.threads);
-    }
     if (*only == '\0' || strcmp(only, "latency") == 0) {
         latency(&b, 1, 16);
         latency(&b, 1, 128);

@@ -409,10 +409,9 @@ static fletch_model *open_model(void) {
     fletch_error   error;
     fletch_model  *model;
     fletch_config *config = fletch_config_new();
-    for (size_t i = 0; i < sizeof with.keys / sizeof *with.keys && with.keys[i]; i++) {
+    for (size_t i = 0; i < sizeof with.keys / sizeof *with.keys && with.keys[i]; i++)
         if (set_key(config, with.keys[i], &error) < 0)
             stop(with.keys[i], error.message);
-    }
     if (fletch_open(&model, with.folder, config, &error) < 0)
         stop(with.folder, error.message);
     fletch_config_free(config);

@@ -29,9 +29,8 @@ typedef struct worker {
 
 static void *work(void *argument) {
     worker *self = argument;
-    while (now() < self->until) {
+    while (now() < self->until)
         self->done += self->loop(STEPS);
-    }
     return NULL;
 }
 

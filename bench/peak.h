@@ -83,9 +83,8 @@ static const struct peak_isa {
 static inline const char *peak_best(void) {
     bool halved =
         __builtin_cpu_is("intel") && __builtin_cpu_supports("avxvnni"); /* src/base/cpu.h */
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
         return NULL;
-    }
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
         return __builtin_cpu_supports("avx512bf16") && !halved ? "avx512bf16"
                : __builtin_cpu_supports("avx512vnni")          ? "avx512vnni"
@@ -98,11 +97,9 @@ static inline const char *peak_best(void) {
 static inline peak_loop peak_of(const char *isa, const char *precision) {
     static const char *const precisions[] = {"fp32", "bf16", "int16", "int8"};
     for (size_t i = 0; i < sizeof peak_isas / sizeof *peak_isas; i++) {
-        for (size_t p = 0; p < PEAK_PRECISIONS; p++) {
-            if (strcmp(isa, peak_isas[i].name) == 0 && strcmp(precision, precisions[p]) == 0) {
+        for (size_t p = 0; p < PEAK_PRECISIONS; p++)
+            if (strcmp(isa, peak_isas[i].name) == 0 && strcmp(precision, precisions[p]) == 0)
                 return peak_isas[i].loop[p];
-            }
-        }
     }
     return NULL;
 }

@@ -46,16 +46,14 @@ static bool fill(table *t, const char *path) {
     t->row     = fl_big_alloc(all * t->columns * sizeof *t->row);
     t->query   = t->row + t->rows * t->columns;
     if (t->row != NULL && path == NULL) {
-        for (size_t i = 0; i < all; i++) {
+        for (size_t i = 0; i < all; i++)
             make_row(t->row + i * t->columns, t->columns);
-        }
         return true;
     }
     FILE *file = t->row != NULL ? fopen(path, "rb") : NULL;
     bool  good = file != NULL && fread(t->row, t->columns * sizeof *t->row, all, file) == all;
-    if (file != NULL) {
+    if (file != NULL)
         (void)fclose(file);
-    }
     return good;
 }
 
@@ -92,11 +90,9 @@ static double time_searches(table *t, fl_vectors *vectors, size_t together, doub
 static double recall(const table *t) {
     size_t same = 0;
     for (size_t i = 0; i < t->searches; i++) {
-        for (size_t a = 0; a < K; a++) {
-            for (size_t b = 0; b < K; b++) {
+        for (size_t a = 0; a < K; a++)
+            for (size_t b = 0; b < K; b++)
                 same += t->found[i][a].key == t->nearest[i][b].key;
-            }
-        }
     }
     return (double)same / (double)(t->searches * K);
 }
@@ -105,17 +101,14 @@ static bool run(table *t, const char *name, const fl_coarse *coarse) {
     fl_vectors *vectors = NULL;
     double      best[2];
     if (fl_vectors_open(&vectors, t->columns, coarse, NULL) < 0 ||
-        fl_vectors_reserve(vectors, t->rows, NULL) < 0) {
+        fl_vectors_reserve(vectors, t->rows, NULL) < 0)
         return false;
-    }
-    for (size_t i = 0; i < t->rows; i++) {
+    for (size_t i = 0; i < t->rows; i++)
         fl_vectors_put(vectors, (int64_t)i, t->row + i * t->columns);
-    }
     double one   = time_searches(t, vectors, 1, &best[0]);
     double eight = time_searches(t, vectors, TOGETHER, &best[1]);
-    if (coarse == NULL) {
+    if (coarse == NULL)
         memcpy(t->nearest, t->found, sizeof t->nearest);
-    }
     printf("%-6s one a pass: median %.2f ms, best %.2f ms; %d a pass: median %.2f ms, best %.2f "
            "ms; recall@%d %.4f\n",
            name, one, best[0], TOGETHER, eight, best[1], K, recall(t));

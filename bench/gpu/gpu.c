@@ -50,12 +50,11 @@ static int read_lines(lines *out, const char *path, fletch_error *error) {
     out->offsets    = fl_alloc_array(room, sizeof *out->offsets);
     size_t kept     = 0;
     out->offsets[0] = 0;
-    for (size_t i = 0; i < out->text.size; i++) {
+    for (size_t i = 0; i < out->text.size; i++)
         if (out->text.data[i] == '\n')
             out->offsets[++out->count] = (int64_t)kept;
         else
             out->text.data[kept++] = out->text.data[i];
-    }
     return FLETCH_OK;
 }
 

@@ -16,22 +16,19 @@ PyObject *Handle_tokenize(PyObject *self, PyObject *args) {
     fletch_tokens          *tokens  = NULL;
     fletch_error            error   = {0};
     size_t                  size;
-    if (!PyArg_ParseTuple(args, "UIip", &text, &max_length, &truncate, &special)) {
+    if (!PyArg_ParseTuple(args, "UIip", &text, &max_length, &truncate, &special))
         return NULL;
-    }
     const char *bytes = fp_utf8_of(text, 0, &size);
-    if (bytes == NULL || !fp_enter((Handle *)self)) {
+    if (bytes == NULL || !fp_enter((Handle *)self))
         return NULL;
-    }
     options.max_length        = max_length;
     options.truncate          = (fletch_truncate)truncate;
     options.no_special_tokens = !special;
     Py_BEGIN_ALLOW_THREADS status =
         fletch_tokenize(((Handle *)self)->model, bytes, size, &options, &tokens, &error);
     Py_END_ALLOW_THREADS fp_leave((Handle *)self);
-    if (status < 0) {
+    if (status < 0)
         return fp_raise_fletch(&error);
-    }
     Py_ssize_t count   = (Py_ssize_t)tokens->count;
     PyObject  *ids     = PyBytes_FromStringAndSize((const char *)tokens->ids, count * 4);
     PyObject  *offsets = PyBytes_FromStringAndSize((const char *)tokens->offsets, count * 8);
@@ -51,21 +48,17 @@ PyObject *Handle_chunk(PyObject *self, PyObject *args) {
     fletch_chunks       *chunks  = NULL;
     fletch_error         error   = {0};
     size_t               size;
-    if (!PyArg_ParseTuple(args, "UniII", &text, &index, &by, &options.max_tokens,
-                          &options.overlap)) {
+    if (!PyArg_ParseTuple(args, "UniII", &text, &index, &by, &options.max_tokens, &options.overlap))
         return NULL;
-    }
     const char *bytes = fp_utf8_of(text, (size_t)index, &size);
-    if (bytes == NULL || !fp_enter((Handle *)self)) {
+    if (bytes == NULL || !fp_enter((Handle *)self))
         return NULL;
-    }
     options.by = (fletch_chunk_by)by;
     Py_BEGIN_ALLOW_THREADS status =
         fletch_chunk(((Handle *)self)->model, bytes, size, &options, &chunks, &error);
     Py_END_ALLOW_THREADS fp_leave((Handle *)self);
-    if (status < 0) {
+    if (status < 0)
         return fp_raise_fletch(&error);
-    }
     Py_ssize_t count = (Py_ssize_t)chunks->count, pair = 2 * (Py_ssize_t)sizeof(size_t);
     PyObject  *chars   = PyBytes_FromStringAndSize((const char *)chunks->chars, count * pair);
     PyObject  *offsets = PyBytes_FromStringAndSize((const char *)chunks->offsets, count * pair);
@@ -81,16 +74,14 @@ PyObject *Handle_decode(PyObject *self, PyObject *args) {
     Py_ssize_t   size;
     int          skip;
     fletch_error error = {0};
-    if (!PyArg_ParseTuple(args, "y#p", &ids, &size, &skip) || !fp_enter((Handle *)self)) {
+    if (!PyArg_ParseTuple(args, "y#p", &ids, &size, &skip) || !fp_enter((Handle *)self))
         return NULL;
-    }
     size_t   capacity = 256, count = (size_t)size / 4;
     char    *text   = NULL;
     int64_t  length = (int64_t)capacity;
     int32_t *own    = malloc((size_t)size + 4); /* bytes need not lie at a multiple of 4 */
-    if (own != NULL) {
+    if (own != NULL)
         memcpy(own, ids, (size_t)size);
-    }
     while (own != NULL && length >= (int64_t)capacity) {
         capacity = (size_t)length + 1;
         free(text);
@@ -110,9 +101,8 @@ PyObject *Handle_decode(PyObject *self, PyObject *args) {
 
 PyObject *Handle_token_text(PyObject *self, PyObject *id) {
     long number = PyLong_AsLong(id);
-    if ((number == -1 && PyErr_Occurred()) || !fp_enter((Handle *)self)) {
+    if ((number == -1 && PyErr_Occurred()) || !fp_enter((Handle *)self))
         return NULL;
-    }
     const char *text   = number == (int32_t)number
                              ? fletch_token_text(((Handle *)self)->model, (int32_t)number)
                              : NULL;
@@ -133,13 +123,11 @@ static int on_property(void *user, const char *name, const char *value, const ch
 /* {name: (value, origin)} */
 PyObject *Handle_describe(PyObject *self, PyObject *none) {
     (void)none;
-    if (!fp_enter((Handle *)self)) {
+    if (!fp_enter((Handle *)self))
         return NULL;
-    }
     PyObject *found = PyDict_New();
-    if (found != NULL && fletch_model_describe(((Handle *)self)->model, on_property, found) != 0) {
+    if (found != NULL && fletch_model_describe(((Handle *)self)->model, on_property, found) != 0)
         Py_CLEAR(found);
-    }
     fp_leave((Handle *)self);
     return found;
 }
@@ -149,9 +137,8 @@ static PyObject *hex_of(PyObject *self, int (*tell)(fletch_model *, char *, flet
     char         hex[65];
     fletch_error error = {0};
     int          status;
-    if (!fp_enter((Handle *)self)) {
+    if (!fp_enter((Handle *)self))
         return NULL;
-    }
     Py_BEGIN_ALLOW_THREADS status = tell(((Handle *)self)->model, hex, &error);
     Py_END_ALLOW_THREADS   fp_leave((Handle *)self);
     return status < 0 ? fp_raise_fletch(&error) : PyUnicode_FromString(hex);
@@ -178,9 +165,8 @@ PyObject *canary_texts(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     for (size_t i = 0; list != NULL && (text = fletch_canary_text(i)) != NULL; i++) {
         PyObject *item = PyUnicode_FromString(text);
-        if (item == NULL || PyList_Append(list, item) < 0) {
+        if (item == NULL || PyList_Append(list, item) < 0)
             Py_CLEAR(list);
-        }
         Py_XDECREF(item);
     }
     return list;
@@ -190,9 +176,8 @@ PyObject *canary_texts(PyObject *module, PyObject *none) {
 PyObject *Handle_vector_parts(PyObject *self, PyObject *none) {
     fletch_error error = {0};
     (void)none;
-    if (!fp_enter((Handle *)self)) {
+    if (!fp_enter((Handle *)self))
         return NULL;
-    }
     PyObject *found = PyDict_New();
     int       status =
         found ? fletch_vector_describe(((Handle *)self)->model, on_property, found, &error) : 0;
@@ -210,9 +195,8 @@ PyObject *Handle_stats(PyObject *self, PyObject *none) {
     int64_t      length   = (int64_t)capacity;
     char        *text     = NULL;
     (void)none;
-    if (!fp_enter((Handle *)self)) {
+    if (!fp_enter((Handle *)self))
         return NULL;
-    }
     while (length >= (int64_t)capacity) {
         capacity = (size_t)length + 1024;
         free(text);

@@ -47,17 +47,15 @@ static void release_schema(struct ArrowSchema *schema) {
 
 static void drop_schema(PyObject *object) {
     struct ArrowSchema *schema = PyCapsule_GetPointer(object, "arrow_schema");
-    if (schema->release != NULL) {
+    if (schema->release != NULL)
         schema->release(schema);
-    }
     free(schema);
 }
 
 static void drop_array(PyObject *object) {
     struct ArrowArray *array = PyCapsule_GetPointer(object, "arrow_array");
-    if (array->release != NULL) {
+    if (array->release != NULL)
         array->release(array);
-    }
     free(array);
 }
 
@@ -94,9 +92,8 @@ PyObject *export_rows(PyObject *self, PyObject *args) {
     PyObject  *matrix, *valid;
     Py_ssize_t null_count;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOn", &matrix, &valid, &null_count)) {
+    if (!PyArg_ParseTuple(args, "OOn", &matrix, &valid, &null_count))
         return NULL;
-    }
     rows              *held  = calloc(1, sizeof *held);
     struct ArrowArray *array = calloc(1, sizeof *array);
     if (held == NULL || array == NULL ||
@@ -108,9 +105,8 @@ PyObject *export_rows(PyObject *self, PyObject *args) {
     static const char *const formats[] = {"f", "f", "e", "e",
                                           "b", "c", "B", "C"}; /* numpy's and Arrow's */
     const char              *item      = NULL;
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i += 2) {
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i += 2)
         item = strcmp(held->view.format, formats[i]) == 0 ? formats[i + 1] : item;
-    }
     if (held->view.ndim != 2 || item == NULL || (valid != Py_None && !PyBytes_Check(valid))) {
         PyErr_SetString(PyExc_TypeError, "rows of this type cannot be exported to Arrow");
         PyBuffer_Release(&held->view);

@@ -70,11 +70,10 @@ static bool take_chunk(Texts *texts, const struct ArrowArray *array,
             }
             valid = is_valid(values, index);
         }
-        if (valid) {
+        if (valid)
             value_at(values, format, index, &texts->pointers[row], &texts->lengths[row]);
-        } else if (!fp_texts_mark_null(texts, row, count, nulls)) {
+        else if (!fp_texts_mark_null(texts, row, count, nulls))
             return false;
-        }
     }
     return true;
 }
@@ -93,30 +92,25 @@ static bool take_chunks(Texts *texts, const struct ArrowSchema *schema, bool nul
                                      : "; cast it to string");
         return false;
     }
-    for (size_t i = 0; i < texts->chunk_count; i++) {
+    for (size_t i = 0; i < texts->chunk_count; i++)
         count += (size_t)texts->chunks[i].length;
-    }
     const struct ArrowArray *only = texts->chunk_count == 1 ? texts->chunks : NULL;
     if (only != NULL && count > 0 && schema->dictionary == NULL && format[0] != 'v' &&
         (only->null_count == 0 || only->buffers[0] == NULL)) {
         texts->view = (fletch_texts){.count = count, .bytes = only->buffers[2]};
-        if (format[0] == 'u') {
+        if (format[0] == 'u')
             texts->view.offsets32 = (const int32_t *)only->buffers[1] + only->offset;
-        } else {
+        else
             texts->view.offsets64 = (const int64_t *)only->buffers[1] + only->offset;
-        }
-        if (texts->view.bytes == NULL) {
+        if (texts->view.bytes == NULL)
             texts->view.bytes = ""; /* all of them are empty */
-        }
         return true;
     }
-    if (!fp_texts_make_room(texts, count)) {
+    if (!fp_texts_make_room(texts, count))
         return false;
-    }
     for (size_t i = 0, first = 0; i < texts->chunk_count; i++) {
-        if (!take_chunk(texts, &texts->chunks[i], schema, first, count, nulls)) {
+        if (!take_chunk(texts, &texts->chunks[i], schema, first, count, nulls))
             return false;
-        }
         first += (size_t)texts->chunks[i].length;
     }
     return true;
@@ -139,9 +133,8 @@ bool fp_texts_take_array(Texts *texts, PyObject *pair, bool nulls) {
     struct ArrowSchema *schema = capsule(PyTuple_GetItem(pair, 0), "arrow_schema");
     struct ArrowArray  *array =
         schema != NULL ? capsule(PyTuple_GetItem(pair, 1), "arrow_array") : NULL;
-    if (array == NULL) {
+    if (array == NULL)
         return false;
-    }
     if (schema->release == NULL || array->release == NULL) {
         PyErr_SetString(PyExc_ValueError, "the Arrow capsule has already been consumed");
         return false;
@@ -162,9 +155,8 @@ bool fp_texts_take_stream(Texts *texts, PyObject *object, bool nulls) {
     struct ArrowSchema       schema = {.release = NULL};
     size_t                   room   = 0;
     int                      failed;
-    if (stream == NULL) {
+    if (stream == NULL)
         return false;
-    }
     if (stream->release == NULL) {
         PyErr_SetString(PyExc_ValueError, "the Arrow stream has already been consumed");
         return false;
@@ -183,9 +175,8 @@ bool fp_texts_take_stream(Texts *texts, PyObject *object, bool nulls) {
         struct ArrowArray *next = &texts->chunks[texts->chunk_count];
         next->release           = NULL;
         failed                  = stream->get_next(stream, next);
-        if (failed != 0 || next->release == NULL) {
+        if (failed != 0 || next->release == NULL)
             break;
-        }
         texts->chunk_count++;
     }
     Py_END_ALLOW_THREADS bool good = false;
@@ -196,9 +187,8 @@ bool fp_texts_take_stream(Texts *texts, PyObject *object, bool nulls) {
     } else {
         good = take_chunks(texts, &schema, nulls);
     }
-    if (schema.release != NULL) {
+    if (schema.release != NULL)
         schema.release(&schema);
-    }
     stream->release(stream);
     return good;
 }

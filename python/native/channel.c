@@ -47,9 +47,8 @@ PyTypeObject *fp_channel_type, *fp_job_type;
 
 /* In a forked child nothing, for a thread of the parent may have held the lock: the few bytes stay. */
 static void channel_drop(channel *c) {
-    if (c->generation != fp_generation) {
+    if (c->generation != fp_generation)
         return;
-    }
     pthread_mutex_lock(&c->lock);
     bool last = --c->references == 0;
     pthread_mutex_unlock(&c->lock);
@@ -72,9 +71,8 @@ static void on_job_done(void *user, const fletch_outcome *outcome) {
         bool wake = c->first == NULL;
         *c->last  = job;
         c->last   = &job->next;
-        if (wake) {
+        if (wake)
             fp_wakeup_send(&c->wakeup);
-        }
     }
     pthread_mutex_unlock(&c->lock);
     if (dead) {
@@ -102,9 +100,8 @@ static void Job_dealloc(PyObject *self) {
     Job          *job  = (Job *)self;
     fp_work_free(&job->work);
     Py_XDECREF(job->user);
-    if (job->channel != NULL) {
+    if (job->channel != NULL)
         channel_drop(job->channel);
-    }
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
@@ -135,9 +132,8 @@ PyObject *Handle_submit(PyObject *self, PyObject *const *args, Py_ssize_t count)
     }
     free_orphans();
     Job *job = (Job *)((allocfunc)PyType_GetSlot(fp_job_type, Py_tp_alloc))(fp_job_type, 0);
-    if (job == NULL) {
+    if (job == NULL)
         return NULL;
-    }
     if (!fp_work_take(&job->work, self, args + OWN, count - OWN) || !fp_enter(job->work.handle)) {
         Py_DECREF((PyObject *)job);
         return NULL;
@@ -188,9 +184,8 @@ PyObject *make_channel(PyObject *self, PyObject *none) {
 
 /* Nothing in a forked child: the jobs are the parent's, and a read would eat its wake-up. */
 static Job *take_list(channel *c, bool dead) {
-    if (c->generation != fp_generation) {
+    if (c->generation != fp_generation)
         return NULL;
-    }
     pthread_mutex_lock(&c->lock);
     fp_wakeup_drain(&c->wakeup);
     Job *job = c->first;
@@ -231,9 +226,8 @@ static PyObject *Channel_take_done(PyObject *self, PyObject *none) {
                                         ? Py_NewRef(Py_None)
                                         : fp_make_error(error->code, error->where, error->message);
         PyObject           *pair  = what != NULL ? Py_BuildValue("(ON)", job->user, what) : NULL;
-        if (list == NULL || pair == NULL || PyList_Append(list, pair) < 0) {
+        if (list == NULL || pair == NULL || PyList_Append(list, pair) < 0)
             PyErr_WriteUnraisable(job->user);
-        }
         Py_XDECREF(pair);
         next = job->next;
         Py_DECREF((PyObject *)job);

@@ -63,9 +63,8 @@ PyObject *move_message(PyObject *self, PyObject *args) {
     Py_ssize_t first, size;
     char       text[sizeof((fletch_error *)0)->message];
     (void)self;
-    if (!PyArg_ParseTuple(args, "Un", &given, &first)) {
+    if (!PyArg_ParseTuple(args, "Un", &given, &first))
         return NULL;
-    }
     const char *message = PyUnicode_AsUTF8AndSize(given, &size);
     if (message == NULL || (size_t)size != strlen(message)) { /* not of the library: as it is */
         PyErr_Clear();

@@ -18,9 +18,8 @@ bool fp_enter(Handle *handle) {
     bool open = !handle->closed;
     handle->callers += open;
     pthread_mutex_unlock(&handle->lock);
-    if (!open) {
+    if (!open)
         fp_raise(FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model is closed");
-    }
     return open;
 }
 
@@ -43,9 +42,8 @@ PyObject *Handle_close(PyObject *self, PyObject *none) {
         handle->closed = true;
         handle->callers += ours; /* fp_leave() closes, when nobody else is inside */
         pthread_mutex_unlock(&handle->lock);
-        if (ours) {
+        if (ours)
             fp_leave(handle);
-        }
     }
     Py_RETURN_NONE;
 }
@@ -53,9 +51,8 @@ PyObject *Handle_close(PyObject *self, PyObject *none) {
 static void Handle_dealloc(PyObject *self) {
     PyTypeObject *type   = Py_TYPE(self);
     Handle       *handle = (Handle *)self;
-    if (handle->model != NULL) {
+    if (handle->model != NULL)
         Py_XDECREF(Handle_close(self, NULL)); /* nothing in a child: it is the parent's */
-    }
     pthread_mutex_destroy(&handle->lock);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -65,9 +62,8 @@ static int set_options(fletch_config *config, PyObject *options, fletch_error *e
     int status = FLETCH_OK;
     for (Py_ssize_t i = 0; status == FLETCH_OK && i < PyTuple_Size(options); i++) {
         const char *key, *value;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(options, i), "ss", &key, &value)) {
+        if (!PyArg_ParseTuple(PyTuple_GetItem(options, i), "ss", &key, &value))
             return 1;
-        }
         status = strcmp(key, "preset") == 0 ? fletch_config_preset(config, value, error)
                  : strcmp(key, "env") == 0  ? fletch_config_load_env(config, error)
                  : strcmp(key, "file") == 0 ? fletch_config_load(config, value, error)
@@ -79,9 +75,8 @@ static int set_options(fletch_config *config, PyObject *options, fletch_error *e
 fletch_config *fp_make_config(PyObject *options) {
     fletch_error   error  = {0};
     fletch_config *config = fletch_config_new();
-    if (config == NULL) {
+    if (config == NULL)
         return PyErr_NoMemory(), NULL;
-    }
     int status = set_options(config, options, &error);
     if (status != FLETCH_OK) {
         fletch_config_free(config);
@@ -99,20 +94,17 @@ PyObject *open_model(PyObject *self, PyObject *args) {
     fletch_error  error = {0};
     fletch_model *model = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "zOp", &name, &options, &tokenizer_only)) {
+    if (!PyArg_ParseTuple(args, "zOp", &name, &options, &tokenizer_only))
         return NULL;
-    }
     fletch_config *config = fp_make_config(options);
-    if (config == NULL) {
+    if (config == NULL)
         return NULL;
-    }
     Py_BEGIN_ALLOW_THREADS status = tokenizer_only
                                         ? fletch_open_tokenizer(&model, name, config, &error)
                                         : fletch_open(&model, name, config, &error);
     Py_END_ALLOW_THREADS   fletch_config_free(config);
-    if (status < 0) {
+    if (status < 0)
         return fp_raise_fletch(&error);
-    }
     Handle *handle =
         (Handle *)((allocfunc)PyType_GetSlot(fp_handle_type, Py_tp_alloc))(fp_handle_type, 0);
     if (handle == NULL) {
@@ -127,9 +119,8 @@ PyObject *open_model(PyObject *self, PyObject *args) {
 
 PyObject *Handle_dimensions(PyObject *self, void *closure) {
     (void)closure;
-    if (!fp_enter((Handle *)self)) {
+    if (!fp_enter((Handle *)self))
         return NULL;
-    }
     size_t dimensions = fletch_dimensions(((Handle *)self)->model);
     fp_leave((Handle *)self);
     return PyLong_FromSize_t(dimensions);
@@ -139,9 +130,8 @@ PyObject *Handle_dimensions(PyObject *self, void *closure) {
 PyObject *Handle_sparse(PyObject *self, void *closure) {
     fletch_model_info info = {.size = sizeof info};
     (void)closure;
-    if (!fp_enter((Handle *)self)) {
+    if (!fp_enter((Handle *)self))
         return NULL;
-    }
     (void)fletch_model_info_get(((Handle *)self)->model, &info, NULL);
     fp_leave((Handle *)self);
     return PyLong_FromUnsignedLong(info.sparse);

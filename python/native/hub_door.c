@@ -24,19 +24,16 @@ PyObject *hub_path(PyObject *self, PyObject *args) {
     char         path[4096];
     fletch_error error = {0};
     (void)self;
-    if (!PyArg_ParseTuple(args, "sOpO", &name, &options, &pull, &progress)) {
+    if (!PyArg_ParseTuple(args, "sOpO", &name, &options, &pull, &progress))
         return NULL;
-    }
     fletch_config *config = fp_make_config(options);
-    if (config == NULL) {
+    if (config == NULL)
         return NULL;
-    }
     Py_BEGIN_ALLOW_THREADS status =
         pull ? fletch_hub_pull(config, name, on_progress, progress, path, sizeof path, &error)
              : fletch_hub_path(config, name, path, sizeof path, &error);
     Py_END_ALLOW_THREADS fletch_config_free(config);
-    if (PyErr_Occurred()) {
+    if (PyErr_Occurred())
         return NULL;
-    }
     return status < 0 ? fp_raise_fletch(&error) : PyUnicode_DecodeFSDefault(path);
 }

@@ -51,9 +51,8 @@ PyObject *take_log(PyObject *self, PyObject *none) {
         PyObject *text =
             PyUnicode_DecodeUTF8(line[i].text, (Py_ssize_t)strlen(line[i].text), "replace");
         PyObject *pair = text != NULL ? Py_BuildValue("(iN)", line[i].level, text) : NULL;
-        if (pair == NULL || PyList_Append(list, pair) < 0) {
+        if (pair == NULL || PyList_Append(list, pair) < 0)
             PyErr_Clear();
-        }
         Py_XDECREF(pair);
     }
     free(copy);

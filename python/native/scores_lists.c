@@ -50,17 +50,14 @@ PyObject *Handle_scores(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OnnOOnzzIii", &texts, &first, &count, &query, &second, &columns,
                           &c.options.prompt, &c.options.prompt_name, &c.options.max_length,
                           &truncate, &activation) ||
-        !take(&c, texts, first, count, truncate)) {
+        !take(&c, texts, first, count, truncate))
         return NULL;
-    }
     c.options.activation = (fletch_activation)activation;
-    if (query != Py_None && (bytes = fp_utf8_of(query, 0, &size)) == NULL) {
+    if (query != Py_None && (bytes = fp_utf8_of(query, 0, &size)) == NULL)
         return NULL;
-    }
     fletch_texts pairs = {0};
-    if (second != Py_None) {
+    if (second != Py_None)
         pairs = fp_part(&((Texts *)second)->view, (size_t)first, (size_t)count);
-    }
     PyObject *result = PyBytes_FromStringAndSize(NULL, count * columns * (Py_ssize_t)sizeof(float));
     if (result == NULL || !fp_enter((Handle *)self)) {
         Py_XDECREF(result);
@@ -95,9 +92,8 @@ static PyObject *pairs_of(const fletch_lists *lists) {
     PyObject *all = PyList_New(0);
     for (size_t i = 0; all != NULL && i < lists->count; i++) {
         PyObject *pair = pair_of(&lists->list[i], lists->columns);
-        if (pair == NULL || PyList_Append(all, pair) < 0) {
+        if (pair == NULL || PyList_Append(all, pair) < 0)
             Py_CLEAR(all);
-        }
         Py_XDECREF(pair);
     }
     return all;
@@ -115,18 +111,16 @@ PyObject *Handle_lists(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iOnnzzIiiIf", &kind, &texts, &first, &count, &c.options.prompt,
                           &c.options.prompt_name, &c.options.max_length, &truncate,
                           &c.options.normalize, &c.options.top_k, &c.options.threshold) ||
-        !take(&c, texts, first, count, truncate) || !fp_enter((Handle *)self)) {
+        !take(&c, texts, first, count, truncate) || !fp_enter((Handle *)self))
         return NULL;
-    }
     fletch_model          *model = ((Handle *)self)->model;
     Py_BEGIN_ALLOW_THREADS status =
         kind == FLETCH_KIND_SPARSE
             ? fletch_embed_sparse(model, &c.texts, &c.options, &lists, &error)
             : fletch_embed_tokens(model, &c.texts, &c.options, &lists, &error);
     Py_END_ALLOW_THREADS fp_leave((Handle *)self);
-    if (status < 0) {
+    if (status < 0)
         return raise_at(&error, (size_t)first);
-    }
     size_t    columns = lists->columns;
     PyObject *result  = pairs_of(lists);
     fletch_lists_free(lists);
@@ -160,9 +154,8 @@ static bool add_output(outputs *o, PyObject *name, size_t dimensions, size_t tex
     fletch_error   error  = {0};
     *output               = (fletch_output)FLETCH_OUTPUT_INIT;
     out->cols             = dimensions;
-    if (PyBytes_AsStringAndSize(name, &text, &size) < 0) {
+    if (PyBytes_AsStringAndSize(name, &text, &size) < 0)
         return false;
-    }
     if (fletch_output_parse(output, text, (size_t)size, &error) < 0) {
         fp_raise_fletch(&error);
         return false;
@@ -189,11 +182,9 @@ static bool add_outputs(outputs *o, PyObject *names, size_t dimensions, size_t t
         PyErr_Format(PyExc_ValueError, "outputs must be 1 to %d names", OUTPUTS_MAX);
         return false;
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (!add_output(o, PyTuple_GetItem(names, i), dimensions, texts)) {
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!add_output(o, PyTuple_GetItem(names, i), dimensions, texts))
             return false;
-        }
-    }
     return true;
 }
 
@@ -205,16 +196,14 @@ static PyObject *results_of(const outputs *o) {
         bool                 dense   = output->kind == FLETCH_KIND_DENSE;
         size_t               columns = dense ? output->out.cols : output->lists->columns;
         PyObject            *found   = dense ? o->rows[i] : pairs_of(output->lists);
-        if (dense) {
+        if (dense)
             Py_INCREF(found);
-        }
         PyObject *one = found != NULL
                             ? Py_BuildValue("(iniN)", (int)output->kind, (Py_ssize_t)columns,
                                             (int)output->out.dtype, found)
                             : NULL;
-        if (one == NULL || PyList_Append(all, one) < 0) {
+        if (one == NULL || PyList_Append(all, one) < 0)
             Py_CLEAR(all);
-        }
         Py_XDECREF(one);
     }
     return all;
@@ -233,9 +222,8 @@ PyObject *Handle_outputs(PyObject *self, PyObject *args) {
                           &c.options.prompt, &c.options.prompt_name, &c.options.max_length,
                           &truncate, &c.options.normalize, &c.options.top_k,
                           &c.options.threshold) ||
-        !take(&c, texts, first, count, truncate) || !fp_enter((Handle *)self)) {
+        !take(&c, texts, first, count, truncate) || !fp_enter((Handle *)self))
         return NULL;
-    }
     fletch_model *model = ((Handle *)self)->model;
     if (!add_outputs(&o, names, fletch_dimensions(model), (size_t)count)) {
         fp_leave((Handle *)self);
@@ -245,11 +233,10 @@ PyObject *Handle_outputs(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS status =
         fletch_embed_outputs(model, &c.texts, &c.options, o.output, o.count, &error);
     Py_END_ALLOW_THREADS fp_leave((Handle *)self);
-    if (status < 0) {
+    if (status < 0)
         raise_at(&error, (size_t)first);
-    } else {
+    else
         result = results_of(&o);
-    }
     drop_outputs(&o);
     return result != NULL ? Py_BuildValue("(Ny#)", result, (const char *)c.truncated, count) : NULL;
 }
@@ -257,17 +244,15 @@ PyObject *Handle_outputs(PyObject *self, PyObject *args) {
 /* labels() -> names of the labels, in order */
 PyObject *Handle_labels(PyObject *self, PyObject *none) {
     (void)none;
-    if (!fp_enter((Handle *)self)) {
+    if (!fp_enter((Handle *)self))
         return NULL;
-    }
     PyObject   *names = PyList_New(0);
     const char *label;
     for (size_t i = 0; names != NULL && (label = fletch_label_at(((Handle *)self)->model, i));
          i++) {
         PyObject *name = PyUnicode_FromString(label);
-        if (name == NULL || PyList_Append(names, name) < 0) {
+        if (name == NULL || PyList_Append(names, name) < 0)
             Py_CLEAR(names);
-        }
         Py_XDECREF(name);
     }
     fp_leave((Handle *)self);

@@ -15,11 +15,9 @@ static void Texts_dealloc(PyObject *self) {
     Texts        *texts = (Texts *)self;
     PyTypeObject *type  = Py_TYPE(self);
     Py_XDECREF(texts->owner);
-    for (size_t i = 0; i < texts->chunk_count; i++) {
-        if (texts->chunks[i].release != NULL) {
+    for (size_t i = 0; i < texts->chunk_count; i++)
+        if (texts->chunks[i].release != NULL)
             texts->chunks[i].release(&texts->chunks[i]);
-        }
-    }
     free(texts->chunks);
     free(texts->pointers);
     free(texts->lengths);
@@ -76,20 +74,17 @@ const char *fp_utf8_of(PyObject *item, size_t index, size_t *size) {
 
 static bool take_tuple(Texts *texts, bool nulls) {
     size_t count = (size_t)PyTuple_Size(texts->owner);
-    if (!fp_texts_make_room(texts, count)) {
+    if (!fp_texts_make_room(texts, count))
         return false;
-    }
     for (size_t i = 0; i < count; i++) {
         PyObject *item = PyTuple_GetItem(texts->owner, (Py_ssize_t)i); /* ours holds it */
         if (PyUnicode_Check(item)) {
             texts->pointers[i] = fp_utf8_of(item, i, &texts->lengths[i]);
-            if (texts->pointers[i] == NULL) {
+            if (texts->pointers[i] == NULL)
                 return false;
-            }
         } else if (item == Py_None && nulls) {
-            if (!fp_texts_mark_null(texts, i, count, true)) {
+            if (!fp_texts_mark_null(texts, i, count, true))
                 return false;
-            }
         } else {
             PyObject *name = PyType_GetName(Py_TYPE(item));
             PyErr_Format(PyExc_TypeError, "text %zu is %U, not str", i, name);
@@ -111,9 +106,8 @@ PyObject *make_texts(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Texts *texts =
         (Texts *)((allocfunc)PyType_GetSlot(fp_texts_type, Py_tp_alloc))(fp_texts_type, 0);
     bool nulls = args[1] == Py_True, good = false;
-    if (texts == NULL) {
+    if (texts == NULL)
         return NULL;
-    }
     if (args[2] == Py_True) {
         good = PyTuple_Check(args[0]) ? fp_texts_take_array(texts, args[0], nulls)
                                       : fp_texts_take_stream(texts, args[0], nulls);
@@ -143,9 +137,8 @@ static Py_ssize_t Texts_length(PyObject *self) {
 static PyObject *Texts_nulls(PyObject *self, void *closure) {
     const Texts *texts = (Texts *)self;
     (void)closure;
-    if (texts->null_count == 0) {
+    if (texts->null_count == 0)
         Py_RETURN_NONE;
-    }
     return PyBytes_FromStringAndSize((const char *)texts->nulls, (Py_ssize_t)texts->view.count);
 }
 

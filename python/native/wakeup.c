@@ -9,9 +9,8 @@
 
 bool fp_wakeup_open(fp_wakeup *wakeup) {
     wakeup->fd = wakeup->sender = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wakeup->fd < 0) {
+    if (wakeup->fd < 0)
         PyErr_SetFromErrno(PyExc_OSError);
-    }
     return wakeup->fd >= 0;
 }
 
@@ -42,18 +41,16 @@ bool fp_wakeup_open(fp_wakeup *wakeup) {
     wakeup->fd       = wakeup->sockets != NULL ? tame(PyTuple_GetItem(wakeup->sockets, 0)) : -1;
     wakeup->sender   = wakeup->fd >= 0 ? tame(PyTuple_GetItem(wakeup->sockets, 1)) : -1;
     Py_XDECREF(module);
-    if (wakeup->sender < 0) {
+    if (wakeup->sender < 0)
         fp_wakeup_close(wakeup);
-    }
     return wakeup->sender >= 0;
 }
 
 void fp_wakeup_close(fp_wakeup *wakeup) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace); /* of whoever lets go */
-    for (Py_ssize_t i = 0; wakeup->sockets != NULL && i < 2; i++) {
+    for (Py_ssize_t i = 0; wakeup->sockets != NULL && i < 2; i++)
         Py_XDECREF(PyObject_CallMethod(PyTuple_GetItem(wakeup->sockets, i), "close", NULL));
-    }
     Py_CLEAR(wakeup->sockets);
     PyErr_Restore(type, value, trace);
 }

@@ -50,9 +50,8 @@ static void keep_error(wait_room *room, const fletch_error *error, size_t first)
     bool better = room->error.code == 0 ||
                   (room->error.code == FLETCH_ECANCELLED && own.code != FLETCH_ECANCELLED) ||
                   (own.code != FLETCH_ECANCELLED && own.where < room->error.where);
-    if (better) {
+    if (better)
         room->error = own;
-    }
 }
 
 static void on_flight_done(void *user, const fletch_outcome *outcome) {
@@ -61,11 +60,10 @@ static void on_flight_done(void *user, const fletch_outcome *outcome) {
     pthread_mutex_lock(&room->lock);
     f->busy = false;
     room->ended++;
-    if (outcome->error.code == FLETCH_OK) {
+    if (outcome->error.code == FLETCH_OK)
         room->rows += f->count;
-    } else {
+    else
         keep_error(room, &outcome->error, f->first);
-    }
     pthread_cond_signal(&room->changed);
     pthread_mutex_unlock(&room->lock);
 }
@@ -104,9 +102,8 @@ static bool wait_a_while(wait_room *room, const flight *flights, size_t *rows) {
     room->ended = 0;
     *rows       = room->rows;
     bool idle   = true;
-    for (size_t i = 0; i < FLIGHTS; i++) {
+    for (size_t i = 0; i < FLIGHTS; i++)
         idle = idle && !flights[i].busy;
-    }
     pthread_mutex_unlock(&room->lock);
     return idle;
 }
@@ -119,12 +116,10 @@ static bool step(fp_work *w, flight *flights, size_t *next, bool *stop, size_t *
         *stop     = *stop || room->error.code != FLETCH_OK;
         bool free = !flights[i].busy;
         pthread_mutex_unlock(&room->lock);
-        if (*stop || *next == w->request.texts.count) {
+        if (*stop || *next == w->request.texts.count)
             break;
-        }
-        if (free && send_window(w, &flights[i], *next)) {
+        if (free && send_window(w, &flights[i], *next))
             *next += flights[i].count;
-        }
     }
     if (*stop) {
         for (size_t i = 0; i < FLIGHTS; i++) {
@@ -146,9 +141,8 @@ typedef struct voyage {
 static voyage *voyage_new(void) {
     pthread_condattr_t clock;
     voyage            *v = calloc(1, sizeof *v);
-    if (v == NULL) {
+    if (v == NULL)
         return NULL;
-    }
     v->room.error.where = FLETCH_NOWHERE;
     pthread_mutex_init(&v->room.lock, NULL);
     pthread_condattr_init(&clock);
@@ -157,9 +151,8 @@ static voyage *voyage_new(void) {
 #endif
     pthread_cond_init(&v->room.changed, &clock);
     pthread_condattr_destroy(&clock);
-    for (size_t i = 0; i < FLIGHTS; i++) {
+    for (size_t i = 0; i < FLIGHTS; i++)
         v->flights[i].room = &v->room;
-    }
     return v;
 }
 
@@ -178,9 +171,8 @@ static PyObject *embed_windows(fp_work *w, PyObject *progress) {
     voyage *v    = voyage_new();
     size_t  next = 0, rows = 0, told = 0;
     bool    over = false, stop = false, raised = false;
-    if (v == NULL) {
+    if (v == NULL)
         return PyErr_NoMemory();
-    }
     v->room.window = window_for(w->request.texts.count, progress);
     while (!over) {
         Py_BEGIN_ALLOW_THREADS over   = step(w, v->flights, &next, &stop, &rows);
@@ -197,15 +189,12 @@ static PyObject *embed_windows(fp_work *w, PyObject *progress) {
     pthread_cond_destroy(&v->room.changed);
     pthread_mutex_destroy(&v->room.lock);
     free(v);
-    if (raised) {
+    if (raised)
         return NULL;
-    }
-    if (error.code != FLETCH_OK) {
+    if (error.code != FLETCH_OK)
         return fp_raise_fletch(&error);
-    }
-    if (stop && rows < w->request.texts.count) {
+    if (stop && rows < w->request.texts.count)
         return fp_raise(FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model was closed in the meantime");
-    }
     Py_RETURN_NONE;
 }
 

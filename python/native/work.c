@@ -10,11 +10,9 @@ void fp_work_free(fp_work *w) {
     Py_XDECREF(w->prompt);
     Py_XDECREF(w->prompt_name);
     Py_buffer *views[] = {&w->out, &w->tokens, &w->truncated, &w->status};
-    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
-        if (views[i]->obj != NULL) {
+    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++)
+        if (views[i]->obj != NULL)
             PyBuffer_Release(views[i]);
-        }
-    }
 }
 
 /* The caller's matrix: writable, `count` rows, values of a row side by side. */
@@ -54,9 +52,8 @@ static bool take_out(fp_work *w, PyObject *out, fletch_dtype dtype, size_t count
 }
 
 static void *take_facts(Py_buffer *view, PyObject *object, size_t bytes) {
-    if (object == Py_None || PyObject_GetBuffer(object, view, PyBUF_WRITABLE) < 0) {
+    if (object == Py_None || PyObject_GetBuffer(object, view, PyBUF_WRITABLE) < 0)
         return NULL;
-    }
     if ((size_t)view->len < bytes) {
         PyErr_SetString(PyExc_ValueError, "a buffer for facts about texts is too small");
         return NULL;
@@ -68,9 +65,8 @@ static void *take_facts(Py_buffer *view, PyObject *object, size_t bytes) {
 static const char *take_prompt(PyObject **owner, PyObject *text, const char *what) {
     Py_ssize_t  size  = 0;
     const char *bytes = text == Py_None ? NULL : PyUnicode_AsUTF8AndSize(text, &size);
-    if (bytes == NULL) {
+    if (bytes == NULL)
         return NULL;
-    }
     if (strlen(bytes) != (size_t)size) {
         PyErr_Format(PyExc_ValueError, "a NUL character cannot be part of %s", what);
         return NULL;
@@ -86,17 +82,15 @@ static size_t take_spans(fp_work *w, PyObject *const *args) {
     Py_ssize_t bytes, size;
     size_t     rows = 0;
     if (PyBytes_AsStringAndSize(args[0], &spans, &bytes) < 0 ||
-        PyBytes_AsStringAndSize(args[1], &counts, &size) < 0) {
+        PyBytes_AsStringAndSize(args[1], &counts, &size) < 0)
         return SIZE_MAX;
-    }
     w->options.overlap     = (int32_t)PyLong_AsLong(args[2]);
     w->request.kind        = FLETCH_KIND_SPANS;
     w->request.spans       = (const fletch_span *)(const void *)spans;
     w->request.span_counts = (const size_t *)(const void *)counts;
     bool fits              = (size_t)size == w->texts->view.count * sizeof(size_t);
-    for (size_t i = 0; fits && i < w->texts->view.count; i++) {
+    for (size_t i = 0; fits && i < w->texts->view.count; i++)
         rows += w->request.span_counts[i];
-    }
     if (!fits || rows != (size_t)bytes / sizeof(fletch_span)) {
         PyErr_SetString(PyExc_TypeError, "submit is internal: use Model");
         return SIZE_MAX;
@@ -127,9 +121,8 @@ bool fp_work_take(fp_work *w, PyObject *handle, PyObject *const *args, Py_ssize_
     options->normalize            = (int)PyLong_AsLong(args[8]);
     options->truncate             = (fletch_truncate)PyLong_AsLong(args[9]);
     size_t rows = count == FP_WORK_ARGS + FP_SPAN_ARGS ? take_spans(w, args + FP_WORK_ARGS) : n;
-    if (PyErr_Occurred() || !take_out(w, args[1], dtype, rows, cols)) {
+    if (PyErr_Occurred() || !take_out(w, args[1], dtype, rows, cols))
         return false;
-    }
     options->tokens    = take_facts(&w->tokens, args[10], n * sizeof(uint32_t));
     options->truncated = take_facts(&w->truncated, args[11], n);
     options->status    = take_facts(&w->status, args[12], n * sizeof(int32_t));

@@ -27,28 +27,24 @@ void fl_buf_free(fl_buf *buf) {
 void fl_buf_clear(fl_buf *buf) {
     buf->size   = 0;
     buf->failed = false;
-    if (buf->data != NULL) {
+    if (buf->data != NULL)
         buf->data[0] = '\0';
-    }
 }
 
 bool fl_buf_reserve(fl_buf *buf, size_t extra) {
     assert(buf->capacity == 0 ? buf->size == 0 : buf->size < buf->capacity);
-    if (buf->failed) {
+    if (buf->failed)
         return false;
-    }
     size_t needed;
     if (fl_add_overflow(buf->size, extra, &needed) || fl_add_overflow(needed, 1, &needed)) {
         buf->failed = true;
         return false;
     }
-    if (needed <= buf->capacity) {
+    if (needed <= buf->capacity)
         return true;
-    }
     size_t capacity = buf->capacity < FIRST_CAPACITY ? FIRST_CAPACITY : buf->capacity;
-    while (capacity < needed) {
+    while (capacity < needed)
         capacity = capacity > SIZE_MAX / 2 ? needed : capacity * 2;
-    }
     char *data = fl_realloc_array(buf->data, capacity, 1);
     if (data == NULL) {
         buf->failed = true;
@@ -62,9 +58,8 @@ bool fl_buf_reserve(fl_buf *buf, size_t extra) {
 
 void fl_buf_append(fl_buf *buf, const void *data, size_t size) {
     assert(data || size == 0);
-    if (size == 0 || !fl_buf_reserve(buf, size)) {
+    if (size == 0 || !fl_buf_reserve(buf, size))
         return;
-    }
     memcpy(buf->data + buf->size, data, size);
     buf->size += size;
     buf->data[buf->size] = '\0';
@@ -76,9 +71,8 @@ void fl_buf_puts(fl_buf *buf, const char *text) {
 }
 
 void fl_buf_putc(fl_buf *buf, char c) {
-    if (!fl_buf_reserve(buf, 1)) {
+    if (!fl_buf_reserve(buf, 1))
         return;
-    }
     buf->data[buf->size++] = c;
     buf->data[buf->size]   = '\0';
 }

@@ -28,9 +28,8 @@ bool fl_small_read(const char *folder, const char *name, char *text, size_t capa
     char path[2 * PATH_SPACE];
     int  length = snprintf(path, sizeof path, "%s%s", folder, name);
     int  fd     = length < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0) {
+    if (fd < 0)
         return false;
-    }
     size_t  size = 0;
     ssize_t count;
     do {
@@ -56,12 +55,10 @@ static bool list_has(const char *list, size_t length, const char *name) {
     size_t size = strlen(name);
     for (size_t i = 0; i < length;) {
         size_t end = i;
-        while (end < length && list[end] != ',') {
+        while (end < length && list[end] != ',')
             end++;
-        }
-        if (end - i == size && memcmp(list + i, name, size) == 0) {
+        if (end - i == size && memcmp(list + i, name, size) == 0)
             return true;
-        }
         i = end + 1;
     }
     return false;
@@ -74,9 +71,8 @@ static bool group_path(const char *cgroups, const char *controller, char path[PA
         const char *end    = line + strcspn(line, "\n");
         const char *first  = memchr(line, ':', (size_t)(end - line));
         const char *second = NULL;
-        if (first != NULL) {
+        if (first != NULL)
             second = memchr(first + 1, ':', (size_t)(end - first - 1));
-        }
         if (second != NULL) {
             size_t length = (size_t)(second - first - 1);
             size_t size   = (size_t)(end - second - 1);
@@ -104,20 +100,17 @@ static int walk_up(const walk *w, const char *mount, const char *group, bool v2)
     char   folder[2 * PATH_SPACE];
     size_t room = sizeof folder;
     int    root = snprintf(folder, room, "%s%s", w->root, mount);
-    if (root < 0 || (size_t)root >= room) {
+    if (root < 0 || (size_t)root >= room)
         return 0;
-    }
     bool escapes = strstr(group, "/..") != NULL; /* a group outside of our namespace */
     (void)snprintf(folder + root, room - (size_t)root, "%s", escapes ? "" : group);
     for (;;) {
         size_t length = strlen(folder);
-        while (length > (size_t)root && folder[length - 1] == '/') {
+        while (length > (size_t)root && folder[length - 1] == '/')
             folder[--length] = '\0';
-        }
         int status = w->visit(folder, v2, w->user);
-        if (status != 0 || length <= (size_t)root) {
+        if (status != 0 || length <= (size_t)root)
             return status;
-        }
         *strrchr(folder, '/') = '\0';
     }
 }
@@ -126,14 +119,12 @@ int fl_cgroup_each(const char *root, const char *controller, fl_cgroup_fn visit,
     walk w = {root, visit, user};
     char cgroups[PATH_SPACE], group[PATH_SPACE], mount[64];
     int  status = 0;
-    if (!fl_small_read(root, "/proc/self/cgroup", cgroups, sizeof cgroups)) {
+    if (!fl_small_read(root, "/proc/self/cgroup", cgroups, sizeof cgroups))
         return 0;
-    }
     if (group_path(cgroups, "", group)) {
         status = walk_up(&w, "/sys/fs/cgroup", group, true);
-        if (status == 0) {
+        if (status == 0)
             status = walk_up(&w, "/sys/fs/cgroup/unified", group, true);
-        }
     }
     if (status == 0 && group_path(cgroups, controller, group)) {
         /* "cpu" is also a link to "cpu,cpuacct" where the two are mounted together. */
@@ -157,12 +148,10 @@ static uint64_t working_set(const char *folder, bool v2) {
     const char *key  = v2 ? "inactive_file " : "total_inactive_file ";
     char        text[STAT_SPACE];
     uint64_t    current = 0, inactive = 0;
-    if (fl_small_read(folder, name, text, sizeof text)) {
+    if (fl_small_read(folder, name, text, sizeof text))
         current = strtoull(text, NULL, 10);
-    }
-    if (fl_small_read(folder, "/memory.stat", text, sizeof text)) {
+    if (fl_small_read(folder, "/memory.stat", text, sizeof text))
         inactive = fl_small_number(text, key);
-    }
     return current > inactive ? current - inactive : 0;
 }
 
@@ -171,25 +160,22 @@ bool fl_cgroup_memory(const char *folder, bool v2, uint64_t *limit, uint64_t *us
     char        text[64];
     *limit = UINT64_MAX;
     *used  = 0;
-    if (!fl_small_read(folder, name, text, sizeof text)) {
+    if (!fl_small_read(folder, name, text, sizeof text))
         return false;
-    }
     *limit = limit_of(text);
     if (v2 && fl_small_read(folder, "/memory.high", text, sizeof text)) {
         const uint64_t high = limit_of(text);
         *limit              = high < *limit ? high : *limit;
     }
-    if (*limit != UINT64_MAX) {
+    if (*limit != UINT64_MAX)
         *used = working_set(folder, v2);
-    }
     return true;
 }
 
 double fl_cgroup_stalled(const char *folder, const char *root) {
     char   text[256] = "";
     double average;
-    if (folder == NULL || !fl_small_read(folder, "/memory.pressure", text, sizeof text)) {
+    if (folder == NULL || !fl_small_read(folder, "/memory.pressure", text, sizeof text))
         (void)fl_small_read(root, "/proc/pressure/memory", text, sizeof text);
-    }
     return sscanf(text, "some avg10=%lf", &average) == 1 ? average : 0.0;
 }

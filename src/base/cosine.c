@@ -8,9 +8,8 @@
 
 double fl_vector_dot(const float *a, const float *b, size_t count) {
     double sum = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         sum += (double)a[i] * (double)b[i];
-    }
     return sum;
 }
 
@@ -21,12 +20,10 @@ double fl_vector_cosine(const float *a, const float *b, size_t count) {
 
 bool fl_vector_normalize(float *row, size_t count) {
     const double sum = fl_vector_dot(row, row, count);
-    if (!(sum > 0) || !isfinite(sum)) {
+    if (!(sum > 0) || !isfinite(sum))
         return false;
-    }
     const double scale = 1 / sqrt(sum);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         row[i] = (float)((double)row[i] * scale);
-    }
     return true;
 }

@@ -21,19 +21,16 @@
 
 /* What a quota like "150000 100000" leaves of `usable` processors. */
 static unsigned bounded(unsigned usable, const char *quota_period) {
-    if (quota_period[0] < '0' || quota_period[0] > '9') {
+    if (quota_period[0] < '0' || quota_period[0] > '9')
         return usable; /* "max 100000", or v1's -1: no quota */
-    }
     char    *end;
     uint64_t quota  = strtoull(quota_period, &end, 10);
     uint64_t period = strtoull(end, NULL, 10);
-    if (period == 0) {
+    if (period == 0)
         period = 100000; /* the kernel's default */
-    }
     uint64_t whole = quota / period + (quota % period != 0);
-    if (whole == 0) {
+    if (whole == 0)
         whole = 1;
-    }
     return whole < usable ? (unsigned)whole : usable;
 }
 
@@ -43,9 +40,8 @@ static int least_cpu(const char *folder, bool v2, void *least) {
     unsigned *usable = least;
     char      text[80], quota[32], period[32];
     if (v2) {
-        if (fl_small_read(folder, "/cpu.max", text, sizeof text)) {
+        if (fl_small_read(folder, "/cpu.max", text, sizeof text))
             *usable = bounded(*usable, text);
-        }
     } else if (fl_small_read(folder, "/cpu.cfs_quota_us", quota, sizeof quota) &&
                fl_small_read(folder, "/cpu.cfs_period_us", period, sizeof period)) {
         /* Both end in a newline, which strtoull skips; -1 is "no quota". */
@@ -90,16 +86,14 @@ void fl_cpu_detect(fl_cpu *out) {
     *out = (fl_cpu){0};
     fl_cpu_detect_isa(out);
     fl_os_caches(out);
-    if (out->l1d_bytes == 0) {
+    if (out->l1d_bytes == 0)
         fl_cpu_detect_caches(out);
-    }
 }
 
 unsigned fl_cpu_nodes(const char *root, const uint16_t *cpus, unsigned count) {
     unsigned nodes = count > 0;
-    for (unsigned i = 1; i < count; i++) {
+    for (unsigned i = 1; i < count; i++)
         nodes += fl_cpu_node(root, cpus[i]) != fl_cpu_node(root, cpus[i - 1]);
-    }
     return nodes;
 }
 
@@ -110,9 +104,8 @@ fl_cpu_group fl_cpu_deal(const char *root, const uint16_t *cpus, unsigned count,
     bool         own  = fl_cpu_nodes(root, cpus, count) == groups;
     for (unsigned i = 0, node = 0, begin = 0; i < count; i++) {
         bool last = i + 1 == count || fl_cpu_node(root, cpus[i + 1]) != fl_cpu_node(root, cpus[i]);
-        if (own && last && node == number) {
+        if (own && last && node == number)
             return (fl_cpu_group){begin, i + 1 - begin, node};
-        }
         out.node = i == out.first ? node : out.node;
         node += last;
         begin = last ? i + 1 : begin;

@@ -28,9 +28,8 @@ typedef struct registers {
 static registers read_leaf(unsigned leaf, unsigned subleaf) {
     registers r       = {0, 0, 0, 0};
     unsigned  highest = (unsigned)__get_cpuid_max(leaf & 0x80000000u, NULL); /* int in clang */
-    if (highest >= leaf) {
+    if (highest >= leaf)
         __cpuid_count(leaf, subleaf, r.a, r.b, r.c, r.d);
-    }
     return r;
 }
 
@@ -40,9 +39,8 @@ static bool bit(uint64_t value, unsigned index) {
 
 /* XCR0: which register sets the operating system saves; 0 when it has not enabled XSAVE. */
 static uint64_t saved_registers(registers leaf1) {
-    if (!bit(leaf1.c, 27)) {
+    if (!bit(leaf1.c, 27))
         return 0;
-    }
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t)high << 32 | low;
@@ -65,9 +63,8 @@ static void read_name(char name[64]) {
     }
     const char *start = text + strspn(text, " ");
     size_t      size  = strlen(start);
-    while (size > 0 && start[size - 1] == ' ') {
+    while (size > 0 && start[size - 1] == ' ')
         size--;
-    }
     memcpy(name, start, size);
     name[size] = '\0';
 }
@@ -107,16 +104,14 @@ void fl_cpu_detect_caches(fl_cpu *out) {
     for (unsigned i = 0; i < CACHES_MAX; i++) {
         registers r    = read_leaf(leaf, i);
         unsigned  kind = r.a & 31;
-        if (kind == 0) {
+        if (kind == 0)
             return;
-        }
         uint64_t line       = (r.b & 0xFFF) + 1;
         uint64_t partitions = (r.b >> 12 & 0x3FF) + 1;
         uint64_t ways       = (r.b >> 22) + 1;
         uint64_t bytes      = ways * partitions * line * ((uint64_t)r.c + 1);
-        if (kind != INSTRUCTION && bytes <= UINT32_MAX) {
+        if (kind != INSTRUCTION && bytes <= UINT32_MAX)
             fl_cpu_set_cache(out, r.a >> 5 & 7, (uint32_t)bytes);
-        }
     }
 }
 

@@ -13,13 +13,12 @@ void fl_cpu_detect_caches(fl_cpu *out);
 
 /* Store the size of a data or unified cache by its level 1, 2 or 3. */
 static inline void fl_cpu_set_cache(fl_cpu *out, unsigned level, uint32_t bytes) {
-    if (level == 1) {
+    if (level == 1)
         out->l1d_bytes = bytes;
-    } else if (level == 2) {
+    else if (level == 2)
         out->l2_bytes = bytes;
-    } else if (level == 3) {
+    else if (level == 3)
         out->l3_bytes = bytes;
-    }
 }
 
 #endif

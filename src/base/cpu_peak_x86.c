@@ -47,12 +47,11 @@ static void *measure(void *rate) {
     const bool     wide  = __builtin_cpu_supports("avx512f");
     const uint64_t begin = fl_clock_ns();
     uint64_t       now = begin, runs = 0;
-    for (; now - begin < duration_ns; now = fl_clock_ns(), runs++) {
+    for (; now - begin < duration_ns; now = fl_clock_ns(), runs++)
         if (wide)
             run_avx512();
         else
             run_avx2();
-    }
     const double flops = 2.0 * (wide ? 16 : 8) * CHAINS * LINKS * (double)runs;
     *(double *)rate    = flops / ((double)(now - begin) * 1e-9);
     return NULL;

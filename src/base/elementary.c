@@ -19,9 +19,8 @@ static const double ln2_high = 0x1.62e42fefp-1, ln2_low = 0x1.473de6af278edp-34;
 /* c[0] + c[1] x + … + c[n - 1] x^(n - 1) */
 static double series(const double *c, size_t n, double x) {
     double sum = c[n - 1];
-    for (size_t i = n - 1; i-- > 0;) {
+    for (size_t i = n - 1; i-- > 0;)
         sum = sum * x + c[i];
-    }
     return sum;
 }
 
@@ -35,12 +34,10 @@ static double small_expm1(double x) {
 }
 
 double fl_math_exp(double x) {
-    if (isnan(x)) {
+    if (isnan(x))
         return x;
-    }
-    if (x > 710.0 || x < -746.0) {
+    if (x > 710.0 || x < -746.0)
         return x > 0 ? INFINITY : 0.0;
-    }
     double n = rint(x * 0x1.71547652b82fep+0), r = (x - n * ln2_high) - n * ln2_low;
     return ldexp(1.0 + small_expm1(r), (int)n);
 }
@@ -54,9 +51,8 @@ static double twice_artanh(double x) {
 }
 
 double fl_math_log(double x) {
-    if (!(x > 0) || isinf(x)) {
+    if (!(x > 0) || isinf(x))
         return x == 0 ? -INFINITY : x < 0 ? NAN : x;
-    }
     int    n;
     double m = frexp(x, &n);
     if (m < 0x1.6a09e667f3bcdp-1) { /* 1/√2 */
@@ -107,17 +103,15 @@ double fl_math_cos(double x) {
 
 /* (e^2x - 1) / (e^2x + 1) */
 double fl_math_tanh(double x) {
-    if (fabs(x) > 20) {
+    if (fabs(x) > 20)
         return x > 0 ? 1 : -1;
-    }
     double less = fabs(x) < 0.25 ? small_expm1(2 * x) : fl_math_exp(2 * x) - 1;
     return less / (less + 2);
 }
 
 double fl_math_erf(double x) {
-    if (fabs(x) > 6) {
+    if (fabs(x) > 6)
         return x > 0 ? 1 : -1;
-    }
     double term = x, sum = x;
     for (int odd = 3; fabs(term) > 1e-17 * fabs(sum); odd += 2) {
         term *= 2 * x * x / odd;

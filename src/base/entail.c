@@ -19,23 +19,20 @@ size_t fl_entail_contrary(size_t entailment, size_t labels) {
 }
 
 size_t fl_entail_next(const char **at, const char *end, const char **label) {
-    while (*at < end && strchr(", \t\n", **at) != NULL) {
+    while (*at < end && strchr(", \t\n", **at) != NULL)
         (*at)++;
-    }
     *label            = *at;
     const char *comma = memchr(*at, ',', (size_t)(end - *at)), *last = comma ? comma : end;
     *at = last;
-    while (last > *label && strchr(" \t\n", last[-1]) != NULL) {
+    while (last > *label && strchr(" \t\n", last[-1]) != NULL)
         last--;
-    }
     return (size_t)(last - *label);
 }
 
 bool fl_entail_has_gap(const char *sentence, size_t size) {
     size_t braces = 0;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         braces += sentence[i] == '{' || sentence[i] == '}';
-    }
     return braces == 2 && memmem(sentence, size, gap, sizeof gap - 1) != NULL;
 }
 
@@ -55,19 +52,16 @@ size_t fl_entail_fill(const char *sentence, size_t sentence_size, const char *la
 void fl_entail_settle(float *scores, size_t count, bool several) {
     float most = -INFINITY, sum = 0;
     if (several || count == 1) {
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             scores[i] = 1.0f / (1.0f + (float)fl_math_exp((double)(scores[count + i] - scores[i])));
-        }
         return;
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         most = fmaxf(most, scores[i]);
-    }
     for (size_t i = 0; i < count; i++) {
         scores[i] = (float)fl_math_exp((double)(scores[i] - most));
         sum += scores[i];
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         scores[i] /= sum;
-    }
 }

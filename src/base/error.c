@@ -22,17 +22,15 @@
 enum { MESSAGE_MAX = sizeof(((fletch_error *)0)->message) };
 
 int fl_fail(fletch_error *error, int code, size_t where, const char *format, ...) {
-    if (error == NULL) {
+    if (error == NULL)
         return code;
-    }
     char    message[MESSAGE_MAX];
     va_list arguments;
     va_start(arguments, format);
     int length = vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    if (length < 0) {
+    if (length < 0)
         message[0] = '\0';
-    }
     fl_utf8_make_printable(message);
     error->code  = code;
     error->where = where;
@@ -81,17 +79,15 @@ int fl_fail_errno(fletch_error *error, int errno_value, const char *what, const 
 }
 
 void fl_error_prefix(fletch_error *error, const char *format, ...) {
-    if (error == NULL) {
+    if (error == NULL)
         return;
-    }
     char    context[MESSAGE_MAX];
     va_list arguments;
     va_start(arguments, format);
     int length = vsnprintf(context, sizeof context, format, arguments);
     va_end(arguments);
-    if (length < 0) {
+    if (length < 0)
         return;
-    }
     char message[2 * MESSAGE_MAX + 2]; /* holds both whole; cut once, below */
     (void)snprintf(message, sizeof message, "%s: %s", context, error->message);
     message[MESSAGE_MAX - 1] = '\0';
@@ -100,9 +96,8 @@ void fl_error_prefix(fletch_error *error, const char *format, ...) {
 }
 
 void fl_error_clear(fletch_error *error) {
-    if (error == NULL) {
+    if (error == NULL)
         return;
-    }
     error->code       = FLETCH_OK;
     error->where      = FLETCH_NOWHERE;
     error->message[0] = '\0';

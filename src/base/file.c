@@ -49,9 +49,8 @@ static int open_restarting(const char *path, int flags, mode_t mode) {
 int fl_regular_open(const char *path, uint64_t *size, fletch_error *error) {
     /* O_NONBLOCK: opening a named pipe must not wait for its writer; files ignore it. */
     int fd = open_restarting(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-    if (fd < 0) {
+    if (fd < 0)
         return fl_fail_errno(error, errno, "cannot open", path);
-    }
     struct stat status;
     int         result = fd;
     if (fstat(fd, &status) != 0) {
@@ -62,9 +61,8 @@ int fl_regular_open(const char *path, uint64_t *size, fletch_error *error) {
     } else if (size != NULL) {
         *size = (uint64_t)status.st_size;
     }
-    if (result < 0) {
+    if (result < 0)
         close(fd);
-    }
     return result;
 }
 
@@ -72,9 +70,8 @@ int fl_map_open(fl_map *map, const char *path, fletch_error *error) {
     uint64_t size = 0;
     int      fd   = fl_regular_open(path, &size, error);
     *map          = (fl_map){0};
-    if (fd < 0) {
+    if (fd < 0)
         return fd;
-    }
     int result = 0;
     if (size > 0) {
         void *data = fl_os_map(fd, (size_t)size);
@@ -116,9 +113,8 @@ bool fl_fd_copy(int fd, uint64_t at, size_t size, void *out) {
     size_t done = 0;
     while (done < size) {
         ssize_t count = pread(fd, (char *)out + done, size - done, (off_t)(at + done));
-        if (count == 0 || (count < 0 && errno != EINTR)) {
+        if (count == 0 || (count < 0 && errno != EINTR))
             return false;
-        }
         done += count > 0 ? (size_t)count : 0;
     }
     return true;
@@ -141,30 +137,25 @@ static int read_to_end(int fd, const char *path, size_t size_max, fl_buf *out,
     for (;;) {
         size_t room = out->capacity > out->size ? out->capacity - out->size - 1 : 0;
         if (room == 0) {
-            if (!fl_buf_reserve(out, CHUNK)) {
+            if (!fl_buf_reserve(out, CHUNK))
                 return fl_fail_nomem(error, out->size + CHUNK, path);
-            }
             room = out->capacity - out->size - 1;
         }
         ssize_t count = read(fd, out->data + out->size, room);
-        if (count < 0 && errno == EINTR) {
+        if (count < 0 && errno == EINTR)
             continue;
-        }
         if (count < 0 && errno == EISDIR) {
             return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "not a file: %s is a folder",
                            path);
         }
-        if (count < 0) {
+        if (count < 0)
             return fl_fail_errno(error, errno, "cannot read", path);
-        }
-        if (count == 0) {
+        if (count == 0)
             return 0;
-        }
         out->size += (size_t)count;
         out->data[out->size] = '\0';
-        if (out->size - start > size_max) {
+        if (out->size - start > size_max)
             return fail_too_large(path, size_max, error);
-        }
     }
 }
 
@@ -173,13 +164,12 @@ static int read_open(int fd, const char *path, uint64_t size, size_t size_max, f
                      fletch_error *error) {
     int    result = 0;
     size_t start  = out->size;
-    if (size > size_max) {
+    if (size > size_max)
         result = fail_too_large(path, size_max, error);
-    } else if (size > 0 && !fl_buf_reserve(out, (size_t)size + 1)) {
+    else if (size > 0 && !fl_buf_reserve(out, (size_t)size + 1))
         result = fl_fail_nomem(error, (size_t)size, path);
-    } else {
+    else
         result = read_to_end(fd, path, size_max, out, error);
-    }
     close(fd);
     if (result < 0 && start == 0) {
         fl_buf_free(out); /* a failed read appends nothing */
@@ -214,9 +204,8 @@ int fl_file_find(char *path, size_t capacity, const char *folder, const char *na
     struct stat status;
     FL_TRY(fl_path_join(path, capacity, folder, name, error));
     if (stat(path, &status) == 0) {
-        if (S_ISREG(status.st_mode)) {
+        if (S_ISREG(status.st_mode))
             return 1;
-        }
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is %s, not a file", path,
                        S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
     }
@@ -226,9 +215,8 @@ int fl_file_find(char *path, size_t capacity, const char *folder, const char *na
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is a dangling symbolic link",
                        path);
     }
-    if (reason == ENOENT || reason == ENOTDIR) {
+    if (reason == ENOENT || reason == ENOTDIR)
         return 0;
-    }
     return fl_fail_errno(error, reason, "cannot open", path);
 }
 
@@ -239,24 +227,20 @@ bool fl_folder_exists(const char *path) {
 
 /* Make one folder; one that is there, also made by another process just now, is success. */
 static int make_one(const char *path, fletch_error *error) {
-    if (mkdir(path, 0777) == 0) {
+    if (mkdir(path, 0777) == 0)
         return 0;
-    }
     int reason = errno;
-    if (fl_folder_exists(path)) {
+    if (fl_folder_exists(path))
         return 0;
-    }
     return fl_fail_errno(error, reason, "cannot make the folder", path);
 }
 
 int fl_folder_make(const char *path, fletch_error *error) {
-    if (path[0] == '\0') {
+    if (path[0] == '\0')
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the name of a folder is empty");
-    }
     char *name = fl_strdup(path);
-    if (name == NULL) {
+    if (name == NULL)
         return fl_fail_nomem(error, strlen(path) + 1, "a folder's name");
-    }
     int result = 0;
     for (char *slash = strchr(name + 1, '/'); slash != NULL && result == 0;
          slash       = strchr(slash + 1, '/')) {
@@ -264,9 +248,8 @@ int fl_folder_make(const char *path, fletch_error *error) {
         result = make_one(name, error);
         *slash = '/';
     }
-    if (result == 0) {
+    if (result == 0)
         result = make_one(name, error);
-    }
     fl_free(name);
     return result;
 }
@@ -282,9 +265,8 @@ static int remove_entry(const char *path, const struct stat *status, int kind, s
 int fl_path_remove(const char *path, fletch_error *error) {
     enum { OPEN_FOLDERS = 16 };
     int reason = nftw(path, remove_entry, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
-    if (reason == 0) {
+    if (reason == 0)
         return 0;
-    }
     return fl_fail_errno(error, reason < 0 ? errno : reason, "cannot remove", path);
 }
 
@@ -292,9 +274,8 @@ int fl_path_remove(const char *path, fletch_error *error) {
 
 void fl_close(int fd) {
     int reason = errno;
-    if (fd >= 0) {
+    if (fd >= 0)
         (void)close(fd);
-    }
     errno = reason;
 }
 
@@ -321,18 +302,16 @@ int fl_write_all(int fd, const void *data, size_t size) {
 /* A name nobody can guess, so that nobody can put a link there first. */
 static uint32_t random_name(void) {
     uint32_t value;
-    if (!fl_os_random(&value, sizeof value)) {
+    if (!fl_os_random(&value, sizeof value))
         value = (uint32_t)fl_clock_ns() ^ (uint32_t)getpid() << 16; /* O_EXCL still protects */
-    }
     return value;
 }
 
 /* Which host a temporary was made on: locks are not seen from every other one. */
 static uint32_t host_name(void) {
     struct utsname self;
-    if (uname(&self) != 0) {
+    if (uname(&self) != 0)
         return 0;
-    }
     return (uint32_t)fl_hash(self.nodename, strlen(self.nodename), 0);
 }
 
@@ -349,9 +328,8 @@ enum { TEMPORARY_NAME = 220, TEMPORARY_MORE = 32, TEMPORARY_END = 20 };
 /* Say that someone writes this temporary; some disks have no locks. False: somebody who sweeps was faster. */
 static bool hold(int fd) {
     struct stat status;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return false;
-    }
     return fstat(fd, &status) != 0 || status.st_nlink > 0;
 }
 
@@ -360,9 +338,8 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
     size_t folder   = folder_length(path);
     size_t capacity = strlen(path) + TEMPORARY_MORE;
     *file           = (fl_atomic_file){.fd = -1};
-    if (path[folder] == '\0') {
+    if (path[folder] == '\0')
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "\"%s\" is not a file name", path);
-    }
     file->path      = fl_strdup(path);
     file->temporary = fl_alloc(capacity);
     if (file->path == NULL || file->temporary == NULL) {
@@ -371,16 +348,14 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
     }
     for (int i = 0; i < TRIES && file->fd < 0; i++) {
         if (i >
-            0) { /* whoever lost its turn between the two calls below begins the next one with a fresh one */
+            0) /* whoever lost its turn between the two calls below begins the next one with a fresh one */
             (void)nanosleep(&(struct timespec){.tv_nsec = 100000L << i}, NULL);
-        }
         (void)snprintf(file->temporary, capacity, "%.*s.%.*s.fletch-%08" PRIx32 "%08" PRIx32 ".tmp",
                        (int)folder, path, TEMPORARY_NAME, path + folder, host_name(),
                        random_name());
         file->fd = open_restarting(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOCTTY, 0666);
-        if (file->fd < 0 && errno != EEXIST) {
+        if (file->fd < 0 && errno != EEXIST)
             break;
-        }
         if (file->fd >= 0 && !hold(file->fd)) {
             (void)unlink(file->temporary);
             close(file->fd);
@@ -433,9 +408,8 @@ static bool is_temporary(const char *name, bool any_host, uint32_t host) {
     const size_t size = strlen(name);
     char         digits[9];
     if (name[0] != '.' || size < TEMPORARY_END + 8 || strcmp(name + size - 4, ".tmp") != 0 ||
-        strncmp(name + size - TEMPORARY_END - 8, ".fletch-", 8) != 0) {
+        strncmp(name + size - TEMPORARY_END - 8, ".fletch-", 8) != 0)
         return false;
-    }
     (void)snprintf(digits, sizeof digits, "%08" PRIx32, host);
     return any_host || strncmp(name + size - TEMPORARY_END, digits, 8) == 0;
 }
@@ -464,18 +438,16 @@ size_t fl_atomic_sweep(const char *folder, bool everywhere) {
 
 int fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error) {
     assert(file->fd >= 0 && (data || size == 0));
-    if (fl_write_all(file->fd, data, size) != 0) {
+    if (fl_write_all(file->fd, data, size) != 0)
         return fl_fail_errno(error, errno, "cannot write", file->path);
-    }
     return 0;
 }
 
 void fl_parent_sync(const char *path) {
     char   folder[PATH_MAX] = ".";
     size_t length           = folder_length(path);
-    if (length >= sizeof folder) {
+    if (length >= sizeof folder)
         return; /* no path the kernel takes is that long */
-    }
     if (length > 0) {
         memcpy(folder, path, length);
         folder[length] = '\0';
@@ -488,22 +460,18 @@ void fl_parent_sync(const char *path) {
 }
 
 int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
-    if (file->fd < 0) {
+    if (file->fd < 0)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open");
-    }
     int reason = 0;
-    if (file->care != FL_ATOMIC_CHECKED && fsync(file->fd) != 0 && errno != EINVAL) {
+    if (file->care != FL_ATOMIC_CHECKED && fsync(file->fd) != 0 && errno != EINVAL)
         reason = errno; /* EINVAL: cannot be synced */
-    }
     /* Network disks report a full disk when a descriptor is closed. It is a second one: with the
      * first the lock would go, and who sweeps would take the temporary before it has its name. */
     const int second = dup(file->fd);
-    if ((second < 0 || (close(second) != 0 && errno != EINTR)) && reason == 0) {
+    if ((second < 0 || (close(second) != 0 && errno != EINTR)) && reason == 0)
         reason = errno;
-    }
-    if (reason == 0 && rename(file->temporary, file->path) != 0) {
+    if (reason == 0 && rename(file->temporary, file->path) != 0)
         reason = errno;
-    }
     if (reason != 0) {
         int status = fl_fail_errno(error, reason, "cannot write", file->path);
         fl_atomic_abort(file);
@@ -511,20 +479,17 @@ int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
     }
     fl_free(file->temporary); /* renamed away: abort must not unlink it */
     file->temporary = NULL;
-    if (file->care == FL_ATOMIC_DURABLE) {
+    if (file->care == FL_ATOMIC_DURABLE)
         fl_parent_sync(file->path);
-    }
     fl_atomic_abort(file);
     return 0;
 }
 
 void fl_atomic_abort(fl_atomic_file *file) {
-    if (file->fd >= 0) {
+    if (file->fd >= 0)
         close(file->fd);
-    }
-    if (file->temporary != NULL) {
+    if (file->temporary != NULL)
         (void)unlink(file->temporary);
-    }
     fl_free(file->temporary);
     fl_free(file->path);
     *file = (fl_atomic_file){.fd = -1};
@@ -560,9 +525,8 @@ bool fl_path_prefix(const char *program, char *out, size_t capacity) {
     while (path != NULL && *path != '\0') {
         const int size = (int)strcspn(path, ":");
         if ((size_t)snprintf(out, capacity, "%.*s/%s", size, path, program) < capacity &&
-            access(out, X_OK) == 0) {
+            access(out, X_OK) == 0)
             return (size_t)snprintf(out, capacity, "%.*s/..", size, path) < capacity;
-        }
         path += size + (path[size] == ':');
     }
     return false;
@@ -571,9 +535,8 @@ bool fl_path_prefix(const char *program, char *out, size_t capacity) {
 bool fl_path_cache(const char *name, char *out, size_t capacity) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     const bool  set = xdg != NULL && xdg[0] == '/'; /* the rules have others ignored */
-    if (!set && (home == NULL || home[0] == '\0')) {
+    if (!set && (home == NULL || home[0] == '\0'))
         return false;
-    }
     return (size_t)snprintf(out, capacity, "%s%s/%s", set ? xdg : home, set ? "" : "/.cache",
                             name) < capacity;
 }
@@ -586,18 +549,15 @@ bool fl_path_ends_with(const char *path, const char *end) {
 
 bool fl_path_is_safe(const char *relative) {
     assert(relative);
-    if (relative[0] == '\0' || relative[0] == '/') {
+    if (relative[0] == '\0' || relative[0] == '/')
         return false;
-    }
     for (const char *p = relative; *p != '\0'; p++) {
         unsigned char c = (unsigned char)*p;
-        if (c < 0x20 || c == 0x7F || c == '\\') {
+        if (c < 0x20 || c == 0x7F || c == '\\')
             return false;
-        }
         bool at_start = p == relative || p[-1] == '/';
-        if (at_start && p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0')) {
+        if (at_start && p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0'))
             return false;
-        }
     }
     return true;
 }

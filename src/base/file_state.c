@@ -44,9 +44,8 @@ static bool sample(int fd, uint64_t bytes, uint64_t *out) {
     *out                = 0;
     for (size_t i = 0; i < SAMPLES; i++) {
         const uint64_t at = i == SAMPLES - 1 ? last : last / (SAMPLES - 1) * i;
-        if (!fl_fd_copy(fd, at, size, page)) {
+        if (!fl_fd_copy(fd, at, size, page))
             return false;
-        }
         *out = fl_hash_fold(*out ^ fl_checksum(page, size), 0x9E3779B97F4A7C15U);
     }
     return true;
@@ -56,16 +55,14 @@ const char *fl_file_state_read(int fd, fl_file_state *out) {
     fl_os_file      file;
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    if (!fl_os_look(fd, &file)) {
+    if (!fl_os_look(fd, &file))
         return "this system does not report when a file changed";
-    }
     *out = (fl_file_state){.size       = file.size,
                            .node       = file.node,
                            .written_ns = file.written_ns,
                            .changed_ns = file.changed_ns};
-    if (!sample(fd, file.size, &out->sample)) {
+    if (!sample(fd, file.size, &out->sample))
         return "the file cannot be read";
-    }
     return file.changed_ns > (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - settled_ns
                ? "the file changed a moment ago; the next opening will do"
                : NULL;
@@ -76,9 +73,8 @@ const char *fl_file_state_read(int fd, fl_file_state *out) {
 /* Where the hash of the file at `path` is kept; false: nowhere. */
 static bool find_record(const char *path, char out[FL_OS_PATH]) {
     char real[PATH_MAX], name[80], hex[DIGITS + 1];
-    if (realpath(path, real) == NULL) {
+    if (realpath(path, real) == NULL)
         return false;
-    }
     fl_sha256_hex(real, strlen(real), hex);
     (void)snprintf(name, sizeof name, "fletch/sha256/%s", hex);
     return fl_path_cache(name, out, FL_OS_PATH);
@@ -96,15 +92,13 @@ static bool recall(const char *record, const fl_file_state *state, char hex[DIGI
     const size_t size = (size_t)put_state(want, state), all = size + DIGITS + 1;
     fl_os_file   file;
     int          fd = fl_regular_open(record, NULL, NULL);
-    if (fd < 0) {
+    if (fd < 0)
         return false;
-    }
     const bool read =
         fl_os_look(fd, &file) && file.guarded && file.size == all && fl_fd_copy(fd, 0, all, found);
     close(fd);
-    if (!read || memcmp(found, want, size) != 0 || found[all - 1] != '\n') {
+    if (!read || memcmp(found, want, size) != 0 || found[all - 1] != '\n')
         return false;
-    }
     memcpy(hex, found + size, DIGITS);
     hex[DIGITS] = '\0';
     return strspn(hex, "0123456789abcdef") == DIGITS;
@@ -119,9 +113,8 @@ static void keep(char *record, const fl_file_state *state, const char *hex) {
     *name                = '\0';
     const bool is_folder = fl_folder_make(record, NULL) == FLETCH_OK;
     *name                = '/';
-    if (is_folder) {
+    if (is_folder)
         (void)fl_atomic_put(record, text, (size_t)size, FL_ATOMIC_CHECKED, NULL);
-    }
 }
 
 int fl_file_sha256_kept(const char *path, char hex[65], fletch_error *error) {
@@ -130,18 +123,16 @@ int fl_file_sha256_kept(const char *path, char hex[65], fletch_error *error) {
     uint64_t      size;
     hex[0] = '\0';
     int fd = fl_regular_open(path, &size, error);
-    if (fd < 0) {
+    if (fd < 0)
         return fd;
-    }
     const bool kept =
         size >= PAYS && fl_file_state_read(fd, &before) == NULL && find_record(path, record);
     int status = FLETCH_OK;
     if (!kept || !recall(record, &before, hex)) {
         status = fl_fd_sha256(fd, path, hex, error);
         if (status == FLETCH_OK && kept && fl_file_state_read(fd, &after) == NULL &&
-            memcmp(&before, &after, sizeof before) == 0) {
+            memcmp(&before, &after, sizeof before) == 0)
             keep(record, &before, hex);
-        }
     }
     close(fd);
     return status;

@@ -20,9 +20,8 @@ static inline float fl_half_to_f32(uint16_t half) {
     uint32_t rebias = size >= 0x7C00U ? 2U * (112U << 23) : 112U << 23;
     uint32_t bits   = (size << 13) + rebias;
     float    value  = (float)(int32_t)size * 0x1p-24f;
-    if (size >= 0x0400U) {
+    if (size >= 0x0400U)
         memcpy(&value, &bits, sizeof value);
-    }
     return half & 0x8000U ? -value : value;
 }
 
@@ -31,15 +30,12 @@ static inline uint16_t fl_half_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     uint32_t sign = bits >> 16 & 0x8000U, size = bits & 0x7FFFFFFFU;
-    if (size > 0x7F800000U) {
+    if (size > 0x7F800000U)
         return (uint16_t)(sign | 0x7E00U); /* NaN */
-    }
-    if (size >= 0x477FF000U) {
+    if (size >= 0x477FF000U)
         return (uint16_t)(sign | 0x7C00U);
-    }
-    if (size < 0x38800000U) {
+    if (size < 0x38800000U)
         return (uint16_t)(sign | (uint32_t)lrintf(fabsf(value) * 0x1p24f));
-    }
     return (uint16_t)(sign | (size + 0xFFFU + (size >> 13 & 1U) - 0x38000000U) >> 13);
 }
 

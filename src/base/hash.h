@@ -15,9 +15,8 @@
 /* `owner`: what the seed is for. Without entropy (early boot) its address still differs from run to run. */
 static inline uint64_t fl_hash_seed(const void *owner) {
     uint64_t seed;
-    if (!fl_os_random(&seed, sizeof seed)) {
+    if (!fl_os_random(&seed, sizeof seed))
         seed = (uint64_t)(uintptr_t)owner * 0x9E3779B97F4A7C15U;
-    }
     return seed;
 }
 

@@ -75,9 +75,8 @@ static bool too_big(builder *b) {
 
 /* Room for `extra` bytes at the end of `buf`, which counts towards the bound. */
 static bool reserve(builder *b, fl_buf *buf, size_t extra) {
-    if (b->open.size + b->block.size - b->in.size + extra > NODE_BYTES_MAX) {
+    if (b->open.size + b->block.size - b->in.size + extra > NODE_BYTES_MAX)
         return too_big(b);
-    }
     if (!fl_buf_reserve(buf, extra)) {
         b->status = fl_fail_nomem(b->error, extra, b->source);
         return false;
@@ -93,26 +92,23 @@ static bool push(builder *b, unsigned type, size_t offset, size_t count) {
         return false;
     }
     fl_json node = {.back = (uint32_t)offset, .type = type & 7, .count = count & COUNT_MAX};
-    if (!reserve(b, &b->open, sizeof node)) {
+    if (!reserve(b, &b->open, sizeof node))
         return false;
-    }
     fl_buf_append(&b->open, &node, sizeof node);
     return true;
 }
 
 static bool push_text(builder *b, fl_json_type type, fl_span span) {
     size_t at = (size_t)(span.data - b->in.text);
-    if (type == FL_JSON_STRING) {
+    if (type == FL_JSON_STRING)
         b->in.text[at + span.size] = '\0'; /* the closing quote, or before it */
-    }
     return push(b, type, at, span.size);
 }
 
 static size_t slot_count(size_t members) {
     size_t count = 4 * SMALL;
-    while (count < 2 * members) {
+    while (count < 2 * members)
         count *= 2;
-    }
     return count;
 }
 
@@ -142,9 +138,8 @@ static bool take_duplicate(builder *b, fl_json *earlier, fl_json *later) {
 static uint32_t *slot_of(const builder *b, key_index *index, size_t mask, const fl_json *members,
                          const fl_json *key) {
     size_t at = fl_hash(b->block.data + key->back, key->count, index->seed) & mask;
-    while (index->slot[at] != 0 && !same_open_key(b, &members[2 * (index->slot[at] - 1)], key)) {
+    while (index->slot[at] != 0 && !same_open_key(b, &members[2 * (index->slot[at] - 1)], key))
         at = (at + 1) & mask;
-    }
     return &index->slot[at];
 }
 
@@ -154,13 +149,12 @@ static bool fill_index(builder *b, key_index *index, fl_json *members, size_t co
     memset(index->slot, 0, (mask + 1) * sizeof *index->slot);
     for (size_t i = 0; i < count; i++) {
         uint32_t *slot = slot_of(b, index, mask, members, &members[2 * i]);
-        if (*slot == 0) {
+        if (*slot == 0)
             *slot = (uint32_t)(i + 1);
-        } else if (take_duplicate(b, &members[2 * (size_t)(*slot - 1)], &members[2 * i])) {
+        else if (take_duplicate(b, &members[2 * (size_t)(*slot - 1)], &members[2 * i]))
             *dead = true;
-        } else {
+        else
             return false;
-        }
     }
     return true;
 }
@@ -170,9 +164,8 @@ static bool compare_pairs(builder *b, fl_json *members, size_t count, bool *dead
         for (size_t j = 0; j < i; j++) {
             if (members[2 * j].type != FL_JSON_NONE &&
                 same_open_key(b, &members[2 * j], &members[2 * i])) {
-                if (!take_duplicate(b, &members[2 * j], &members[2 * i])) {
+                if (!take_duplicate(b, &members[2 * j], &members[2 * i]))
                     return false;
-                }
                 *dead = true;
                 break;
             }
@@ -204,20 +197,17 @@ static bool resolve_keys(builder *b, fl_json *members, size_t *count, size_t *in
         return good;
     }
     size_t bytes = sizeof(key_index) + slot_count(*count) * sizeof(uint32_t);
-    if (!reserve(b, &b->block, *count * 2 * sizeof(fl_json) + bytes)) {
+    if (!reserve(b, &b->block, *count * 2 * sizeof(fl_json) + bytes))
         return false;
-    }
     /* At the place for the count before any is dropped; it moves down with the children. */
     key_index *index = (void *)(b->block.data + b->block.size + *count * 2 * sizeof(fl_json));
     index->seed      = fl_hash_seed(members);
-    if (!fill_index(b, index, members, *count, &dead)) {
+    if (!fill_index(b, index, members, *count, &dead))
         return false;
-    }
     if (dead) {
         *count = drop_dead(members, *count);
-        if (*count <= SMALL) {
+        if (*count <= SMALL)
             return true;
-        }
         key_index *lower = (void *)(b->block.data + b->block.size + *count * 2 * sizeof(fl_json));
         lower->seed      = fl_hash_seed(members);
         dead             = false;
@@ -245,13 +235,11 @@ static bool close_level(builder *b, bool object) {
     size_t   count       = object ? children / 2 : children;
     size_t   index_bytes = 0;
     fl_json *nodes       = open_at(b, first);
-    if (object && !resolve_keys(b, nodes, &count, &index_bytes)) {
+    if (object && !resolve_keys(b, nodes, &count, &index_bytes))
         return false;
-    }
     children = object ? 2 * count : count;
-    if (!reserve(b, &b->block, children * sizeof *nodes + index_bytes)) {
+    if (!reserve(b, &b->block, children * sizeof *nodes + index_bytes))
         return false;
-    }
     size_t at = b->block.size;
     place(b, nodes, children);
     b->block.size += index_bytes;
@@ -261,9 +249,8 @@ static bool close_level(builder *b, bool object) {
 
 /* Is the next value the member "vocab" or "merges" of an object inside the root? Its key is the last of the stack. */
 static bool is_table(const builder *b) {
-    if ((b->flags & FL_JSON_TABLES_LATER) == 0 || b->in.depth != 2 || (b->in.objects & 3) != 3) {
+    if ((b->flags & FL_JSON_TABLES_LATER) == 0 || b->in.depth != 2 || (b->in.objects & 3) != 3)
         return false;
-    }
     const fl_json *key  = open_at(b, open_count(b) - 1);
     fl_span        name = {b->block.data + key->back, key->count};
     return fl_span_is(name, "vocab") || fl_span_is(name, "merges");
@@ -281,9 +268,8 @@ static bool read_value(builder *b) {
     switch (type) {
     case FL_JSON_OBJECT:
     case FL_JSON_ARRAY:
-        if (!fl_json_in_enter(&b->in, type)) {
+        if (!fl_json_in_enter(&b->in, type))
             return false;
-        }
         b->first[b->in.depth] = open_count(b);
         return true;
     case FL_JSON_STRING: return fl_json_in_string(&b->in, &span) && push_text(b, type, span);
@@ -296,9 +282,8 @@ static bool read_value(builder *b) {
 
 static bool read_key(builder *b) {
     fl_span key;
-    if (!fl_json_in_key(&b->in, &key)) {
+    if (!fl_json_in_key(&b->in, &key))
         return false;
-    }
     if (memchr(key.data, '\0', key.size) != NULL) { /* keys are C strings: two could become one */
         b->in.at = (size_t)(key.data - b->in.text) - 1;
         return fl_json_in_fail(&b->in, false, "a NUL character in a key");
@@ -308,17 +293,14 @@ static bool read_key(builder *b) {
 
 static bool read_tree(builder *b) {
     do {
-        if (!read_value(b)) {
+        if (!read_value(b))
             return false;
-        }
         while (b->in.depth > 0) {
             bool object = (b->in.objects >> (b->in.depth - 1) & 1) != 0;
-            if (object ? read_key(b) : fl_json_in_item(&b->in)) {
+            if (object ? read_key(b) : fl_json_in_item(&b->in))
                 break;
-            }
-            if (b->in.failed || b->status < 0 || !close_level(b, object)) {
+            if (b->in.failed || b->status < 0 || !close_level(b, object))
                 return false;
-            }
         }
     } while (b->in.depth > 0);
     return fl_json_in_end(&b->in);
@@ -391,9 +373,8 @@ int fl_json_read(fl_json **out, const char *path, size_t size_max, fletch_error 
         status = build(out, &text, 0, path, error);
     } else if (status == FLETCH_EINVAL) { /* too large, or a folder: the file is at fault */
         status = FLETCH_EMODEL;
-        if (error != NULL) {
+        if (error != NULL)
             error->code = status;
-        }
     }
     fl_buf_free(&text);
     return status;
@@ -414,9 +395,8 @@ static const char *text_of(const fl_json *json) {
 }
 
 fl_json_type fl_json_type_of(fl_json *json) {
-    if (json != NULL && json->type == LATER) {
+    if (json != NULL && json->type == LATER)
         return *text_of(json) == '{' ? FL_JSON_OBJECT : FL_JSON_ARRAY;
-    }
     return json == NULL ? FL_JSON_NULL : (fl_json_type)json->type;
 }
 
@@ -439,9 +419,8 @@ size_t fl_json_count(fl_json *json) {
 }
 
 bool fl_json_later(fl_json *json, fl_json_in *in) {
-    if (json == NULL || json->type != LATER) {
+    if (json == NULL || json->type != LATER)
         return false;
-    }
     fl_json_in_again(in, (char *)json - json->back, json->count);
     return true;
 }
@@ -456,39 +435,34 @@ fl_json *fl_json_item(fl_json *array, size_t index) {
 }
 
 const char *fl_json_member(fl_json *object, size_t index, fl_json **value) {
-    if (!has_children(object, FL_JSON_OBJECT) || index >= object->count) {
+    if (!has_children(object, FL_JSON_OBJECT) || index >= object->count)
         return NULL;
-    }
     *value = child(object, 2 * index + 1);
     return text_of(child(object, 2 * index));
 }
 
 bool fl_json_find(fl_json *object, const char *key, fl_json **value) {
     assert(key);
-    if (!has_children(object, FL_JSON_OBJECT) || object->count == 0) {
+    if (!has_children(object, FL_JSON_OBJECT) || object->count == 0)
         return false;
-    }
     size_t         count = object->count, size = strlen(key);
     const fl_json *keys = child(object, 0);
     size_t         i    = 0;
     if (count <= SMALL) {
-        while (i < count && !same_key(text_of(&keys[2 * i]), keys[2 * i].count, key, size)) {
+        while (i < count && !same_key(text_of(&keys[2 * i]), keys[2 * i].count, key, size))
             i++;
-        }
     } else {
         const key_index *index = (const void *)(keys + 2 * count);
         size_t           mask  = slot_count(count) - 1;
         size_t           at    = fl_hash(key, size, index->seed) & mask;
         for (;; at = (at + 1) & mask) {
             i = index->slot[at] == 0 ? count : index->slot[at] - 1;
-            if (i == count || same_key(text_of(&keys[2 * i]), keys[2 * i].count, key, size)) {
+            if (i == count || same_key(text_of(&keys[2 * i]), keys[2 * i].count, key, size))
                 break;
-            }
         }
     }
-    if (i < count && value != NULL) {
+    if (i < count && value != NULL)
         *value = child(object, 2 * i + 1);
-    }
     return i < count;
 }
 
@@ -534,11 +508,9 @@ double fl_json_f64(fl_json *json) {
 }
 
 bool fl_span_is_int(fl_span number) {
-    for (size_t i = 0; i < number.size; i++) {
-        if (number.data[i] == '.' || (number.data[i] | 0x20) == 'e') {
+    for (size_t i = 0; i < number.size; i++)
+        if (number.data[i] == '.' || (number.data[i] | 0x20) == 'e')
             return false;
-        }
-    }
     return number.size > 0;
 }
 
@@ -546,12 +518,10 @@ int64_t fl_span_int64(fl_span number) {
     assert(fl_span_is_int(number));
     bool    minus = number.data[0] == '-';
     int64_t value = 0; /* below zero, which reaches one further */
-    for (size_t i = minus; i < number.size; i++) {
+    for (size_t i = minus; i < number.size; i++)
         if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_sub_overflow(value, number.data[i] - '0', &value)) {
+            __builtin_sub_overflow(value, number.data[i] - '0', &value))
             return minus ? INT64_MIN : INT64_MAX;
-        }
-    }
     return minus ? value : value == INT64_MIN ? INT64_MAX : -value;
 }
 
@@ -572,9 +542,8 @@ static void fail_kind(fl_json_reader *reader, const char *key, fl_json *value,
 /* The value of a key; NULL when absent, null, or after an error. */
 static fl_json *lookup(fl_json_reader *reader, const char *key) {
     assert(key);
-    if (reader->status < 0 || reader->object == NULL) {
+    if (reader->status < 0 || reader->object == NULL)
         return NULL;
-    }
     if (!fl_json_is(reader->object, FL_JSON_OBJECT)) {
         reader->status = fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                                  "%s: %s where an object with \"%s\" is expected", reader->source,
@@ -618,16 +587,14 @@ fl_json_reader fl_json_below(fl_json_reader *reader, const char *key) {
 
 void fl_json_settle(fl_json_reader *reader, const fl_json_reader *inner) {
     assert(reader != inner);
-    if (reader->status == 0) {
+    if (reader->status == 0)
         reader->status = inner->status;
-    }
 }
 
 const char *fl_json_string(fl_json_reader *reader, const char *key, const char *fallback) {
     fl_json *value = lookup_kind(reader, key, FL_JSON_STRING, "a string");
-    if (value == NULL) {
+    if (value == NULL)
         return fallback;
-    }
     const char *text = fl_json_text(value);
     if (strlen(text) != fl_json_text_size(value)) {
         reader->status = fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
@@ -640,9 +607,8 @@ const char *fl_json_string(fl_json_reader *reader, const char *key, const char *
 int64_t fl_json_int(fl_json_reader *reader, const char *key, int64_t fallback, int64_t min,
                     int64_t max) {
     fl_json *value = lookup(reader, key);
-    if (value == NULL) {
+    if (value == NULL)
         return fallback;
-    }
     /* Both saturate: 1e30 and 1000000000000000019884624838656 (which real files hold for "no
      * limit") read as INT64_MAX. */
     int64_t number = fl_json_int64(value);
@@ -669,9 +635,8 @@ int64_t fl_json_int(fl_json_reader *reader, const char *key, int64_t fallback, i
 
 double fl_json_double(fl_json_reader *reader, const char *key, double fallback) {
     fl_json *value = lookup_kind(reader, key, FL_JSON_NUMBER, "a number");
-    if (value == NULL) {
+    if (value == NULL)
         return fallback;
-    }
     double number = fl_json_f64(value);
     if (!isfinite(number)) {
         fail_kind(reader, key, value, "a number that a double can hold");
@@ -701,9 +666,8 @@ void fl_json_quote(fl_buf *out, const char *text, size_t size) {
     fl_buf_putc(out, '"');
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
-        if (c >= 0x20 && c != '"' && c != '\\') {
+        if (c >= 0x20 && c != '"' && c != '\\')
             continue;
-        }
         fl_buf_append(out, text + start, i - start);
         start = i + 1;
         switch (c) {

@@ -36,9 +36,8 @@ static bool fail_at(fl_json_in *in, size_t at, const char *problem) {
 }
 
 bool fl_json_in_fail(fl_json_in *in, bool mistyped, const char *format, ...) {
-    if (in->failed) {
+    if (in->failed)
         return false;
-    }
     in->failed   = true;
     in->mistyped = mistyped;
     in->column   = in->at - in->line_start + 1;
@@ -101,9 +100,8 @@ const char *fl_json_type_text(fl_json_type type) {
 }
 
 fl_json_type fl_json_in_peek(fl_json_in *in) {
-    if (in->failed) {
+    if (in->failed)
         return FL_JSON_NONE;
-    }
     skip_space(in);
     if (in->at == in->size) {
         (void)fail_end(in);
@@ -119,9 +117,8 @@ fl_json_type fl_json_in_peek(fl_json_in *in) {
     case 'n': return FL_JSON_NULL;
     default: break;
     }
-    if (c == '-' || (c >= '0' && c <= '9')) {
+    if (c == '-' || (c >= '0' && c <= '9'))
         return FL_JSON_NUMBER;
-    }
     (void)fail_at(in, in->at, "expected value");
     return FL_JSON_NONE;
 }
@@ -129,21 +126,18 @@ fl_json_type fl_json_in_peek(fl_json_in *in) {
 /* The next value must be of this type. */
 static bool expect(fl_json_in *in, fl_json_type type) {
     fl_json_type found = fl_json_in_peek(in);
-    if (found == type) {
+    if (found == type)
         return true;
-    }
     return fl_json_in_fail(in, true, "invalid type: %s, expected %s", fl_json_type_text(found),
                            fl_json_type_text(type));
 }
 
 bool fl_json_in_enter(fl_json_in *in, fl_json_type type) {
     assert(type == FL_JSON_OBJECT || type == FL_JSON_ARRAY);
-    if (!expect(in, type)) {
+    if (!expect(in, type))
         return false;
-    }
-    if (in->depth == in->depth_max) {
+    if (in->depth == in->depth_max)
         return fail_at(in, in->at, "recursion limit exceeded");
-    }
     uint64_t bit = 1ull << in->depth++;
     in->objects  = type == FL_JSON_OBJECT ? in->objects | bit : in->objects & ~bit;
     in->fresh    = true;
@@ -154,9 +148,8 @@ bool fl_json_in_enter(fl_json_in *in, fl_json_type type) {
 /* Step to the next member of the innermost level; false at its end. */
 static bool next_member(fl_json_in *in, char closing) {
     assert(in->failed || in->depth > 0);
-    if (in->failed) {
+    if (in->failed)
         return false;
-    }
     skip_space(in);
     if (in->at == in->size) {
         return fail_at(in, in->at,
@@ -170,17 +163,14 @@ static bool next_member(fl_json_in *in, char closing) {
         in->depth--;
         return false;
     }
-    if (first) {
+    if (first)
         return true;
-    }
-    if (c != ',') {
+    if (c != ',')
         return fail_at(in, in->at, closing == '}' ? "expected `,` or `}`" : "expected `,` or `]`");
-    }
     in->at++;
     skip_space(in);
-    if (in->at < in->size && in->text[in->at] == closing) {
+    if (in->at < in->size && in->text[in->at] == closing)
         return fail_at(in, in->at, "trailing comma");
-    }
     return in->at < in->size || fail_end(in);
 }
 
@@ -203,14 +193,12 @@ static size_t run_end(const char *text, size_t at, size_t size) {
         bytes16  hit = (bytes16)((v == '"') | (v == '\\') | (v < 0x20));
         uint64_t word[2];
         memcpy(word, &hit, sizeof word);
-        if ((word[0] | word[1]) != 0) {
+        if ((word[0] | word[1]) != 0)
             break;
-        }
         at += sizeof v;
     }
-    while (at < size && is_plain((unsigned char)text[at])) {
+    while (at < size && is_plain((unsigned char)text[at]))
         at++;
-    }
     return at;
 }
 
@@ -218,19 +206,16 @@ static size_t run_end(const char *text, size_t at, size_t size) {
 static bool read_unicode(fl_json_in *in, size_t at, uint32_t *code_point, size_t *end) {
     int unit = fl_hex4(in->text, at + 2, in->size);
     *end     = at + 6;
-    if (unit < 0) {
+    if (unit < 0)
         return fail_at(in, at, "invalid escape");
-    }
     *code_point = (uint32_t)unit;
-    if (unit < 0xD800 || unit > 0xDFFF) {
+    if (unit < 0xD800 || unit > 0xDFFF)
         return true;
-    }
     bool paired =
         unit < 0xDC00 && *end + 1 < in->size && in->text[*end] == '\\' && in->text[*end + 1] == 'u';
     int low = paired ? fl_hex4(in->text, *end + 2, in->size) : -1;
-    if (low < 0xDC00 || low > 0xDFFF) {
+    if (low < 0xDC00 || low > 0xDFFF)
         return fail_at(in, at, "lone surrogate in hex escape");
-    }
     *end += 6;
     *code_point = 0x10000 + (((uint32_t)unit - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
     return true;
@@ -257,17 +242,15 @@ static unsigned read_escape(fl_json_in *in, size_t at, char out[4], size_t *end)
     char letter = at + 1 < in->size ? in->text[at + 1] : '\0';
     out[0]      = plain_escape(letter);
     *end        = at + 2;
-    if (out[0] != '\0') {
+    if (out[0] != '\0')
         return 1;
-    }
     if (letter != 'u') {
         (void)fail_at(in, at, "invalid escape");
         return 0;
     }
     uint32_t code_point = 0;
-    if (!read_unicode(in, at, &code_point, end)) {
+    if (!read_unicode(in, at, &code_point, end))
         return 0;
-    }
     return fl_utf8_encode(code_point, out);
 }
 
@@ -286,13 +269,11 @@ static bool read_string(fl_json_in *in, bool keep, fl_span *out) {
     size_t from  = start;
     for (;;) {
         size_t stop = run_end(in->text, from, in->size);
-        if (!keep && to != from) {
+        if (!keep && to != from)
             memmove(in->text + to, in->text + from, stop - from);
-        }
         to += stop - from;
-        if (stop == in->size || (unsigned char)in->text[stop] < 0x20) {
+        if (stop == in->size || (unsigned char)in->text[stop] < 0x20)
             return fail_string(in, stop);
-        }
         if (in->text[stop] == '"') {
             *out   = (fl_span){in->text + start, (keep ? stop : to) - start};
             in->at = stop + 1;
@@ -300,12 +281,10 @@ static bool read_string(fl_json_in *in, bool keep, fl_span *out) {
         }
         char     decoded[4];
         unsigned length = read_escape(in, stop, decoded, &from);
-        if (length == 0) {
+        if (length == 0)
             return false;
-        }
-        if (!keep) {
+        if (!keep)
             memcpy(in->text + to, decoded, length);
-        }
         to += length;
     }
 }
@@ -315,19 +294,15 @@ bool fl_json_in_string(fl_json_in *in, fl_span *out) {
 }
 
 static bool read_key(fl_json_in *in, bool keep, fl_span *key) {
-    if (!next_member(in, '}')) {
+    if (!next_member(in, '}'))
         return false;
-    }
-    if (in->text[in->at] != '"') {
+    if (in->text[in->at] != '"')
         return fail_at(in, in->at, "key must be a string");
-    }
-    if (!read_string(in, keep, key)) {
+    if (!read_string(in, keep, key))
         return false;
-    }
     skip_space(in);
-    if (in->at == in->size || in->text[in->at] != ':') {
+    if (in->at == in->size || in->text[in->at] != ':')
         return fail_at(in, in->at, "expected `:`");
-    }
     in->at++;
     return true;
 }
@@ -340,9 +315,8 @@ bool fl_json_in_key(fl_json_in *in, fl_span *key) {
 
 /* Offset behind the digits at `at`. */
 static size_t digits_end(const fl_json_in *in, size_t at) {
-    while (at < in->size && in->text[at] >= '0' && in->text[at] <= '9') {
+    while (at < in->size && in->text[at] >= '0' && in->text[at] <= '9')
         at++;
-    }
     return at;
 }
 
@@ -352,24 +326,21 @@ static size_t number_end(const fl_json_in *in) {
     size_t at    = in->at + (in->text[in->at] == '-');
     size_t start = at;
     at           = at < in->size && in->text[at] == '0' ? at + 1 : digits_end(in, at);
-    if (at == start) {
+    if (at == start)
         return 0;
-    }
     if (at < in->size && in->text[at] == '.') {
         start = ++at;
         at    = digits_end(in, at);
-        if (at == start) {
+        if (at == start)
             return 0;
-        }
     }
     if (at < in->size && (in->text[at] | 0x20) == 'e') {
         at++;
         at += at < in->size && (in->text[at] == '+' || in->text[at] == '-');
         start = at;
         at    = digits_end(in, at);
-        if (at == start) {
+        if (at == start)
             return 0;
-        }
     }
     return at;
 }
@@ -381,14 +352,12 @@ static bool whole_value(const char *text, size_t size, int64_t *out) {
     const double exact_most = 9007199254740992.0; /* 2^53 */
     char         spelled[SPELLED_MAX + 1];
     double       value;
-    if (size > SPELLED_MAX) {
+    if (size > SPELLED_MAX)
         return false;
-    }
     memcpy(spelled, text, size);
     spelled[size] = '\0';
-    if (!fl_parse_f64(spelled, &value) || !(value >= -exact_most && value <= exact_most)) {
+    if (!fl_parse_f64(spelled, &value) || !(value >= -exact_most && value <= exact_most))
         return false;
-    }
     *out = (int64_t)value;
     return (double)*out == value;
 }
@@ -396,9 +365,8 @@ static bool whole_value(const char *text, size_t size, int64_t *out) {
 /* The number at in->at, stepped over. */
 static bool read_number(fl_json_in *in, fl_span *out) {
     size_t end = number_end(in);
-    if (end == 0) {
+    if (end == 0)
         return fail_at(in, in->at, "invalid number");
-    }
     *out   = (fl_span){in->text + in->at, end - in->at};
     in->at = end;
     return true;
@@ -411,9 +379,8 @@ bool fl_json_in_number(fl_json_in *in, fl_span *out) {
 bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
     enum { DIGITS_MAX = 18 }; /* always fit int64_t */
     fl_span number;
-    if (!fl_json_in_number(in, &number)) {
+    if (!fl_json_in_number(in, &number))
         return false;
-    }
     const char *text   = number.data;
     size_t      size   = number.size;
     size_t      start  = in->at - size;
@@ -421,9 +388,8 @@ bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
     size_t      digits = digits_end(in, start + sign) - start;
     if (digits == size && digits - sign <= DIGITS_MAX) {
         int64_t value = 0;
-        for (size_t i = sign; i < digits; i++) {
+        for (size_t i = sign; i < digits; i++)
             value = value * 10 + (text[i] - '0');
-        }
         *out = sign != 0 ? -value : value;
     } else if (!whole_value(text, size, out)) {
         in->at = start;
@@ -435,17 +401,15 @@ bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
 
 static bool read_word(fl_json_in *in, const char *word) {
     size_t length = strlen(word);
-    if (in->size - in->at < length || memcmp(in->text + in->at, word, length) != 0) {
+    if (in->size - in->at < length || memcmp(in->text + in->at, word, length) != 0)
         return fail_at(in, in->at, "expected a value (null, true or false in lower case)");
-    }
     in->at += length;
     return true;
 }
 
 bool fl_json_in_bool(fl_json_in *in, bool *out) {
-    if (!expect(in, FL_JSON_BOOL)) {
+    if (!expect(in, FL_JSON_BOOL))
         return false;
-    }
     *out = in->text[in->at] == 't';
     return read_word(in, *out ? "true" : "false");
 }
@@ -476,26 +440,23 @@ bool fl_json_in_skip(fl_json_in *in, fl_span *raw) {
     do {
         /* Here a value begins; then levels that are over are left. */
         fl_json_type type = fl_json_in_peek(in);
-        if (type == FL_JSON_OBJECT || type == FL_JSON_ARRAY) {
+        if (type == FL_JSON_OBJECT || type == FL_JSON_ARRAY)
             (void)fl_json_in_enter(in, type);
-        } else {
+        else
             (void)skip_scalar(in, type);
-        }
         while (!in->failed && in->depth > outside &&
                !((in->objects >> (in->depth - 1) & 1) != 0 ? read_key(in, true, &key)
                                                            : fl_json_in_item(in))) {
         }
     } while (!in->failed && in->depth > outside);
-    if (!in->failed && raw != NULL) {
+    if (!in->failed && raw != NULL)
         *raw = (fl_span){in->text + start, in->at - start};
-    }
     return !in->failed;
 }
 
 bool fl_json_in_end(fl_json_in *in) {
-    if (in->failed) {
+    if (in->failed)
         return false;
-    }
     skip_space(in);
     return in->at == in->size || fail_at(in, in->at, "trailing characters");
 }

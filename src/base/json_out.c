@@ -33,16 +33,13 @@ static void settle(fl_buf *out, const char *end) {
 bool fl_json_out_floats(fl_buf *out, const float *row, size_t count) {
     assert(row || count == 0);
     float sum = 0.0f; /* 0 * x is NaN for NaN and infinity, else 0 */
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         sum += 0.0f * row[i];
-    }
-    if (sum != 0.0f) {
+    if (sum != 0.0f)
         return false;
-    }
     char *p = room_for(out, count, FL_F32_TEXT_MAX + 1);
-    if (p == NULL) {
+    if (p == NULL)
         return true; /* the buffer remembers */
-    }
     *p++ = '[';
     for (size_t i = 0; i < count; i++) {
         p += fl_f32_text(p, row[i]);
@@ -67,9 +64,8 @@ bool fl_json_out_rows(fl_buf *out, const float *rows, size_t count, size_t colum
 
 bool fl_json_out_float(fl_buf *out, float value) {
     char text[FL_F32_TEXT_MAX];
-    if (!isfinite(value)) {
+    if (!isfinite(value))
         return false;
-    }
     fl_buf_append(out, text, fl_f32_text(text, value));
     return true;
 }
@@ -80,12 +76,10 @@ static char *put_small(char *p, int value) {
         *p++  = '-';
         value = -value;
     }
-    if (value >= 100) {
+    if (value >= 100)
         *p++ = (char)('0' + value / 100);
-    }
-    if (value >= 10) {
+    if (value >= 10)
         *p++ = (char)('0' + value / 10 % 10);
-    }
     *p++ = (char)('0' + value % 10);
     return p;
 }
@@ -93,9 +87,8 @@ static char *put_small(char *p, int value) {
 void fl_json_out_bytes(fl_buf *out, const void *row, size_t count, bool is_signed) {
     assert(row || count == 0);
     char *p = room_for(out, count, 5);
-    if (p == NULL) {
+    if (p == NULL)
         return;
-    }
     *p++ = '[';
     for (size_t i = 0; i < count; i++) {
         p    = put_small(p, is_signed ? ((const int8_t *)row)[i] : ((const uint8_t *)row)[i]);
@@ -109,9 +102,8 @@ void fl_json_out_bytes(fl_buf *out, const void *row, size_t count, bool is_signe
 void fl_json_out_ids(fl_buf *out, const int32_t *ids, size_t count) {
     assert(ids || count == 0);
     char *p = room_for(out, count, 11);
-    if (p == NULL) {
+    if (p == NULL)
         return;
-    }
     *p++ = '[';
     for (size_t i = 0; i < count; i++) {
         p += fl_u64_text(p, (uint64_t)ids[i]);

@@ -10,9 +10,8 @@
 
 void fl_json_w_raw(fl_json_w *w, const char *key) {
     assert(w->out);
-    if (w->more) {
+    if (w->more)
         fl_buf_putc(w->out, ',');
-    }
     w->more = true;
     if (key != NULL) {
         fl_buf_putc(w->out, '"');
@@ -56,11 +55,10 @@ void fl_json_w_null(fl_json_w *w, const char *key) {
 }
 
 void fl_json_w_text(fl_json_w *w, const char *key, const char *text) {
-    if (text == NULL) {
+    if (text == NULL)
         fl_json_w_null(w, key);
-    } else {
+    else
         fl_json_w_bytes(w, key, text, strlen(text));
-    }
 }
 
 void fl_json_w_u64(fl_json_w *w, const char *key, uint64_t value) {

@@ -40,11 +40,9 @@ static const char *certificates(void) {
         "/etc/ssl/cert.pem",                  /* Alpine without the package, Void */
         "/var/lib/ca-certificates/ca-bundle.pem",
     };
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        if (access(places[i], R_OK) == 0) {
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (access(places[i], R_OK) == 0)
             return places[i];
-        }
-    }
     return NULL;
 }
 
@@ -59,9 +57,8 @@ static char           missing[160]; /* why there is none; "" when there is */
 
 static void *find(void *handle, const char *name) {
     void *symbol = dlsym(handle, name);
-    if (symbol == NULL && missing[0] == '\0') {
+    if (symbol == NULL && missing[0] == '\0')
         snprintf(missing, sizeof missing, "it has no %s", name);
-    }
     return symbol;
 }
 
@@ -69,9 +66,8 @@ static void open_library(void) {
     static const char *const names[] = {"libcurl.so.4",    "libcurl-gnutls.so.4", "libcurl.so",
                                         "libcurl.4.dylib", "libcurl-x64.dll",     "libcurl.dll"};
     void                    *handle  = NULL;
-    for (size_t i = 0; handle == NULL && i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; handle == NULL && i < sizeof names / sizeof names[0]; i++)
         handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    }
     if (handle == NULL) {
         snprintf(missing, sizeof missing, "libcurl.so.4 cannot be opened");
         return;
@@ -93,9 +89,8 @@ static void open_library(void) {
 
 int fl_curl_open(const char *who, const char *otherwise, fletch_error *error) {
     (void)pthread_once(&once, open_library);
-    if (missing[0] == '\0') {
+    if (missing[0] == '\0')
         return FLETCH_OK;
-    }
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                    "%s libcurl, and %s. Install it (Debian and Ubuntu: apt-get install libcurl4)%s",
                    who, missing, otherwise);
@@ -117,16 +112,14 @@ static void set_certificates(CURL *curl) {
             return;
         }
     }
-    if (certificates() != NULL) {
+    if (certificates() != NULL)
         fl_curl.easy_setopt(curl, CURLOPT_CAINFO, certificates());
-    }
 }
 
 CURL *fl_curl_make(void) {
     /* Counted and thread-safe since libcurl 7.84. */
-    if (fl_curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+    if (fl_curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return NULL;
-    }
     CURL *curl = fl_curl.easy_init();
     if (curl == NULL) {
         fl_curl.global_cleanup();

@@ -17,8 +17,8 @@
     X(free)                                                                                        \
     X(getdate)                                                                                     \
     X(global_cleanup)                                                                              \
-    X(global_init) X(slist_append) X(slist_free_all) X(url) X(url_cleanup) X(url_get) X(url_set)   \
-        X(version_info)
+    X(global_init)                                                                                 \
+    X(slist_append) X(slist_free_all) X(url) X(url_cleanup) X(url_get) X(url_set) X(version_info)
 
 /* curl.h's functions by their own types; its macros of the same names check types of direct
  * calls only. */

@@ -14,17 +14,15 @@
 #include "base/utf8.h"
 
 void fl_log_write(const fl_log *log, int level, const char *format, ...) {
-    if (log == NULL || log->fn == NULL || (level > FL_LOG_DEBUG && !log->trace)) {
+    if (log == NULL || log->fn == NULL || (level > FL_LOG_DEBUG && !log->trace))
         return;
-    }
     char    message[1024];
     va_list arguments;
     va_start(arguments, format);
     int length = vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    if (length < 0) {
+    if (length < 0)
         return;
-    }
     fl_utf8_make_printable(message);
     log->fn(log->user, level, message);
 }

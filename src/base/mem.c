@@ -40,9 +40,8 @@ void *fl_alloc(size_t size) {
 
 void *fl_alloc_zero(size_t count, size_t size) {
     size_t bytes;
-    if (fl_mul_overflow(count, size, &bytes) || !pass_door()) {
+    if (fl_mul_overflow(count, size, &bytes) || !pass_door())
         return NULL;
-    }
     return calloc(1, bytes == 0 ? 1 : bytes);
 }
 
@@ -53,9 +52,8 @@ void *fl_alloc_array(size_t count, size_t size) {
 
 void *fl_realloc_array(void *block, size_t count, size_t size) {
     size_t bytes;
-    if (fl_mul_overflow(count, size, &bytes) || !pass_door()) {
+    if (fl_mul_overflow(count, size, &bytes) || !pass_door())
         return NULL;
-    }
     return realloc(block, bytes == 0 ? 1 : bytes);
 }
 
@@ -65,9 +63,8 @@ bool fl_array_grow(void *array, size_t *room, size_t count, size_t size) {
     void  *block;
     memcpy(&block, array, sizeof block); /* whatever it points to */
     block = wanted > count ? fl_realloc_array(block, wanted, size) : NULL;
-    if (block == NULL) {
+    if (block == NULL)
         return false;
-    }
     memcpy(array, &block, sizeof block);
     *room = wanted;
     return true;
@@ -76,12 +73,10 @@ bool fl_array_grow(void *array, size_t *room, size_t count, size_t size) {
 void *fl_alloc_aligned(size_t size, size_t alignment) {
     assert((alignment & (alignment - 1)) == 0);
     void *block;
-    if (alignment < sizeof(void *)) {
+    if (alignment < sizeof(void *))
         alignment = sizeof(void *);
-    }
-    if (!pass_door() || posix_memalign(&block, alignment, size == 0 ? 1 : size) != 0) {
+    if (!pass_door() || posix_memalign(&block, alignment, size == 0 ? 1 : size) != 0)
         return NULL;
-    }
     return block;
 }
 
@@ -108,9 +103,8 @@ char *fl_strndup(const char *text, size_t size) {
 static size_t whole_pages(size_t size) {
     size_t page = fl_os_page();
     size_t padded;
-    if (fl_add_overflow(size == 0 ? 1 : size, page - 1, &padded)) {
+    if (fl_add_overflow(size == 0 ? 1 : size, page - 1, &padded))
         return 0;
-    }
     return padded & ~(page - 1);
 }
 
@@ -120,22 +114,19 @@ void *fl_big_alloc(size_t size) {
 }
 
 void fl_big_free(void *block, size_t size) {
-    if (block != NULL) {
+    if (block != NULL)
         fl_os_pages_free(block, whole_pages(size));
-    }
 }
 
 void *fl_big_grow(void *block, size_t old, size_t size) {
     assert(!block || old <= size);
     char *grown = fl_big_alloc(size);
-    if (block == NULL || grown == NULL) {
+    if (block == NULL || grown == NULL)
         return grown;
-    }
     /* Small pages that move stay small: a block that becomes large is copied into huge ones. */
     if (old >= FL_BIG_ALIGNMENT) {
-        if (fl_os_move(block, grown, whole_pages(old))) {
+        if (fl_os_move(block, grown, whole_pages(old)))
             return grown;
-        }
         fl_big_free(grown, size); /* a move that fails may have unmapped its target */
         grown = fl_big_alloc(size);
     }
@@ -149,9 +140,8 @@ void *fl_big_grow(void *block, size_t old, size_t size) {
 size_t fl_big_trim(void *block, size_t old, size_t size) {
     assert(block);
     size_t kept = whole_pages(size), all = whole_pages(old);
-    if (kept < all) {
+    if (kept < all)
         fl_os_pages_cut(block, all, kept);
-    }
     return kept < all ? kept : all;
 }
 
@@ -159,9 +149,8 @@ void fl_pages_release(const void *data, size_t size) {
     uintptr_t page  = fl_os_page();
     uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1);
     uintptr_t last  = ((uintptr_t)data + size) & ~(page - 1);
-    if (data != NULL && first < last) {
+    if (data != NULL && first < last)
         fl_os_pages_release((void *)first, last - first);
-    }
 }
 
 uint64_t fl_alloc_count(void) {

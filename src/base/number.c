@@ -86,15 +86,13 @@ static decimal shortest_decimal(uint32_t c, int q, bool narrow) {
         uint32_t tens         = s / 10;
         bool     below_inside = lower <= 40 * tens;
         bool     above_inside = 40 * tens + 40 <= upper;
-        if (below_inside != above_inside) {
+        if (below_inside != above_inside)
             return (decimal){tens + above_inside, k + 1};
-        }
     }
     bool below_inside = lower <= 4 * s;
     bool above_inside = 4 * s + 4 <= upper;
-    if (below_inside != above_inside) {
+    if (below_inside != above_inside)
         return (decimal){s + above_inside, k};
-    }
     uint32_t middle   = 4 * s + 2;
     bool     round_up = value > middle || (value == middle && (s & 1) != 0);
     return (decimal){s + round_up, k};
@@ -108,9 +106,8 @@ static size_t put_digits(char *out, uint64_t number) {
         reversed[count++] = (char)('0' + number % 10);
         number /= 10;
     } while (number != 0);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         out[i] = reversed[count - 1 - i];
-    }
     return count;
 }
 
@@ -166,9 +163,8 @@ size_t fl_f32_text(char out[FL_F32_TEXT_MAX], float value) {
         memcpy(out, "null", 4);
         return 4;
     }
-    if (bits >> 31 != 0) {
+    if (bits >> 31 != 0)
         out[length++] = '-';
-    }
     if (exponent == 0 && fraction == 0) {
         out[length++] = '0';
         return length;
@@ -183,9 +179,8 @@ size_t fl_f32_text(char out[FL_F32_TEXT_MAX], float value) {
     char   digits[10];
     size_t count = put_digits(digits, shortest.digits);
     int    point = (int)count + shortest.exponent; /* value = 0.DIGITS * 10^point */
-    if (point < -4 || point > 16) {
+    if (point < -4 || point > 16)
         return length + put_scientific(out + length, digits, count, point - 1);
-    }
     return length + put_plain(out + length, digits, count, point);
 }
 
@@ -204,28 +199,24 @@ bool fl_parse_i64(const char *text, int64_t *out) {
     const char *p        = text + (text[0] == '-' || text[0] == '+' ? 1 : 0);
     bool        negative = text[0] == '-';
     int64_t     value    = 0;
-    if (!is_digit(*p)) {
+    if (!is_digit(*p))
         return false;
-    }
     for (; is_digit(*p); p++) {
         int digit =
             negative ? '0' - *p : *p - '0'; /* downwards, as INT64_MIN has no positive twin */
         if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, digit, &value)) {
+            __builtin_add_overflow(value, digit, &value))
             return false;
-        }
     }
-    if (*p != '\0') {
+    if (*p != '\0')
         return false;
-    }
     *out = value;
     return true;
 }
 
 static const char *skip_digits(const char *p) {
-    while (is_digit(*p)) {
+    while (is_digit(*p))
         p++;
-    }
     return p;
 }
 
@@ -241,15 +232,13 @@ static bool is_decimal(const char *p) {
         p                    = skip_digits(p);
         digits += (size_t)(p - fraction);
     }
-    if (digits == 0) {
+    if (digits == 0)
         return false;
-    }
     if (*p == 'e' || *p == 'E') {
         p++;
         p += *p == '-' || *p == '+' ? 1 : 0;
-        if (!is_digit(*p)) {
+        if (!is_digit(*p))
             return false;
-        }
         p = skip_digits(p);
     }
     return *p == '\0';
@@ -257,13 +246,11 @@ static bool is_decimal(const char *p) {
 
 bool fl_parse_f64(const char *text, double *out) {
     assert(text && out);
-    if (!is_decimal(text)) {
+    if (!is_decimal(text))
         return false;
-    }
     double value = fl_os_strtod(text);
-    if (!isfinite(value)) {
+    if (!isfinite(value))
         return false;
-    }
     *out = value;
     return true;
 }
@@ -271,19 +258,16 @@ bool fl_parse_f64(const char *text, double *out) {
 /* The factor of a unit, 0 when there is no such unit. */
 static uint64_t unit_factor(const char *unit) {
     static const char letters[] = "KMGT";
-    if (unit[0] == '\0' || strcmp(unit, "B") == 0) {
+    if (unit[0] == '\0' || strcmp(unit, "B") == 0)
         return 1;
-    }
     char        first  = unit[0] == 'k' ? 'K' : unit[0];
     const char *letter = strchr(letters, first);
     bool binary = unit[1] == '\0' || strcmp(unit + 1, "iB") == 0 || strcmp(unit + 1, "i") == 0;
-    if (letter == NULL || (!binary && strcmp(unit + 1, "B") != 0)) {
+    if (letter == NULL || (!binary && strcmp(unit + 1, "B") != 0))
         return 0;
-    }
     uint64_t factor = 1;
-    for (const char *p = letters; p <= letter; p++) {
+    for (const char *p = letters; p <= letter; p++)
         factor *= binary ? 1024 : 1000;
-    }
     return factor;
 }
 
@@ -294,36 +278,30 @@ bool fl_parse_size(const char *text, uint64_t *out) {
     uint64_t    whole    = 0;
     uint64_t    fraction = 0;
     uint64_t    scale    = 1;
-    if (!is_digit(*p)) {
+    if (!is_digit(*p))
         return false;
-    }
-    for (; is_digit(*p); p++) {
+    for (; is_digit(*p); p++)
         if (__builtin_mul_overflow(whole, 10, &whole) ||
-            __builtin_add_overflow(whole, (uint64_t)(*p - '0'), &whole)) {
+            __builtin_add_overflow(whole, (uint64_t)(*p - '0'), &whole))
             return false;
-        }
-    }
     if (*p == '.') {
         const char *start = ++p;
         for (; is_digit(*p) && p - start < FRACTION_DIGITS_MAX; p++) {
             fraction = fraction * 10 + (uint64_t)(*p - '0');
             scale *= 10;
         }
-        if (p == start || is_digit(*p)) {
+        if (p == start || is_digit(*p))
             return false;
-        }
     }
     p += *p == ' ' ? 1 : 0;
     uint64_t factor = unit_factor(p);
     uint64_t bytes;
     bool     bare_space = *p == '\0' && p[-1] == ' ';
-    if (factor == 0 || (factor == 1 && scale > 1) || bare_space) {
+    if (factor == 0 || (factor == 1 && scale > 1) || bare_space)
         return false; /* "12 " and half a byte ("1.5") included */
-    }
     if (__builtin_mul_overflow(whole, factor, &bytes) ||
-        __builtin_add_overflow(bytes, fraction * factor / scale, &bytes)) {
+        __builtin_add_overflow(bytes, fraction * factor / scale, &bytes))
         return false;
-    }
     *out = bytes;
     return true;
 }

@@ -64,9 +64,8 @@ static size_t pair_of(const atomic_uint *word) {
 void fl_os_wait(atomic_uint *word, unsigned expected) {
     const size_t i = pair_of(word);
     pthread_mutex_lock(&pairs[i].lock);
-    if (atomic_load(word) == expected) {
+    if (atomic_load(word) == expected)
         pthread_cond_wait(&pairs[i].changed, &pairs[i].lock);
-    }
     pthread_mutex_unlock(&pairs[i].lock);
 }
 
@@ -92,9 +91,8 @@ bool fl_os_thread_gone(uint64_t thread) {
 
 /* A thread names only itself here. */
 void fl_os_thread_name(pthread_t thread, const char *name) {
-    if (pthread_equal(thread, pthread_self())) {
+    if (pthread_equal(thread, pthread_self()))
         (void)pthread_setname_np(name);
-    }
 }
 
 void fl_cond_init(pthread_cond_t *cond) {
@@ -121,9 +119,8 @@ int pthread_mutex_timedlock(pthread_mutex_t *lock, const struct timespec *until)
     while ((code = pthread_mutex_trylock(lock)) == EBUSY) {
         (void)clock_gettime(CLOCK_REALTIME, &now);
         if (now.tv_sec > until->tv_sec ||
-            (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec)) {
+            (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec))
             return ETIMEDOUT;
-        }
         (void)nanosleep(&moment, NULL);
     }
     return code;
@@ -156,9 +153,8 @@ uint16_t fl_cpu_node(const char *root, uint16_t cpu) {
 unsigned fl_cpu_cores(uint16_t out[FL_CORES_MAX]) {
     unsigned count = fl_os_processors();
     count          = count < FL_CORES_MAX ? count : FL_CORES_MAX;
-    for (unsigned cpu = 0; cpu < count; cpu++) {
+    for (unsigned cpu = 0; cpu < count; cpu++)
         out[cpu] = (uint16_t)cpu;
-    }
     return count;
 }
 
@@ -177,9 +173,8 @@ void fl_os_caches(fl_cpu *out) {
     for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++) {
         uint64_t bytes = number_of(caches[i].name);
         bytes          = bytes > 0 ? bytes : number_of(caches[i].plain);
-        if (bytes > 0 && bytes <= UINT32_MAX) {
+        if (bytes > 0 && bytes <= UINT32_MAX)
             fl_cpu_set_cache(out, caches[i].level, (uint32_t)bytes);
-        }
     }
 }
 
@@ -240,9 +235,8 @@ bool fl_os_memory_left(const char *root, uint64_t *total, uint64_t *available) {
     mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
     (void)root;
     if (host_statistics64(mach_host_self(), HOST_VM_INFO64, (host_info64_t)&about, &count) !=
-        KERN_SUCCESS) {
+        KERN_SUCCESS)
         return false;
-    }
     *total     = fl_os_memory();
     *available = ((uint64_t)about.free_count + about.inactive_count) * fl_os_page();
     return *total > 0;
@@ -257,9 +251,8 @@ bool fl_os_mapping(const char *path, uintptr_t *begin, uintptr_t *end) {
 
 int fl_os_accept(int listener) {
     const int fd = accept(listener, NULL, NULL);
-    if (fd >= 0) {
+    if (fd >= 0)
         fl_os_tame(fd);
-    }
     return fd;
 }
 
@@ -294,16 +287,13 @@ const char *fl_os_no_library(const unsigned char *data, size_t size) {
     struct mach_header_64 head;
     uint32_t              magic = 0;
     memcpy(&magic, data, size < sizeof magic ? 0 : sizeof magic);
-    if (magic == FAT_CIGAM) {
+    if (magic == FAT_CIGAM)
         return NULL; /* for several processors: the loader looks */
-    }
-    if (size < sizeof head || magic != MH_MAGIC_64) {
+    if (size < sizeof head || magic != MH_MAGIC_64)
         return "it is not a Mach-O file";
-    }
     memcpy(&head, data, sizeof head);
-    if (head.filetype != MH_DYLIB && head.filetype != MH_BUNDLE) {
+    if (head.filetype != MH_DYLIB && head.filetype != MH_BUNDLE)
         return "it is not a shared library";
-    }
     const struct mach_header *ours = _dyld_get_image_header(0);
     return ours != NULL && head.cputype == ours->cputype
                ? NULL

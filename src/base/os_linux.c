@@ -53,9 +53,8 @@ bool fl_os_random(void *out, size_t size) {
 /* "C" is static in libc: newlocale does no work and fails only without memory. */
 double fl_os_strtod(const char *text) {
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (plain == (locale_t)0) {
+    if (plain == (locale_t)0)
         return NAN;
-    }
     double value = strtod_l(text, NULL, plain);
     freelocale(plain);
     return value;
@@ -110,19 +109,16 @@ unsigned fl_os_processors(void) {
     for (size_t cpus = CPU_SETSIZE; cpus <= CPUS_MAX; cpus *= 2) {
         cpu_set_t *set   = CPU_ALLOC(cpus);
         size_t     bytes = CPU_ALLOC_SIZE(cpus);
-        if (set == NULL) {
+        if (set == NULL)
             break;
-        }
         bool     known = sched_getaffinity(0, bytes, set) == 0;
         bool     small = !known && errno == EINVAL;
         unsigned count = known ? (unsigned)CPU_COUNT_S(bytes, set) : 0;
         CPU_FREE(set);
-        if (known) {
+        if (known)
             return count;
-        }
-        if (!small) {
+        if (!small)
             break;
-        }
     }
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (unsigned)online : 1;
@@ -146,9 +142,8 @@ static place place_of(const char *root, uint16_t cpu) {
             break;
         }
     }
-    if (fl_small_read(folder, "/topology/thread_siblings_list", list, sizeof list)) {
+    if (fl_small_read(folder, "/topology/thread_siblings_list", list, sizeof list))
         out.core = (uint16_t)strtoul(list, NULL, 10);
-    }
     return out;
 }
 
@@ -170,9 +165,8 @@ static int by_rank(const void *a, const void *b) {
 
 unsigned fl_cpu_choose(const char *root, uint16_t *cpus, unsigned count, unsigned usable) {
     place at[FL_CORES_MAX];
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++)
         at[i] = place_of(root, cpus[i]);
-    }
     qsort(at, count, sizeof *at, by_place);
     for (unsigned i = 1; i < count; i++) {
         bool sibling = at[i].core == at[i - 1].core;
@@ -183,9 +177,8 @@ unsigned fl_cpu_choose(const char *root, uint16_t *cpus, unsigned count, unsigne
         count = usable;
         qsort(at, count, sizeof *at, by_place);
     }
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++)
         cpus[i] = at[i].cpu;
-    }
     return count;
 }
 
@@ -193,14 +186,11 @@ unsigned fl_cpu_cores(uint16_t out[FL_CORES_MAX]) {
     cpu_set_t set;
     unsigned  count = 0;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
         CPU_SET(0, &set);
-    }
-    for (unsigned cpu = 0; cpu < CPU_SETSIZE && count < FL_CORES_MAX; cpu++) {
-        if (CPU_ISSET(cpu, &set)) {
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE && count < FL_CORES_MAX; cpu++)
+        if (CPU_ISSET(cpu, &set))
             out[count++] = (uint16_t)cpu;
-        }
-    }
     return fl_cpu_choose("", out, count, fl_cpu_usable());
 }
 
@@ -221,15 +211,13 @@ void fl_os_caches(fl_cpu *out) {
         (void)snprintf(folder, sizeof folder, "/sys/devices/system/cpu/cpu0/cache/index%d", i);
         if (!fl_small_read(folder, "/level", level, sizeof level) ||
             !fl_small_read(folder, "/type", type, sizeof type) ||
-            !fl_small_read(folder, "/size", size, sizeof size)) {
+            !fl_small_read(folder, "/size", size, sizeof size))
             return;
-        }
         char    *unit;
         uint64_t bytes = strtoull(size, &unit, 10);
         bytes *= *unit == 'K' ? 1024 : *unit == 'M' ? 1024 * 1024 : 1;
-        if (type[0] != 'I' && bytes <= UINT32_MAX) { /* Data or Unified */
+        if (type[0] != 'I' && bytes <= UINT32_MAX) /* Data or Unified */
             fl_cpu_set_cache(out, (unsigned)(level[0] - '0'), (uint32_t)bytes);
-        }
     }
 }
 
@@ -305,9 +293,8 @@ uint64_t fl_os_memory(void) {
 
 bool fl_os_memory_left(const char *root, uint64_t *total, uint64_t *available) {
     char text[4096];
-    if (!fl_small_read(root, "/proc/meminfo", text, sizeof text)) {
+    if (!fl_small_read(root, "/proc/meminfo", text, sizeof text))
         return false;
-    }
     *total     = fl_small_number(text, "MemTotal:") * 1024;
     *available = fl_small_number(text, "MemAvailable:") * 1024;
     *available = *available > 0 ? *available : *total; /* a kernel before 3.14 does not say */
@@ -328,12 +315,10 @@ uint64_t fl_os_resident_peak(void) {
     char          text[4096];
     struct rusage usage = {.ru_maxrss = 0};
     uint64_t      kib   = 0;
-    if (fl_small_read("", "/proc/self/status", text, sizeof text)) {
+    if (fl_small_read("", "/proc/self/status", text, sizeof text))
         kib = fl_small_number(text, "VmHWM:");
-    }
-    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0) {
+    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
         kib = (uint64_t)usage.ru_maxrss;
-    }
     return kib * 1024;
 }
 
@@ -342,9 +327,8 @@ bool fl_big_pages(size_t *page) {
     *page         = fl_os_page();
     int     fd    = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
     ssize_t count = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) {
+    if (fd >= 0)
         close(fd);
-    }
     text[count > 0 ? count : 0] = '\0';
     bool offered = strstr(text, "[always]") != NULL || strstr(text, "[madvise]") != NULL;
     return offered && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
@@ -361,13 +345,11 @@ extern const ElfW(Ehdr) __ehdr_start
 
 const char *fl_os_no_library(const unsigned char *data, size_t size) {
     ElfW(Ehdr) head;
-    if (size < sizeof head || memcmp(data, ELFMAG, SELFMAG) != 0) {
+    if (size < sizeof head || memcmp(data, ELFMAG, SELFMAG) != 0)
         return "it is not an ELF file";
-    }
     memcpy(&head, data, sizeof head);
-    if (head.e_type != ET_DYN) {
+    if (head.e_type != ET_DYN)
         return "it is not a shared library";
-    }
     bool ours = head.e_machine == __ehdr_start.e_machine &&
                 head.e_ident[EI_CLASS] == __ehdr_start.e_ident[EI_CLASS] &&
                 head.e_ident[EI_DATA] == __ehdr_start.e_ident[EI_DATA];

@@ -25,23 +25,18 @@ size_t fl_os_page(void) {
 void *fl_os_pages(size_t size) {
     size_t slack = size >= FL_BIG_ALIGNMENT ? FL_BIG_ALIGNMENT : 0; /* room to align; cut below */
     size_t mapped;
-    if (fl_add_overflow(size, slack, &mapped)) {
+    if (fl_add_overflow(size, slack, &mapped))
         return NULL;
-    }
     char *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) {
+    if (base == MAP_FAILED)
         return NULL;
-    }
-    if (slack == 0) {
+    if (slack == 0)
         return base;
-    }
     size_t before = (size_t)(-(uintptr_t)base & (FL_BIG_ALIGNMENT - 1));
-    if (before != 0) {
+    if (before != 0)
         munmap(base, before);
-    }
-    if (slack != before) {
+    if (slack != before)
         munmap(base + before + size, slack - before);
-    }
     fl_posix_huge(base + before, size);
     return base + before;
 }
@@ -69,9 +64,8 @@ static int64_t nanoseconds(struct timespec time) {
 
 bool fl_os_look(int fd, fl_os_file *out) {
     struct stat status;
-    if (fstat(fd, &status) != 0) {
+    if (fstat(fd, &status) != 0)
         return false;
-    }
     const bool own = status.st_uid == geteuid() || status.st_uid == 0;
     *out           = (fl_os_file){.size       = (uint64_t)status.st_size,
                                   .node       = (uint64_t)status.st_ino,
@@ -90,9 +84,8 @@ void fl_os_tame(int fd) {
 }
 
 bool fl_os_pair(int fds[2]) {
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0)
         return false;
-    }
     fl_os_tame(fds[0]);
     fl_os_tame(fds[1]);
     return true;
@@ -100,9 +93,8 @@ bool fl_os_pair(int fds[2]) {
 
 uint64_t fl_os_open_files(uint64_t wanted) {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return 0;
-    }
     struct rlimit more = limit;
     more.rlim_cur =
         limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted ? limit.rlim_max : wanted;
@@ -114,20 +106,17 @@ uint64_t fl_os_files_open(void) {
     uint64_t count  = 0;
     DIR     *folder = opendir("/proc/self/fd");
     folder          = folder != NULL ? folder : opendir("/dev/fd"); /* macOS */
-    while (folder != NULL && readdir(folder) != NULL) {
+    while (folder != NULL && readdir(folder) != NULL)
         count++;
-    }
-    if (folder != NULL) {
+    if (folder != NULL)
         (void)closedir(folder);
-    }
     return count > 3 ? count - 3 : 0; /* ".", ".." and the folder itself */
 }
 
 double fl_os_processor_seconds(void) {
     struct rusage usage;
-    if (getrusage(RUSAGE_SELF, &usage) != 0) {
+    if (getrusage(RUSAGE_SELF, &usage) != 0)
         return 0;
-    }
     return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }

@@ -33,9 +33,8 @@ bool fl_os_random(void *out, size_t size) {
 
 double fl_os_strtod(const char *text) {
     _locale_t plain = _create_locale(LC_ALL, "C");
-    if (plain == NULL) {
+    if (plain == NULL)
         return NAN;
-    }
     double value = _strtod_l(text, NULL, plain);
     _free_locale(plain);
     return value;
@@ -57,9 +56,8 @@ uint64_t fl_os_thread(void) {
 
 bool fl_os_thread_gone(uint64_t thread) {
     HANDLE open = OpenThread(SYNCHRONIZE, FALSE, (DWORD)thread);
-    if (open == NULL) {
+    if (open == NULL)
         return GetLastError() == ERROR_INVALID_PARAMETER;
-    }
     bool gone = WaitForSingleObject(open, 0) == WAIT_OBJECT_0;
     CloseHandle(open);
     return gone;
@@ -112,33 +110,28 @@ uint16_t fl_cpu_node(const char *root, uint16_t cpu) {
 unsigned fl_cpu_cores(uint16_t out[FL_CORES_MAX]) {
     const uint64_t mask  = affinity();
     unsigned       count = 0;
-    for (uint16_t cpu = 0; cpu < 64 && count < FL_CORES_MAX; cpu++) {
-        if ((mask >> cpu & 1) != 0) {
+    for (uint16_t cpu = 0; cpu < 64 && count < FL_CORES_MAX; cpu++)
+        if ((mask >> cpu & 1) != 0)
             out[count++] = cpu;
-        }
-    }
     return fl_cpu_choose("", out, count, fl_cpu_usable());
 }
 
 void fl_cpu_pin(uint16_t core) {
-    if (core < 64) {
+    if (core < 64)
         (void)SetThreadAffinityMask(GetCurrentThread(), (DWORD_PTR)1 << core);
-    }
 }
 
 void fl_os_caches(fl_cpu *out) {
     DWORD size = 0;
     (void)GetLogicalProcessorInformation(NULL, &size);
     SYSTEM_LOGICAL_PROCESSOR_INFORMATION *table = fl_alloc(size);
-    if (table == NULL || !GetLogicalProcessorInformation(table, &size)) {
+    if (table == NULL || !GetLogicalProcessorInformation(table, &size))
         size = 0;
-    }
     for (size_t i = 0; i < size / sizeof *table; i++) {
         const CACHE_DESCRIPTOR *cache = &table[i].Cache;
         if (table[i].Relationship == RelationCache && (table[i].ProcessorMask & 1) != 0 &&
-            (cache->Type == CacheData || cache->Type == CacheUnified)) {
+            (cache->Type == CacheData || cache->Type == CacheUnified))
             fl_cpu_set_cache(out, cache->Level, cache->Size);
-        }
     }
     fl_free(table);
 }
@@ -169,14 +162,12 @@ bool fl_big_pages(size_t *page) {
 void *fl_os_pages(size_t size) {
     enum { TRIES = 16 };
     void *block = NULL;
-    if (size < FL_BIG_ALIGNMENT) {
+    if (size < FL_BIG_ALIGNMENT)
         return VirtualAlloc(NULL, size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
-    }
     for (int i = 0; i < TRIES && block == NULL && size <= SIZE_MAX - FL_BIG_ALIGNMENT; i++) {
         char *place = VirtualAlloc(NULL, size + FL_BIG_ALIGNMENT, MEM_RESERVE, PAGE_NOACCESS);
-        if (place == NULL) {
+        if (place == NULL)
             return NULL;
-        }
         (void)VirtualFree(place, 0, MEM_RELEASE);
         place += -(uintptr_t)place & (FL_BIG_ALIGNMENT - 1);
         block = VirtualAlloc(place, size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
@@ -202,21 +193,18 @@ bool fl_os_move(void *from, void *to, size_t size) {
  * fail, and then the next write would end the program. */
 void fl_os_pages_release(void *data, size_t size) {
     MEMORY_BASIC_INFORMATION about;
-    if (VirtualQuery(data, &about, sizeof about) != 0 && about.Type == MEM_PRIVATE) {
+    if (VirtualQuery(data, &about, sizeof about) != 0 && about.Type == MEM_PRIVATE)
         memset(data, 0, size);
-    }
     (void)VirtualUnlock(data, size); /* what it does to pages that are not locked */
 }
 
 void *fl_os_map(int fd, size_t size) {
     HANDLE map  = CreateFileMappingW((HANDLE)_get_osfhandle(fd), NULL, PAGE_READONLY, 0, 0, NULL);
     void  *data = map != NULL ? MapViewOfFile(map, FILE_MAP_READ, 0, 0, size) : NULL;
-    if (data == NULL) {
+    if (data == NULL)
         (void)fl_windows_failed();
-    }
-    if (map != NULL) {
+    if (map != NULL)
         CloseHandle(map); /* the view keeps it */
-    }
     return data;
 }
 
@@ -260,9 +248,8 @@ uint64_t fl_os_memory(void) {
 bool fl_os_memory_left(const char *root, uint64_t *total, uint64_t *available) {
     MEMORYSTATUSEX about = {.dwLength = sizeof about};
     (void)root;
-    if (!GlobalMemoryStatusEx(&about)) {
+    if (!GlobalMemoryStatusEx(&about))
         return false;
-    }
     *total     = about.ullTotalPhys;
     *available = about.ullAvailPhys;
     return true;
@@ -318,14 +305,12 @@ const char *fl_os_no_library(const unsigned char *data, size_t size) {
     IMAGE_NT_HEADERS64      head;
     if (size < sizeof *first || first->e_magic != IMAGE_DOS_SIGNATURE || first->e_lfanew < 0 ||
         (size_t)first->e_lfanew > size - sizeof *first ||
-        size - (size_t)first->e_lfanew < sizeof head) {
+        size - (size_t)first->e_lfanew < sizeof head)
         return "it is not a DLL";
-    }
     memcpy(&head, data + first->e_lfanew, sizeof head);
     if (head.Signature != IMAGE_NT_SIGNATURE ||
-        (head.FileHeader.Characteristics & IMAGE_FILE_DLL) == 0) {
+        (head.FileHeader.Characteristics & IMAGE_FILE_DLL) == 0)
         return "it is not a DLL";
-    }
     return head.FileHeader.Machine == IMAGE_FILE_MACHINE_AMD64
                ? NULL
                : "it is built for another kind of processor";

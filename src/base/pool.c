@@ -72,19 +72,16 @@ static inline void pause_core(void) {
 
 /* Spin until *word differs from `value`, for SPIN_NS at most; whether it differs. */
 static bool spin_until_not(const fl_team *team, atomic_uint *word, unsigned value) {
-    if (atomic_load_explicit(word, memory_order_acquire) != value) {
+    if (atomic_load_explicit(word, memory_order_acquire) != value)
         return true;
-    }
-    if (!team->may_spin) {
+    if (!team->may_spin)
         return false;
-    }
     uint64_t end = fl_clock_ns() + SPIN_NS;
     do {
         for (int i = 0; i < SPIN_PAUSES; i++) {
             pause_core();
-            if (atomic_load_explicit(word, memory_order_acquire) != value) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value)
                 return true;
-            }
         }
     } while (fl_clock_ns() < end);
     return false;
@@ -94,9 +91,8 @@ static bool spin_until_not(const fl_team *team, atomic_uint *word, unsigned valu
 static unsigned wait_for_call(worker *self, unsigned seen) {
     if (!spin_until_not(self->team, &self->called, seen)) {
         atomic_store(&self->sleeps, 1);
-        while (atomic_load(&self->called) == seen) {
+        while (atomic_load(&self->called) == seen)
             fl_os_wait(&self->called, seen);
-        }
         atomic_store(&self->sleeps, 0);
     }
     return atomic_load_explicit(&self->called, memory_order_acquire);
@@ -106,16 +102,13 @@ static unsigned wait_for_call(worker *self, unsigned seen) {
 static void wait_for_workers(fl_team *team) {
     for (;;) {
         unsigned pending = atomic_load_explicit(&team->pending, memory_order_acquire);
-        if (pending == 0) {
+        if (pending == 0)
             return;
-        }
-        if (spin_until_not(team, &team->pending, pending)) {
+        if (spin_until_not(team, &team->pending, pending))
             continue;
-        }
         atomic_store(&team->caller_sleeps, 1);
-        while ((pending = atomic_load(&team->pending)) != 0) {
+        while ((pending = atomic_load(&team->pending)) != 0)
             fl_os_wait(&team->pending, pending);
-        }
         atomic_store(&team->caller_sleeps, 0);
     }
 }
@@ -128,9 +121,8 @@ static void call_others(fl_team *team, unsigned member) {
     for (unsigned i = first; i < first + CALLS && i < team->members; i++) {
         worker *w = &team->workers[i - 1];
         atomic_fetch_add(&w->called, 1);
-        if (atomic_load(&w->sleeps) != 0) {
+        if (atomic_load(&w->sleeps) != 0)
             fl_os_wake(&w->called);
-        }
     }
 }
 
@@ -138,20 +130,17 @@ static void *work(void *arg) {
     worker  *self = arg;
     fl_team *team = self->team;
     unsigned seen = 0;
-    if (self->core != FREE) {
+    if (self->core != FREE)
         fl_cpu_pin((uint16_t)self->core);
-    }
     for (;;) {
         seen = wait_for_call(self, seen);
         call_others(team, self->member);
-        if (team->stop) {
+        if (team->stop)
             return NULL;
-        }
         team->fn(team->arg, self->member, team->members);
         bool last = atomic_fetch_sub(&team->pending, 1) == 1;
-        if (last && atomic_load(&team->caller_sleeps) != 0) {
+        if (last && atomic_load(&team->caller_sleeps) != 0)
             fl_os_wake(&team->pending);
-        }
     }
 }
 
@@ -161,9 +150,8 @@ static void dismiss(fl_team *team, unsigned count) {
     team->stop    = true;
     team->members = count + 1;
     call_others(team, 0);
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++)
         pthread_join(team->workers[i].thread, NULL);
-    }
     fl_free(team);
 }
 
@@ -180,9 +168,8 @@ static unsigned start_workers(fl_team *team, const uint16_t *cores, int *reason)
         w->member = started + 1;
         w->core   = cores ? cores[w->member] : FREE;
         *reason   = pthread_create(&w->thread, NULL, work, w);
-        if (*reason != 0) {
+        if (*reason != 0)
             break;
-        }
         fl_os_thread_name(w->thread, "fletch-team");
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -191,18 +178,15 @@ static unsigned start_workers(fl_team *team, const uint16_t *cores, int *reason)
 
 int fl_team_open(fl_team **out, unsigned size, const uint16_t *cores, fletch_error *error) {
     *out = NULL;
-    if (size == 0) {
+    if (size == 0)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "a team of 0 threads; use 1 or more");
-    }
     size_t bytes;
     if (fl_mul_overflow(size - 1, sizeof(worker), &bytes) ||
-        fl_add_overflow(bytes, sizeof(fl_team), &bytes)) {
+        fl_add_overflow(bytes, sizeof(fl_team), &bytes))
         return fl_fail_nomem(error, SIZE_MAX, "a team of threads");
-    }
     fl_team *team = fl_alloc_aligned(bytes, _Alignof(fl_team));
-    if (team == NULL) {
+    if (team == NULL)
         return fl_fail_nomem(error, bytes, "a team of threads");
-    }
     memset(team, 0, bytes);
     team->size       = size;
     team->may_spin   = cores != NULL || fl_cpu_usable() >= size;
@@ -221,9 +205,8 @@ int fl_team_open(fl_team **out, unsigned size, const uint16_t *cores, fletch_err
 }
 
 void fl_team_close(fl_team *team) {
-    if (team != NULL) {
+    if (team != NULL)
         dismiss(team, team->size - 1);
-    }
 }
 
 unsigned fl_team_size(const fl_team *team) {
@@ -269,20 +252,17 @@ void fl_barrier_wait(fl_barrier *barrier) {
         /* The last one opens: nobody counts again before it sees the new phase. */
         atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
         atomic_store(&barrier->phase, phase + 1);
-        if (atomic_load(&barrier->sleepers) != 0) {
+        if (atomic_load(&barrier->sleepers) != 0)
             fl_os_wake(&barrier->phase);
-        }
         return;
     }
     for (unsigned i = 0; i < barrier->pauses; i++) {
-        if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase) {
+        if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase)
             return;
-        }
         pause_core();
     }
     atomic_fetch_add(&barrier->sleepers, 1);
-    while (atomic_load(&barrier->phase) == phase) {
+    while (atomic_load(&barrier->phase) == phase)
         fl_os_wait(&barrier->phase, phase);
-    }
     atomic_fetch_sub(&barrier->sleepers, 1);
 }

@@ -10,9 +10,8 @@
 enum { VARINT, FIXED64, BYTES, FIXED32 = 5, LENGTH = 4 };
 
 static void put_varint(fl_buf *out, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) {
+    for (; value >= 0x80; value >>= 7)
         fl_buf_putc(out, (char)(value | 0x80));
-    }
     fl_buf_putc(out, (char)value);
 }
 
@@ -23,9 +22,8 @@ static void put_key(fl_buf *out, uint32_t field, uint32_t wire) {
 /* The lowest byte first, whatever the machine's order. */
 static void put_fixed(fl_buf *out, uint64_t value, size_t size) {
     char bytes[8];
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         bytes[i] = (char)(value >> (8 * i));
-    }
     fl_buf_append(out, bytes, size);
 }
 

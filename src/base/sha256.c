@@ -54,18 +54,16 @@ static void open_crypto(void) {
                     {"EVP_DigestUpdate", &crypto.update},
                     {"EVP_DigestFinal_ex", &crypto.final}};
     void *handle = NULL;
-    for (size_t i = 0; handle == NULL && i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; handle == NULL && i < sizeof names / sizeof names[0]; i++)
         handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    }
     crypto.found = handle != NULL;
     for (size_t i = 0; crypto.found && i < sizeof symbols / sizeof symbols[0]; i++) {
         void *symbol = dlsym(handle, symbols[i].name);
         memcpy(symbols[i].place, &symbol, sizeof symbol);
         crypto.found = symbol != NULL;
     }
-    if (handle != NULL) {
+    if (handle != NULL)
         (void)dlclose(handle); /* stays mapped: RTLD_NODELETE */
-    }
 }
 
 /* ---- The plain loops ------------------------------------------------------------------------------ */
@@ -117,9 +115,8 @@ static void add_block_sha256(uint32_t state[8], const unsigned char block[64]) {
         s[4] += one;
         s[0] = one + two;
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         state[i] += s[i];
-    }
 }
 
 static void add_block_sha1(uint32_t state[8], const unsigned char block[64]) {
@@ -127,9 +124,8 @@ static void add_block_sha1(uint32_t state[8], const unsigned char block[64]) {
     uint32_t              w[80];
     uint32_t              a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];
     load_words(w, block);
-    for (int i = 16; i < 80; i++) {
+    for (int i = 16; i < 80; i++)
         w[i] = turn(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 31);
-    }
     for (int i = 0; i < 80; i++) {
         uint32_t mix  = i < 20              ? (b & c) | (~b & d)
                         : i >= 40 && i < 60 ? (b & c) | (b & d) | (c & d)
@@ -176,9 +172,8 @@ static void add(hash *h, const void *data, size_t size) {
         h->bytes += take;
         from += take;
         size -= take;
-        if (h->bytes % 64 == 0) {
+        if (h->bytes % 64 == 0)
             (h->sha1 ? add_block_sha1 : add_block_sha256)(h->state, h->block);
-        }
     }
 }
 
@@ -194,13 +189,11 @@ static size_t finish(hash *h, unsigned char digest[DIGEST_MAX]) {
     unsigned char end[72] = {0x80};
     uint64_t      bits    = h->bytes * 8;
     size_t zeros = (size_t)((119 - h->bytes % 64) % 64) + 1; /* 0x80 and zeros up to 56 of 64 */
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 8; i++)
         end[zeros + i] = (unsigned char)(bits >> (56 - 8 * i));
-    }
     add(h, end, zeros + 8);
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         digest[i] = (unsigned char)(h->state[i / 4] >> (24 - 8 * (i % 4)));
-    }
     return size;
 }
 
@@ -210,22 +203,18 @@ static size_t finish(hash *h, unsigned char digest[DIGEST_MAX]) {
 static int add_file(hash *h, int fd, const char *path, uint64_t most, uint64_t *total,
                     fletch_error *error) {
     char *chunk = fl_alloc(CHUNK);
-    if (chunk == NULL) {
+    if (chunk == NULL)
         return fl_fail_nomem(error, CHUNK, path);
-    }
     int result = 0;
     *total     = 0;
     while (*total < most) {
         ssize_t count = read(fd, chunk, most - *total < CHUNK ? (size_t)(most - *total) : CHUNK);
-        if (count < 0 && errno == EINTR) {
+        if (count < 0 && errno == EINTR)
             continue;
-        }
-        if (count < 0) {
+        if (count < 0)
             result = fl_fail_errno(error, errno, "cannot read", path);
-        }
-        if (count <= 0) {
+        if (count <= 0)
             break;
-        }
         add(h, chunk, (size_t)count);
         *total += (uint64_t)count;
     }
@@ -238,14 +227,12 @@ static int hash_open(int fd, const char *path, hash *h, uint64_t size, char hex[
     unsigned char digest[DIGEST_MAX];
     uint64_t      total  = 0;
     int           result = add_file(h, fd, path, size, &total, error);
-    if (result == 0 && size != UINT64_MAX && total != size) {
+    if (result == 0 && size != UINT64_MAX && total != size)
         result = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s changed while it was read", path);
-    }
     size_t bytes = finish(h, digest); /* 0 leaves an empty text, which equals no expected value */
     hex[0]       = '\0';
-    if (result == 0) {
+    if (result == 0)
         fl_hex(digest, bytes, hex);
-    }
     return result;
 }
 
@@ -259,9 +246,8 @@ static int hash_file(const char *path, bool git_blob, uint64_t begin_at, uint64_
     hex[0]        = '\0';
     uint64_t size = 0;
     int      fd   = fl_regular_open(path, &size, error);
-    if (fd < 0) {
+    if (fd < 0)
         return fd;
-    }
     if (begin_at > 0 && lseek(fd, (off_t)begin_at, SEEK_SET) < 0) {
         int result = fl_fail_errno(error, errno, "cannot read", path);
         close(fd);

@@ -20,9 +20,8 @@ typedef struct fl_stop {
 } fl_stop;
 
 static inline bool fl_stopped(fl_stop *stop) {
-    if (stop == NULL || stop->asked == NULL) {
+    if (stop == NULL || stop->asked == NULL)
         return false;
-    }
     stop->stopped = stop->stopped || stop->asked(stop->user) != 0;
     return stop->stopped;
 }

@@ -12,9 +12,8 @@ void fl_thread_hold_signals(sigset_t *before) {
     static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
     sigset_t         all;
     sigfillset(&all);
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         sigdelset(&all, faults[i]); /* blocked, one of these would end the process unheard */
-    }
     pthread_sigmask(SIG_SETMASK, &all, before);
 }
 

@@ -28,9 +28,8 @@ static size_t character_prefix(const unsigned char *p, size_t size, bool *whole)
         *whole = true;
         return 1;
     }
-    if (p[0] < 0xC2 || p[0] > 0xF4) {
+    if (p[0] < 0xC2 || p[0] > 0xF4)
         return 0;
-    }
     if (p[0] < 0xE0) {
         length = 2;
     } else if (p[0] < 0xF0) {
@@ -42,14 +41,11 @@ static size_t character_prefix(const unsigned char *p, size_t size, bool *whole)
         low    = p[0] == 0xF0 ? 0x90 : 0x80; /* not overlong */
         high   = p[0] == 0xF4 ? 0x8F : 0xBF; /* at most 10FFFF */
     }
-    if (size < 2 || p[1] < low || p[1] > high) {
+    if (size < 2 || p[1] < low || p[1] > high)
         return 1;
-    }
-    for (size_t i = 2; i < length; i++) {
-        if (i == size || (p[i] & 0xC0) != 0x80) {
+    for (size_t i = 2; i < length; i++)
+        if (i == size || (p[i] & 0xC0) != 0x80)
             return i;
-        }
-    }
     *whole = true;
     return length;
 }
@@ -72,9 +68,8 @@ size_t fl_utf8_valid_prefix(const char *text, size_t size) {
         while (i < stop) {
             bool   whole;
             size_t length = character_prefix(p + i, size - i, &whole);
-            if (!whole) {
+            if (!whole)
                 return i;
-            }
             i += length;
         }
     }
@@ -83,9 +78,8 @@ size_t fl_utf8_valid_prefix(const char *text, size_t size) {
 
 unsigned fl_utf8_encode(uint32_t code_point, char *out) {
     assert(out);
-    if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point <= 0xDFFF)) {
+    if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point <= 0xDFFF))
         code_point = 0xFFFD;
-    }
     if (code_point < 0x80) {
         out[0] = (char)code_point;
         return 1;
@@ -134,15 +128,14 @@ void fl_utf8_make_printable(char *text) {
             return;
         }
         unsigned char c = (unsigned char)text[i];
-        if (!whole) {
+        if (!whole)
             text[i] = '?';
-        } else if (c < 0x20) {
+        else if (c < 0x20)
             text[i] = c == '\n' || c == '\t' ? ' ' : '?';
-        } else if (c == 0x7F) {
+        else if (c == 0x7F)
             text[i] = '?';
-        } else if (c == 0xC2 && (unsigned char)text[i + 1] < 0xA0) {
+        else if (c == 0xC2 && (unsigned char)text[i + 1] < 0xA0)
             text[i] = text[i + 1] = '?'; /* U+0080 to U+009F: some terminals obey U+009B as ESC [ */
-        }
         i += whole ? length : 1;
     }
 }

@@ -35,9 +35,8 @@ static inline uint32_t fl_utf8_decode(const char *text, unsigned *length) {
 /* Code points of valid UTF-8. */
 static inline size_t fl_utf8_count(const char *text, size_t size) {
     size_t count = 0;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         count += ((unsigned char)text[i] & 0xC0) != 0x80;
-    }
     return count;
 }
 

@@ -30,9 +30,8 @@ typedef struct parser {
 bool fl_choice_holds(const char *choices, const char *word, size_t size) {
     for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
         at += *at == '|';
-        if (strncmp(at, word, size) == 0 && (at[size] == '|' || at[size] == '\0')) {
+        if (strncmp(at, word, size) == 0 && (at[size] == '|' || at[size] == '\0'))
             return size > 0;
-        }
     }
     return false;
 }
@@ -64,25 +63,20 @@ static bool belongs(const fl_flag *flag, const fl_command *command) {
 
 static const fl_flag *find_flag(const fl_command *command, const char *name, size_t size) {
     const fl_flag *flag;
-    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
+    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++)
         if (strlen(flag->name) == size && memcmp(flag->name, name, size) == 0 &&
-            belongs(flag, command)) {
+            belongs(flag, command))
             return flag;
-        }
-    }
     return NULL;
 }
 
 static const fletch_option *find_option(const fl_command *command, const char *name, size_t size) {
-    if (command != NULL && !command->configured) {
+    if (command != NULL && !command->configured)
         return NULL;
-    }
     const fletch_option *option;
-    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
-        if (strlen(option->flag) == size && memcmp(option->flag, name, size) == 0) {
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++)
+        if (strlen(option->flag) == size && memcmp(option->flag, name, size) == 0)
             return option;
-        }
-    }
     return NULL;
 }
 
@@ -95,19 +89,14 @@ static void say_unknown(parser *p, const char *name, size_t size) {
     fl_nearest           nearest = fl_nearest_start(word + strspn(word, "-"));
     const fl_flag       *flag;
     const fletch_option *option;
-    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
-        if (belongs(flag, command)) {
+    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++)
+        if (belongs(flag, command))
             fl_nearest_see_as(&nearest, flag->name + 2, flag->name);
-        }
-    }
-    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
-        if (command == NULL || command->configured) {
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++)
+        if (command == NULL || command->configured)
             fl_nearest_see_key(&nearest, option->key, option->flag);
-        }
-    }
-    if (nearest.name != NULL) {
+    if (nearest.name != NULL)
         fl_buf_printf(p->hint, "did you mean %s?", nearest.name);
-    }
 }
 
 static bool push_key(parser *p, const char *key, const char *value, const char *flag) {
@@ -124,9 +113,8 @@ static bool push_key(parser *p, const char *key, const char *value, const char *
 
 /* The value of a flag: behind '=', or the next argument. NULL with a problem when there is none. */
 static const char *take_value(parser *p, const char *flag, const char *attached) {
-    if (attached != NULL) {
+    if (attached != NULL)
         return attached;
-    }
     if (p->next >= p->argc) {
         fl_buf_printf(p->problem, "%s needs a value", flag);
         return NULL;
@@ -144,37 +132,31 @@ static bool take_flag(parser *p, const fl_flag *flag, const char *attached) {
         value = attached != NULL ? attached : value;
     } else {
         value = take_value(p, flag->name, attached);
-        if (value == NULL) {
+        if (value == NULL)
             return false;
-        }
         if (is_choice(flag->value) && !fl_choice_has(flag->value, value)) {
             char meant[32];
             fl_buf_printf(p->problem, "%s must be one of %s, not '%.64s'", flag->name, flag->value,
                           value);
-            if (fl_choice_nearest(flag->value, value, meant, sizeof meant)) {
+            if (fl_choice_nearest(flag->value, value, meant, sizeof meant))
                 fl_buf_printf(p->hint, "did you mean %s?", meant);
-            }
             return false;
         }
     }
-    if (flag->key != NULL) {
+    if (flag->key != NULL)
         return push_key(p, flag->key, value, flag->name);
-    }
-    if (flag->id == FL_FLAG_INPUT) {
+    if (flag->id == FL_FLAG_INPUT)
         p->out->inputs[p->out->input_count++] = value;
-    }
     /* Of other flags the last counts, as usual; here a whole file, or labels, would be left out in silence. */
     if ((flag->id == FL_FLAG_OUTPUT || flag->id == FL_FLAG_LABELS) &&
         p->out->value[flag->id] != NULL) {
         fl_buf_printf(p->problem, "%s is given twice", flag->name);
-        if (flag->id == FL_FLAG_LABELS) {
+        if (flag->id == FL_FLAG_LABELS)
             fl_buf_puts(p->hint, "put all labels into one list (--labels a,b,c).");
-        }
         return false;
     }
-    if (flag->id == FL_FLAG_VERBOSE && p->out->value[flag->id] != NULL) {
+    if (flag->id == FL_FLAG_VERBOSE && p->out->value[flag->id] != NULL)
         value = "trace"; /* -v -v, or -vv */
-    }
     p->out->value[flag->id] = value;
     return true;
 }
@@ -196,13 +178,11 @@ static bool take_long(parser *p, const char *argument) {
     const char *attached = equals != NULL ? equals + 1 : NULL;
 
     const fl_flag *flag = find_flag(p->out->command, argument, size);
-    if (flag != NULL) {
+    if (flag != NULL)
         return take_flag(p, flag, attached);
-    }
     const fletch_option *option = find_option(p->out->command, argument, size);
-    if (option != NULL) {
+    if (option != NULL)
         return take_option(p, option, attached);
-    }
     say_unknown(p, argument, size);
     return false;
 }
@@ -211,54 +191,46 @@ static bool take_long(parser *p, const char *argument) {
 static bool take_short(parser *p, const char *argument) {
     for (const char *at = argument + 1; *at != '\0'; at++) {
         const fl_flag *flag = NULL, *found = NULL;
-        for (size_t i = 0; found == NULL && (flag = fl_flag_at(i)) != NULL; i++) {
+        for (size_t i = 0; found == NULL && (flag = fl_flag_at(i)) != NULL; i++)
             found = flag->letter == *at && belongs(flag, p->out->command) ? flag : NULL;
-        }
         if (found == NULL) {
             char name[3] = {'-', *at, '\0'};
             say_unknown(p, (unsigned char)*at < 0x80 ? name : argument,
                         (unsigned char)*at < 0x80 ? 2 : strlen(argument));
-            if (p->hint->size == 0) {
+            if (p->hint->size == 0)
                 fl_buf_puts(p->hint, "a text that begins with '-' goes after --.");
-            }
             return false;
         }
-        if (found->value != NULL) {
+        if (found->value != NULL)
             return take_flag(p, found, at[1] != '\0' ? at + 1 : NULL);
-        }
-        if (!take_flag(p, found, NULL)) {
+        if (!take_flag(p, found, NULL))
             return false;
-        }
     }
     return true;
 }
 
 static bool take_command(parser *p, const char *name) {
     p->out->command = fl_command_find(name);
-    if (p->out->command != NULL) {
+    if (p->out->command != NULL)
         return true;
-    }
     char word[64];
     snprintf(word, sizeof word, "%.60s", name);
     fl_buf_printf(p->problem, "unknown command '%s'", word);
     const char *meant = fl_command_suggest(word);
-    if (meant != NULL) {
+    if (meant != NULL)
         fl_buf_printf(p->hint, "did you mean 'fletch %s'?", meant);
-    } else if (strchr(name, ' ') != NULL) {
+    else if (strchr(name, ' ') != NULL)
         fl_buf_puts(p->hint, "to embed a text: fletch embed \"...\"");
-    }
     return false;
 }
 
 /* The command is known before its flags are read: flags in front of it are checked against it too. */
 static int find_command(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        if (argv[i][0] != '-') {
+        if (argv[i][0] != '-')
             return i;
-        }
-        if (!fl_choice_has("-q|--quiet|-v|-vv|--verbose|-h|--help", argv[i])) {
+        if (!fl_choice_has("-q|--quiet|-v|-vv|--verbose|-h|--help", argv[i]))
             return 0;
-        }
     }
     return 0;
 }
@@ -273,27 +245,23 @@ bool fl_args_parse(fl_args *out, int argc, char **argv, fl_buf *problem, fl_buf 
     }
     parser p       = {out, argc, 1, argv, problem, hint};
     int    command = find_command(argc, argv);
-    if (command > 0 && !take_command(&p, argv[command])) {
+    if (command > 0 && !take_command(&p, argv[command]))
         return false;
-    }
     bool flags = true;
     while (p.next < argc) {
         int         index    = p.next++;
         const char *argument = argv[index];
-        if (command > 0 && index == command) {
+        if (command > 0 && index == command)
             continue;
-        }
         if (flags && strcmp(argument, "--") == 0) {
             flags        = false;
             out->literal = out->rest_count;
         } else if (flags && argument[0] == '-' && argument[1] == '-') {
-            if (!take_long(&p, argument)) {
+            if (!take_long(&p, argument))
                 return false;
-            }
         } else if (flags && argument[0] == '-' && argument[1] != '\0') {
-            if (!take_short(&p, argument)) {
+            if (!take_short(&p, argument))
                 return false;
-            }
         } else {
             out->rest[out->rest_count++] = argument;
         }

@@ -28,9 +28,8 @@ typedef struct piece {
 /* A number of tokens; 0 where none was given. */
 static bool read_tokens(const char *value, int64_t least, uint32_t *out) {
     int64_t tokens = 0;
-    if (value != NULL && (!fl_parse_i64(value, &tokens) || tokens < least || tokens > INT32_MAX)) {
+    if (value != NULL && (!fl_parse_i64(value, &tokens) || tokens < least || tokens > INT32_MAX))
         return false;
-    }
     *out = (uint32_t)tokens;
     return true;
 }
@@ -52,9 +51,8 @@ fl_exit fl_chunk_options_read(const fl_cli *cli, const char *prefix,
         return fl_cli_usage(cli, "%soverlap takes a number of tokens, not '%.64s'", prefix,
                             overlap);
     }
-    for (size_t i = 0; by != NULL && i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; by != NULL && i < sizeof names / sizeof *names; i++)
         options->by = strcmp(by, names[i]) == 0 ? (fletch_chunk_by)i : options->by;
-    }
     return FL_EXIT_DONE;
 }
 
@@ -83,9 +81,8 @@ fl_exit fl_chunk_rows_try(const fl_chunk_rows *rows, const fl_cli *cli) {
     fletch_matrix      matrix   = fletch_matrix_f32(NULL, 0, fletch_dimensions(cli->model));
     int                status = fletch_chunk(cli->model, NULL, 0, &rows->options, &chunks, &error);
     fletch_chunks_free(chunks);
-    if (status == FLETCH_OK && rows->late) {
+    if (status == FLETCH_OK && rows->late)
         status = fletch_embed_spans(cli->model, &none, &span, &no_spans, NULL, &matrix, &error);
-    }
     return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
 }
 
@@ -105,9 +102,8 @@ static int cut(fl_run *run, fl_chunk_rows *rows, size_t i, size_t document, flet
         const size_t *bytes = &chunks->offsets[2 * k], *chars = &chunks->chars[2 * k];
         const piece   one = {
               document, {k, {bytes[0], bytes[1]}, {chars[0], chars[1]}}, chunks->tokens[k]};
-        if (one.tokens > 0) {
+        if (one.tokens > 0)
             fl_buf_append(&rows->pieces, &one, sizeof one);
-        }
     }
     fletch_chunks_free(chunks);
     return status == FLETCH_OK && rows->pieces.failed
@@ -173,9 +169,8 @@ static fletch_texts list_documents(const fl_run *run, fl_chunk_rows *rows, size_
 /* Room for `count` rows of `bytes`; the lists of the call before are empty. */
 static bool clear(fl_chunk_rows *rows, size_t count, size_t bytes) {
     fl_buf *lists[] = {&rows->texts, &rows->lengths, &rows->spans, &rows->counts, &rows->owners};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         fl_buf_clear(lists[i]);
-    }
     return fl_buf_reserve(&rows->vectors, count * bytes) &&
            fl_buf_reserve(&rows->tokens, count * sizeof(uint32_t)) &&
            fl_buf_reserve(&rows->truncated, count);
@@ -194,16 +189,13 @@ static int embed(fl_run *run, fl_chunk_rows *rows, size_t first, fletch_error *e
     size_t               count;
     const piece         *pieces = pieces_of(rows, &count);
     const size_t         stride = fletch_row_bytes(embedder->dimensions, embedder->dtype);
-    if (count == 0) {
+    if (count == 0)
         return FLETCH_OK;
-    }
     bool good = clear(rows, count, stride);
-    if (good) {
+    if (good)
         texts = rows->late ? list_documents(run, rows, first) : list_chunks(run, rows, first);
-    }
-    if (!good || !listed(rows)) {
+    if (!good || !listed(rows))
         return fl_fail_nomem(error, count * stride, "the vectors of chunks");
-    }
     texts.pointers       = (const char *const *)(const void *)rows->texts.data;
     texts.lengths        = (const size_t *)(const void *)rows->lengths.data;
     options.tokens       = (uint32_t *)(void *)rows->tokens.data;
@@ -313,7 +305,6 @@ void fl_chunk_rows_free(fl_chunk_rows *rows) {
     fl_buf *lists[] = {&rows->pieces,  &rows->texts,  &rows->lengths,
                        &rows->spans,   &rows->counts, &rows->owners,
                        &rows->vectors, &rows->tokens, &rows->truncated};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         fl_buf_free(lists[i]);
-    }
 }

@@ -52,9 +52,8 @@ fl_exit fl_client_take_key(fl_client *client, const fl_cli *cli) {
     const char  *path  = fl_cli_option(cli, "server.api_key_file");
     fl_buf       text  = {0};
     fletch_error error = {0};
-    if (path[0] == '\0') {
+    if (path[0] == '\0')
         return FL_EXIT_DONE;
-    }
     if (fl_pipe_read(path, KEY_FILE_MAX, &text, &error) < 0) {
         (void)fl_cli_fail(&error, false);
         return FL_EXIT_USAGE;
@@ -62,14 +61,12 @@ fl_exit fl_client_take_key(fl_client *client, const fl_cli *cli) {
     for (const char *at = text.data; at != NULL && *at != '\0' && client->key.size == 0;) {
         at += strspn(at, " \t\r\n");
         size_t size = strcspn(at, " \t\r\n");
-        if (size > 0 && at[0] != '#' && strncmp(at, "sha256:", 7) != 0) {
+        if (size > 0 && at[0] != '#' && strncmp(at, "sha256:", 7) != 0)
             fl_buf_append(&client->key, at, size);
-        }
         at += strcspn(at, "\n");
     }
-    if (text.data != NULL) {
+    if (text.data != NULL)
         memset(text.data, 0, text.capacity);
-    }
     fl_buf_free(&text);
     if (client->key.size == 0) {
         fl_cli_message("%s holds no key in plain text, one per line", path);
@@ -90,16 +87,14 @@ static bool wait_for(int fd, short events, uint64_t end_ns) {
         uint64_t      now   = fl_clock_ns();
         struct pollfd watch = {fd, events, 0};
         int ready = now < end_ns ? poll(&watch, 1, (int)((end_ns - now) / 1000000) + 1) : 0;
-        if (ready > 0) {
+        if (ready > 0)
             return true;
-        }
         if (ready == 0 && fl_clock_ns() >= end_ns) {
             errno = ETIMEDOUT;
             return false;
         }
-        if (ready < 0 && errno != EINTR) {
+        if (ready < 0 && errno != EINTR)
             return false;
-        }
     }
 }
 
@@ -107,18 +102,15 @@ static int connect_to(int family, const struct sockaddr *address, socklen_t size
     int       fd     = socket(family, SOCK_STREAM, 0);
     int       reason = 0;
     socklen_t length = sizeof reason;
-    if (fd < 0) {
+    if (fd < 0)
         return -1;
-    }
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
-    if (connect(fd, address, size) == 0) {
+    if (connect(fd, address, size) == 0)
         return fd;
-    }
     if (errno == EINPROGRESS && wait_for(fd, POLLOUT, end_ns)) {
         (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &length);
-        if (reason == 0) {
+        if (reason == 0)
             return fd;
-        }
         errno = reason;
     }
     fl_close(fd);
@@ -137,12 +129,10 @@ static int connect_tcp(const fl_client *client, uint64_t end_ns) {
         host = bare;
     }
     errno = EHOSTUNREACH; /* what a name that cannot be resolved amounts to */
-    if (getaddrinfo(host, client->port, &hints, &found) != 0) {
+    if (getaddrinfo(host, client->port, &hints, &found) != 0)
         return -1;
-    }
-    for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next) {
+    for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next)
         fd = connect_to(at->ai_family, at->ai_addr, (socklen_t)at->ai_addrlen, end_ns);
-    }
     int reason = errno;
     freeaddrinfo(found);
     errno = reason;
@@ -165,12 +155,10 @@ static int connect_unix(const char *path, uint64_t end_ns) {
 static bool send_all(int fd, const char *data, size_t size, uint64_t end_ns) {
     while (size > 0) {
         ssize_t count = send(fd, data, size, MSG_NOSIGNAL);
-        if (count < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+        if (count < 0 && (errno == EPIPE || errno == ECONNRESET))
             return true;
-        }
-        if (count < 0 && errno != EINTR && (errno != EAGAIN || !wait_for(fd, POLLOUT, end_ns))) {
+        if (count < 0 && errno != EINTR && (errno != EAGAIN || !wait_for(fd, POLLOUT, end_ns)))
             return false;
-        }
         data += count > 0 ? count : 0;
         size -= count > 0 ? (size_t)count : 0;
     }
@@ -184,12 +172,10 @@ static bool receive_all(int fd, size_t reply_max, fl_buf *reply, uint64_t end_ns
             return false;
         }
         ssize_t count = recv(fd, reply->data + reply->size, READ_BYTES, 0);
-        if (count == 0) {
+        if (count == 0)
             return true;
-        }
-        if (count < 0 && errno != EINTR && (errno != EAGAIN || !wait_for(fd, POLLIN, end_ns))) {
+        if (count < 0 && errno != EINTR && (errno != EAGAIN || !wait_for(fd, POLLIN, end_ns)))
             return false;
-        }
         reply->size += count > 0 ? (size_t)count : 0;
     }
 }
@@ -226,9 +212,8 @@ int fl_client_ask(const fl_client *client, const char *method, const char *path,
     const char *host   = client->tcp ? client->host : "localhost";
     fl_buf_printf(&head, "%s %s HTTP/1.0\r\nHost: %s%s%s\r\n", method, path, bare ? "[" : "", host,
                   bare ? "]" : "");
-    if (client->key.size > 0) {
+    if (client->key.size > 0)
         fl_buf_printf(&head, "Authorization: Bearer %s\r\n", client->key.data);
-    }
     if (body != NULL) {
         fl_buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
                       body->size);
@@ -237,13 +222,12 @@ int fl_client_ask(const fl_client *client, const char *method, const char *path,
     fl_buf_clear(reply);
     int fd     = client->tcp ? connect_tcp(client, end_ns) : connect_unix(client->path, end_ns);
     int status = -1;
-    if (fd >= 0 && head.failed) {
+    if (fd >= 0 && head.failed)
         errno = ENOMEM;
-    } else if (fd >= 0 && send_all(fd, head.data, head.size, end_ns) &&
-               (body == NULL || send_all(fd, body->data, body->size, end_ns)) &&
-               receive_all(fd, reply_max, reply, end_ns)) {
+    else if (fd >= 0 && send_all(fd, head.data, head.size, end_ns) &&
+             (body == NULL || send_all(fd, body->data, body->size, end_ns)) &&
+             receive_all(fd, reply_max, reply, end_ns))
         status = read_head(reply);
-    }
     int reason = errno;
     fl_close(fd);
     fl_buf_free(&head);
@@ -262,30 +246,26 @@ static void tell_refusal(const fl_client *client, int status, const fl_buf *repl
                    text != NULL      ? text
                    : reply->size > 0 ? reply->data
                                      : "");
-    if (status == 401) {
+    if (status == 401)
         fl_cli_hint("pass the key with --api-key-file FILE (first line)");
-    }
     fl_json_free(json);
 }
 
 fl_exit fl_client_post(const fl_client *client, const char *path, const fl_buf *body,
                        fl_buf *reply) {
-    if (body->failed) {
+    if (body->failed)
         return fl_cli_no_memory();
-    }
     int status = fl_client_ask(client, "POST", path, body, POST_SECONDS, REPLY_MAX, reply);
-    if (status == 200) {
+    if (status == 200)
         return FL_EXIT_DONE;
-    }
     if (status >= 0) {
         tell_refusal(client, status, reply);
         return FL_EXIT_FAILED;
     }
     int reason = errno;
     fl_cli_message("no server at %s: %s", client->where, strerror(reason));
-    if (reason == ECONNREFUSED || reason == ENOENT || reason == EHOSTUNREACH) {
+    if (reason == ECONNREFUSED || reason == ENOENT || reason == EHOSTUNREACH)
         fl_cli_hint("start one with `fletch serve`, or name its address with --host and --port");
-    }
     return FL_EXIT_FAILED;
 }
 

@@ -38,9 +38,8 @@ typedef struct add_run {
 /* The other fields of a record as one object. */
 static void put_fields(const fl_run *run, const fl_record *record, fl_buf *out) {
     fl_buf_putc(out, '{');
-    if (record->fields_size > 0) { /* without the comma in front */
+    if (record->fields_size > 0) /* without the comma in front */
         fl_buf_append(out, run->window.fields.data + record->fields + 1, record->fields_size - 1);
-    }
     fl_buf_putc(out, '}');
 }
 
@@ -57,11 +56,10 @@ static const char *take_id(const fl_run *run, const add_run *add, const fl_recor
     } else {
         fl_json *id   = fl_json_get(json, add->id_field);
         int      size = -1;
-        if (fl_json_is(id, FL_JSON_STRING) && strlen(fl_json_text(id)) == fl_json_text_size(id)) {
+        if (fl_json_is(id, FL_JSON_STRING) && strlen(fl_json_text(id)) == fl_json_text_size(id))
             size = snprintf(out, ID_MAX, "%s", fl_json_text(id));
-        } else if (fl_json_is_int(id)) {
+        else if (fl_json_is_int(id))
             size = snprintf(out, ID_MAX, "%" PRId64, fl_json_int64(id));
-        }
         wrong = size >= ID_MAX ? "is too long" : size > 0 ? NULL : size == 0 ? "is empty" : wrong;
     }
     fl_json_free(json);
@@ -72,9 +70,8 @@ static const char *take_id(const fl_run *run, const add_run *add, const fl_recor
 /* Which records of the window are sent, and their ids as a JSON array. False: the input ends with the last of them. */
 static bool choose(fl_run *run, add_run *add, fl_json_w *w) {
     add->count = 0;
-    if (add->id_field != NULL) {
+    if (add->id_field != NULL)
         fl_json_w_array(w, "ids");
-    }
     bool on = true;
     for (size_t i = 0; on && i < run->window.count; i++) {
         const fl_record *record = &run->window.records[i];
@@ -86,13 +83,11 @@ static bool choose(fl_run *run, add_run *add, fl_json_w *w) {
             continue;
         }
         add->rows[add->count++] = i;
-        if (add->id_field != NULL) {
+        if (add->id_field != NULL)
             fl_json_w_text(w, NULL, id);
-        }
     }
-    if (add->id_field != NULL) {
+    if (add->id_field != NULL)
         fl_json_w_end(w);
-    }
     return on;
 }
 
@@ -100,23 +95,18 @@ static bool choose(fl_run *run, add_run *add, fl_json_w *w) {
 static void put_chunk(const fl_cli *cli, const add_run *add, fl_json_w *w) {
     if (add->chunk) {
         fl_json_w_object(w, "chunk");
-        if (cli->args.value[FL_FLAG_BY] != NULL) {
+        if (cli->args.value[FL_FLAG_BY] != NULL)
             fl_json_w_text(w, "by", cli->args.value[FL_FLAG_BY]);
-        }
-        if (add->split.max_tokens > 0) {
+        if (add->split.max_tokens > 0)
             fl_json_w_i64(w, "size", add->split.max_tokens);
-        }
-        if (add->split.overlap > 0) {
+        if (add->split.overlap > 0)
             fl_json_w_i64(w, "overlap", add->split.overlap);
-        }
-        if (cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL) {
+        if (cli->args.value[FL_FLAG_LATE_CHUNKING] != NULL)
             fl_json_w_bool(w, "late_chunking", true);
-        }
         fl_json_w_end(w);
     }
-    if (add->context.size > 0) {
+    if (add->context.size > 0)
         fl_json_w_bytes(w, "context", add->context.data, add->context.size);
-    }
 }
 
 static bool write_body(fl_run *run, add_run *add) {
@@ -139,9 +129,8 @@ static bool write_body(fl_run *run, add_run *add) {
         fl_json_w_end(&w);
     }
     put_chunk(run->cli, add, &w);
-    if (add->prompt[0] != '\0') {
+    if (add->prompt[0] != '\0')
         fl_json_w_text(&w, "prompt_name", add->prompt);
-    }
     fl_json_w_end(&w);
     return on;
 }
@@ -149,17 +138,15 @@ static bool write_body(fl_run *run, add_run *add) {
 /* What the server says of the window: an id and whether it was cut, for each text. */
 static fl_exit read_reply(fl_run *run, add_run *add) {
     fl_json *json = fl_client_parse(&add->client, &add->reply);
-    if (json == NULL) {
+    if (json == NULL)
         return FL_EXIT_FAILED;
-    }
     fl_json    *ids = fl_json_get(json, "ids"), *cut = fl_json_get(json, "truncated");
     fl_json    *chunks = fl_json_get(json, "chunks"); /* not there where nothing is cut */
     const char *store  = fl_json_text(fl_json_get(json, "store"));
     bool        good   = fl_json_count(ids) == add->count;
     add->lasts         = store == NULL || strcmp(store, "memory") != 0;
-    if (!good) {
+    if (!good)
         fl_cli_message("%s is not a fletch server: it returns no ids", add->client.where);
-    }
     for (size_t i = 0; good && i < add->count; i++) {
         const fl_record *record = &run->window.records[add->rows[i]];
         bool             is_cut = fl_json_true(fl_json_item(cut, i));
@@ -173,9 +160,8 @@ static fl_exit read_reply(fl_run *run, add_run *add) {
             fl_json_w_u64(&w, "index", record->index);
             fl_json_w_text(&w, "id", fl_json_text(fl_json_item(ids, i)));
             fl_json_w_bool(&w, "truncated", is_cut);
-            if (chunks != NULL) {
+            if (chunks != NULL)
                 fl_json_w_i64(&w, "chunks", fl_json_int64(fl_json_item(chunks, i)));
-            }
             fl_json_w_end(&w);
             fl_output_end_row(&run->output);
         }
@@ -190,9 +176,8 @@ static fl_exit add_window(fl_run *run, void *user) {
         fl_free(add->rows);
         add->capacity = run->window.count;
         add->rows     = fl_alloc_array(add->capacity, sizeof *add->rows);
-        if (add->rows == NULL) {
+        if (add->rows == NULL)
             return fl_cli_no_memory();
-        }
     }
     bool    on   = write_body(run, add);
     fl_exit code = FL_EXIT_DONE;
@@ -212,14 +197,12 @@ static fl_exit finish(fl_run *run, const add_run *add, fl_exit code) {
     const char  *s     = run->texts == 1 ? "" : "s";
     if (run->output.format == FL_OUTPUT_TEXT && code == FL_EXIT_DONE) {
         fl_buf_printf(&run->output.sink.buf, "added %" PRIu64 " text%s", run->texts, s);
-        if (add->chunks > run->texts) {
+        if (add->chunks > run->texts)
             fl_buf_printf(&run->output.sink.buf, " in %" PRIu64 " chunks", add->chunks);
-        }
         fl_buf_printf(&run->output.sink.buf, " to %s\n", add->client.where);
     }
-    if (fl_sink_finish(&run->output.sink, NULL, 0, &error) < 0) {
+    if (fl_sink_finish(&run->output.sink, NULL, 0, &error) < 0)
         return fl_output_fail(&run->output, &error);
-    }
     if (run->texts > 0 && code != FL_EXIT_DONE) {
         char place[300];
         fl_input_tell_place(&run->input, run->last, place, sizeof place);

@@ -87,9 +87,8 @@ static int compare(const void *a, const void *b) {
 }
 
 static void note(series *s, double value) {
-    if (s->count < ROUNDS_MAX) {
+    if (s->count < ROUNDS_MAX)
         s->value[s->count++] = value;
-    }
 }
 
 static void settle(series *s) {
@@ -117,20 +116,17 @@ static char *words_of(size_t number, size_t count) {
         const char *word = start[(first + i * (1 + first / words)) % words];
         fl_buf_printf(&text, "%s%.*s", i > 0 ? " " : "", (int)strcspn(word, " "), word);
     }
-    if (text.failed) {
+    if (text.failed)
         fl_buf_free(&text);
-    }
     return text.data;
 }
 
 /* A word is a token at least, so that as many words as tokens are always cut to those tokens. */
 static bool make_texts(row *r) {
     r->text = fl_alloc_zero(r->texts, sizeof *r->text);
-    for (size_t i = 0; r->text != NULL && i < r->texts; i++) {
-        if ((r->text[i] = words_of(i, r->tokens)) == NULL) {
+    for (size_t i = 0; r->text != NULL && i < r->texts; i++)
+        if ((r->text[i] = words_of(i, r->tokens)) == NULL)
             return false;
-        }
-    }
     return r->text != NULL;
 }
 
@@ -146,9 +142,8 @@ static double call(bench *b, const row *r, size_t texts, fletch_error *error) {
     options.truncate             = FLETCH_TRUNCATE_RIGHT;
     options.no_cache             = 1;
     const uint64_t begin         = fl_clock_ns();
-    if (fletch_embed(b->model, &input, &options, &out, error) < 0) {
+    if (fletch_embed(b->model, &input, &options, &out, error) < 0)
         return -1;
-    }
     return (double)(fl_clock_ns() - begin) * 1e-9;
 }
 
@@ -156,9 +151,8 @@ static double call(bench *b, const row *r, size_t texts, fletch_error *error) {
 static bool prepare(bench *b, row *r, fletch_error *error) {
     r->texts = CALL_TOKENS / r->tokens < TEXTS_MAX ? CALL_TOKENS / r->tokens : TEXTS_MAX;
     r->made  = r->texts;
-    if (!make_texts(r)) {
+    if (!make_texts(r))
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the texts") == 0;
-    }
     const double seconds = call(b, r, TEXTS_MIN, error);
     if (seconds > 0 && (double)r->texts > TEXTS_MIN / seconds) {
         r->texts =
@@ -170,15 +164,13 @@ static bool prepare(bench *b, row *r, fletch_error *error) {
 static bool measure_row(bench *b, row *r, fletch_error *error) {
     const double peak    = fl_cpu_peak(b->threads);
     const double seconds = call(b, r, r->texts, error);
-    if (seconds < 0) {
+    if (seconds < 0)
         return false;
-    }
     const double rate  = (double)r->texts / seconds;
     const double flops = (double)fletch_text_flops(b->model, r->tokens);
     note(&r->rate, rate);
-    if (peak > 0 && flops > 0) {
+    if (peak > 0 && flops > 0)
         note(&r->share, rate * flops / peak);
-    }
     b->peak = peak > b->peak ? peak : b->peak;
     return true;
 }
@@ -186,18 +178,15 @@ static bool measure_row(bench *b, row *r, fletch_error *error) {
 static bool measure(bench *b, double seconds, fletch_error *error) {
     const uint64_t until = fl_clock_ns() + (uint64_t)(seconds * 1e9);
     for (unsigned n = 0; n < ROUNDS_MAX && (n < ROUNDS_MIN || fl_clock_ns() < until); n++) {
-        for (unsigned i = 0; i < b->row_count; i++) {
-            if (!measure_row(b, &b->rows[i], error)) {
+        for (unsigned i = 0; i < b->row_count; i++)
+            if (!measure_row(b, &b->rows[i], error))
                 return false;
-            }
-        }
     }
     const uint64_t lone_until = fl_clock_ns() + lone_ns;
     for (unsigned i = 0; i < LONE_CALLS && (i < LONE_MIN || fl_clock_ns() < lone_until); i++) {
         const double took = call(b, &b->rows[0], 1, error);
-        if (took < 0) {
+        if (took < 0)
             return false;
-        }
         note(&b->lone, took);
     }
     for (unsigned i = 0; i < b->row_count; i++) {
@@ -214,9 +203,8 @@ static void put_text(const bench *b, fl_buf *out) {
     char engine[PROPERTY_SIZE] = "";
     (void)fl_cli_model_property(b->model, "cpu.kernels", engine, sizeof engine);
     fl_buf_printf(out, "%s on %s, %s", b->info.id, b->info.provider, b->info.precision);
-    if (b->threads > 0) {
+    if (b->threads > 0)
         fl_buf_printf(out, ", %u thread%s, %s", b->threads, b->threads == 1 ? "" : "s", engine);
-    }
     fl_buf_printf(out, "\nmedian (lowest to highest) of %u rounds\n\n", b->rows[0].rate.count);
     fl_buf_puts(out,
                 "  tokens    texts/s                           tokens/s  GFLOP/s  of the peak\n");
@@ -227,12 +215,10 @@ static void put_text(const bench *b, fl_buf *out) {
         char         spread[64];
         (void)snprintf(spread, sizeof spread, "(%.1f to %.1f)", at(&r->rate, 0), at(&r->rate, 1));
         fl_buf_printf(out, "  %6u %10.1f  %-24s %10.0f", r->tokens, rate, spread, rate * r->tokens);
-        if (flops > 0) {
+        if (flops > 0)
             fl_buf_printf(out, " %8.1f", flops * 1e-9);
-        }
-        if (r->share.count > 0) {
+        if (r->share.count > 0)
             fl_buf_printf(out, "        %3.0f %%", 100 * at(&r->share, 0.5));
-        }
         fl_buf_putc(out, '\n');
     }
     fl_buf_printf(out, "\none text of %u tokens: %.2f ms, 95 %% within %.2f ms\n",
@@ -263,9 +249,8 @@ static void put_json(const bench *b, fl_buf *out) {
                       i > 0 ? "," : "", r->tokens, r->rate.count, at(&r->rate, 0.5),
                       at(&r->rate, 0), at(&r->rate, 1),
                       (unsigned long long)fletch_text_flops(b->model, r->tokens));
-        if (r->share.count > 0) {
+        if (r->share.count > 0)
             fl_buf_printf(out, ",\"peak_share\":%.4f", at(&r->share, 0.5));
-        }
         fl_buf_putc(out, '}');
     }
     fl_buf_puts(out, "]}\n");
@@ -277,41 +262,35 @@ static fl_exit begin(bench *b, fl_cli *cli, fletch_error *error) {
     char threads[PROPERTY_SIZE] = "";
     b->model                    = cli->model;
     b->info.size                = sizeof b->info;
-    if (fletch_model_info_get(cli->model, &b->info, error) < 0) {
+    if (fletch_model_info_get(cli->model, &b->info, error) < 0)
         return fl_cli_fail(error, true);
-    }
     if (strcmp(b->info.head, "embedding") != 0) {
         fl_cli_message("bench measures models with one vector per text; the head of %s is \"%s\"",
                        b->info.id, b->info.head);
         return FL_EXIT_MODEL;
     }
-    if (fl_cli_model_property(cli->model, "cpu.threads", threads, sizeof threads)) {
+    if (fl_cli_model_property(cli->model, "cpu.threads", threads, sizeof threads))
         b->threads = (unsigned)strtoul(threads, NULL, 10);
-    }
     b->vectors =
         fl_alloc_array((size_t)TEXTS_MAX * fletch_dimensions(b->model), sizeof *b->vectors);
-    if (b->vectors == NULL) {
+    if (b->vectors == NULL)
         return fl_cli_no_memory();
-    }
     for (unsigned i = 0; i < ROWS; i++) {
         if (i == 0 || lengths[i] <= b->info.max_length) {
             uint32_t most                  = b->info.max_length;
             b->rows[b->row_count++].tokens = lengths[i] < most ? lengths[i] : most;
         }
     }
-    for (unsigned i = 0; i < b->row_count; i++) {
-        if (!prepare(b, &b->rows[i], error)) {
+    for (unsigned i = 0; i < b->row_count; i++)
+        if (!prepare(b, &b->rows[i], error))
             return fl_cli_fail(error, false);
-        }
-    }
     return FL_EXIT_DONE;
 }
 
 static void finish(bench *b) {
     for (unsigned i = 0; i < b->row_count; i++) {
-        for (size_t t = 0; b->rows[i].text != NULL && t < b->rows[i].made; t++) {
+        for (size_t t = 0; b->rows[i].text != NULL && t < b->rows[i].made; t++)
             fl_free((void *)(uintptr_t)b->rows[i].text[t]);
-        }
         fl_free(b->rows[i].text);
     }
     fl_free(b->vectors);
@@ -323,21 +302,18 @@ fl_exit fl_cmd_bench(fl_cli *cli) {
     double       seconds = SECONDS;
     fl_buf       out     = {0};
     fletch_error error   = {0};
-    if (cli->args.rest_count > 0) {
+    if (cli->args.rest_count > 0)
         return fl_cli_usage(cli, "bench takes no arguments; --model names the model");
-    }
     if (wanted != NULL &&
         !(fl_parse_f64(wanted, &seconds) && seconds >= 0 && seconds <= SECONDS_MAX)) {
         return fl_cli_usage(cli, "--seconds takes a number from 0 to %d, not '%.32s'", SECONDS_MAX,
                             wanted);
     }
     fl_exit code = fl_cli_open_model(cli, false);
-    if (code == FL_EXIT_DONE) {
+    if (code == FL_EXIT_DONE)
         code = begin(&b, cli, &error);
-    }
-    if (code == FL_EXIT_DONE && !measure(&b, seconds, &error)) {
+    if (code == FL_EXIT_DONE && !measure(&b, seconds, &error))
         code = fl_cli_fail(&error, false);
-    }
     if (code == FL_EXIT_DONE) {
         (fl_cli_is(cli, FL_FLAG_FORMAT, "json") ? put_json : put_text)(&b, &out);
         code = fl_cli_print(&out);

@@ -43,18 +43,16 @@ static fl_exit put_chunks(fl_run *run, size_t text, const fletch_chunks *chunks)
     static const fl_writer writer = {.text = put_line, .members = put_members, .bare = true};
     fletch_error           error  = {0};
     size_t                 tokens = 0;
-    for (size_t i = 0; i < chunks->count; i++) {
+    for (size_t i = 0; i < chunks->count; i++)
         tokens += chunks->tokens[i];
-    }
     fl_row row = fl_run_done(run, text, tokens, false);
     for (size_t i = 0; i < chunks->count; i++) {
         const size_t      *bytes = chunks->offsets + 2 * i, *chars = chunks->chars + 2 * i;
         const fl_row_place place = {i, {bytes[0], bytes[1]}, {chars[0], chars[1]}};
         row.chunk                = &place;
         fl_output_put(&run->output, &writer, &row, chunks);
-        if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
+        if (fl_sink_flush(&run->output.sink, false, &error) < 0)
             return fl_output_fail(&run->output, &error);
-        }
     }
     return FL_EXIT_DONE;
 }
@@ -67,13 +65,12 @@ static fl_exit chunk_window(fl_run *run, void *user) {
         fletch_error   error  = {0};
         int status = fletch_chunk(run->cli->model, run->window.texts[i], run->window.sizes[i],
                                   options, &chunks, &error);
-        if (status == FLETCH_OK) {
+        if (status == FLETCH_OK)
             code = put_chunks(run, i, chunks);
-        } else if (!fl_run_can_refuse(run, status)) {
+        else if (!fl_run_can_refuse(run, status))
             code = fl_cli_fail(&error, false);
-        } else if (!fl_run_refuse(run, i, &error)) {
+        else if (!fl_run_refuse(run, i, &error))
             code = run->input.exit;
-        }
         fletch_chunks_free(chunks);
     }
     return code;
@@ -81,9 +78,8 @@ static fl_exit chunk_window(fl_run *run, void *user) {
 
 static fl_exit finish(fl_run *run) {
     fletch_error error = {0};
-    if (fl_run_finish(run, 0, FLETCH_FLOAT32, &error) < 0) {
+    if (fl_run_finish(run, 0, FLETCH_FLOAT32, &error) < 0)
         return fl_output_fail(&run->output, &error);
-    }
     return fl_run_report(run);
 }
 

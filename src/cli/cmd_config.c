@@ -37,23 +37,20 @@ static bool is_number(const char *text) {
 static void put_value(fl_buf *out, const fletch_option *option, const char *value) {
     bool number = strcmp(option->type, "int") == 0 || strcmp(option->type, "float") == 0;
     bool size   = strcmp(option->type, "size") == 0;
-    if (strcmp(option->type, "bool") == 0 || ((number || size) && is_number(value))) {
+    if (strcmp(option->type, "bool") == 0 || ((number || size) && is_number(value)))
         fl_buf_puts(out, value);
-    } else if (strcmp(option->type, "list") == 0) {
+    else if (strcmp(option->type, "list") == 0)
         put_list(out, value);
-    } else { /* a basic string; JSON's escapes are all TOML's too */
+    else /* a basic string; JSON's escapes are all TOML's too */
         fl_json_quote(out, value, strlen(value));
-    }
 }
 
 /* Why the preset sets this key; "" where it does not. */
 static const char *preset_reason(const char *preset, const char *key) {
     const fletch_preset *line;
-    for (size_t i = 0; (line = fletch_preset_at(i)) != NULL; i++) {
-        if (strcmp(line->name, preset) == 0 && strcmp(line->key, key) == 0) {
+    for (size_t i = 0; (line = fletch_preset_at(i)) != NULL; i++)
+        if (strcmp(line->name, preset) == 0 && strcmp(line->key, key) == 0)
             return line->text;
-        }
-    }
     return "";
 }
 
@@ -70,9 +67,8 @@ static void put_toml(fl_buf *out, const fletch_config *config, bool origins, con
     for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
         const char *origin = "";
         const char *value  = fletch_config_get(config, option->key, &origin);
-        if (value == NULL || (preset != NULL && strcmp(origin, "default") == 0)) {
+        if (value == NULL || (preset != NULL && strcmp(origin, "default") == 0))
             continue;
-        }
         size_t size = strcspn(option->key, "."); /* "cpu" of "cpu.isa" */
         if (strlen(section) != size || strncmp(section, option->key, size) != 0) {
             snprintf(section, sizeof section, "%.*s", (int)size, option->key);
@@ -81,11 +77,10 @@ static void put_toml(fl_buf *out, const fletch_config *config, bool origins, con
         size_t start = out->size;
         fl_buf_printf(out, "%s = ", option->key + size + 1);
         put_value(out, option, value);
-        if (preset != NULL) {
+        if (preset != NULL)
             put_comment(out, start, preset_reason(preset, option->key));
-        } else if (origins) {
+        else if (origins)
             put_comment(out, start, origin);
-        }
         fl_buf_putc(out, '\n');
     }
 }
@@ -96,9 +91,8 @@ static void put_json(fl_buf *out, const fletch_config *config, bool only_set) {
     for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
         const char *origin = "";
         const char *value  = fletch_config_get(config, option->key, &origin);
-        if (value == NULL || (only_set && strcmp(origin, "default") == 0)) {
+        if (value == NULL || (only_set && strcmp(origin, "default") == 0))
             continue;
-        }
         fl_json_w w = {.out = out};
         fl_buf_puts(out, separator);
         fl_json_w_object(&w, NULL);
@@ -119,9 +113,8 @@ static void put_json(fl_buf *out, const fletch_config *config, bool only_set) {
 
 /* `get KEY`: the value alone, or with its origin behind a tab. */
 static fl_exit get_one(fl_cli *cli) {
-    if (cli->args.rest_count != 2) {
+    if (cli->args.rest_count != 2)
         return fl_cli_usage(cli, "get needs one key, e.g. model.id");
-    }
     const char *key    = cli->args.rest[1];
     const char *origin = "";
     const char *value  = fletch_config_get(cli->config, key, &origin);
@@ -138,21 +131,18 @@ static fl_exit get_one(fl_cli *cli) {
     }
     fl_buf out = {0};
     fl_buf_puts(&out, value);
-    if (cli->args.value[FL_FLAG_SHOW_ORIGIN] != NULL) {
+    if (cli->args.value[FL_FLAG_SHOW_ORIGIN] != NULL)
         fl_buf_printf(&out, "\t%s", origin);
-    }
     fl_buf_putc(&out, '\n');
     return fl_cli_print(&out);
 }
 
 fl_exit fl_cmd_config(fl_cli *cli) {
     const fl_args *args = &cli->args;
-    if (args->rest_count > 0 && strcmp(args->rest[0], "get") == 0) {
+    if (args->rest_count > 0 && strcmp(args->rest[0], "get") == 0)
         return get_one(cli);
-    }
-    if (args->rest_count > 0) {
+    if (args->rest_count > 0)
         return fl_cli_usage(cli, "unknown argument '%.64s'; config takes `get KEY`", args->rest[0]);
-    }
     bool           origins = args->value[FL_FLAG_SHOW_ORIGIN] != NULL;
     const char    *preset  = args->value[FL_FLAG_PRESET];
     bool           alone   = preset != NULL && !origins && args->key_count == 0;
@@ -166,13 +156,11 @@ fl_exit fl_cmd_config(fl_cli *cli) {
         }
     }
     fl_buf out = {0};
-    if (fl_cli_is(cli, FL_FLAG_FORMAT, "json")) {
+    if (fl_cli_is(cli, FL_FLAG_FORMAT, "json"))
         put_json(&out, config, alone);
-    } else {
+    else
         put_toml(&out, config, origins, alone ? preset : NULL);
-    }
-    if (alone) {
+    if (alone)
         fletch_config_free(config);
-    }
     return fl_cli_print(&out);
 }

@@ -57,11 +57,10 @@ typedef struct report {
 } report;
 
 static void begin(report *r, const char *section) {
-    if (r->json) {
+    if (r->json)
         fl_buf_printf(&r->out, "%s\"%s\":[", r->open ? "],\n" : "{", section);
-    } else {
+    else
         fl_buf_printf(&r->out, "%s%s\n", r->open ? "\n" : "", section);
-    }
     r->open = true;
 }
 
@@ -71,9 +70,8 @@ static size_t home_at(const char *at, const char *home) {
     size_t size = 0;
     for (; home[size] != '\0'; size++) {
         char slash = home[size] == '\\' ? '/' : home[size];
-        if ((at[size] == '\\' ? '/' : at[size]) != slash) {
+        if ((at[size] == '\\' ? '/' : at[size]) != slash)
             return 0;
-        }
     }
     return strchr("/\\ ,;:)\"'`", at[size]) != NULL ? size : 0; /* or its end */
 }
@@ -81,9 +79,8 @@ static size_t home_at(const char *at, const char *home) {
 /* `text`, with ~ for the home folder; *out is for the caller to free. */
 static const char *without_home(const char *text, fl_buf *out) {
     const char *home = getenv("HOME");
-    if (home == NULL || strlen(home) < 2) { /* no folder of a person's */
+    if (home == NULL || strlen(home) < 2) /* no folder of a person's */
         return text;
-    }
     while (*text != '\0') {
         size_t size = home_at(text, home);
         fl_buf_append(out, size > 0 ? "~" : text, 1);
@@ -112,9 +109,8 @@ static int add_line(report *r, const char *name, const char *value, const char *
 
 static int add(void *user, const char *name, const char *value, const char *origin) {
     report *r = user;
-    if (!r->sent) {
+    if (!r->sent)
         return add_line(r, name, value, origin);
-    }
     fl_buf shown = {0}, source = {0};
     int    status = add_line(r, name, without_home(value, &shown), without_home(origin, &source));
     fl_buf_free(&shown);
@@ -162,19 +158,16 @@ static void why_skip(const fl_cli *cli, char *out, size_t capacity) {
     (void)fl_cli_model_property(cli->model, "path", folder, sizeof folder);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     if (fletch_dimensions(cli->model) != DIMENSIONS || fl_file_sha256(path, hex, &error) < 0 ||
-        strcmp(hex, weights_sha256) != 0) {
+        strcmp(hex, weights_sha256) != 0)
         snprintf(out, capacity, "vectors are published for all-MiniLM-L6-v2 only");
-    }
 }
 
 /* Largest difference from the published values. */
 static double compare(const float vectors[SENTENCES][DIMENSIONS]) {
     double worst = 0;
-    for (size_t s = 0; s < SENTENCES; s++) {
-        for (size_t i = 0; i < FIRST; i++) {
+    for (size_t s = 0; s < SENTENCES; s++)
+        for (size_t i = 0; i < FIRST; i++)
             worst = fmax(worst, fabs((double)vectors[s][i] - (double)first_values[s][i]));
-        }
-    }
     for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
         double similarity = fl_vector_dot(vectors[pairs[p].a], vectors[pairs[p].b], DIMENSIONS);
         worst             = fmax(worst, fabs(similarity - pairs[p].similarity));
@@ -203,9 +196,8 @@ static bool self_test(fl_cli *cli, report *r) {
     double worst = compare((const float(*)[DIMENSIONS])vectors);
     double limit = strcmp(info.precision, "fp32") == 0 ? tolerance_fp32 : tolerance_reduced;
     bool   good  = worst <= limit;
-    for (size_t s = 0; s < SENTENCES; s++) {
+    for (size_t s = 0; s < SENTENCES; s++)
         good = good && fabs(fl_vector_dot(vectors[s], vectors[s], DIMENSIONS) - 1) <= limit;
-    }
     snprintf(text, sizeof text, "largest difference from sentence-transformers %.1e, allowed %.0e",
              worst, limit);
     (void)add(r, "vectors", good ? "ok" : "FAILED", text);
@@ -239,9 +231,8 @@ static fl_exit examine_model(fl_cli *cli, report *r) {
 }
 
 fl_exit fl_cmd_doctor(fl_cli *cli) {
-    if (cli->args.rest_count > 0) {
+    if (cli->args.rest_count > 0)
         return fl_cli_usage(cli, "doctor takes no arguments; --model names the model");
-    }
     report r = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json"),
                 .sent = cli->args.value[FL_FLAG_REPORT] != NULL};
     if (r.sent) {

@@ -44,9 +44,8 @@ static bool add_vector(similarity *table, const fl_row *row) {
     float *vectors =
         fl_realloc_array(table->vectors, (table->count + 1) * width, sizeof *table->vectors);
     char *text = fl_strndup(row->text, row->text_size);
-    if (vectors != NULL) {
+    if (vectors != NULL)
         table->vectors = vectors;
-    }
     if (vectors == NULL || text == NULL) {
         fl_free(text);
         return false;
@@ -85,9 +84,8 @@ static void print_json(const similarity *table, fl_buf *out) {
 
 static void print_text(const similarity *table, fl_buf *out) {
     fl_buf_puts(out, "    ");
-    for (size_t j = 0; j < table->count; j++) {
+    for (size_t j = 0; j < table->count; j++)
         fl_buf_printf(out, "%6zu", j + 1);
-    }
     fl_buf_putc(out, '\n');
     for (size_t i = 0; i < table->count; i++) {
         fl_buf_printf(out, "%4zu", i + 1);
@@ -104,9 +102,8 @@ static void print_text(const similarity *table, fl_buf *out) {
 }
 
 static void free_table(similarity *table) {
-    for (size_t i = 0; i < table->count; i++) {
+    for (size_t i = 0; i < table->count; i++)
         fl_free(table->texts[i]);
-    }
     fl_free(table->vectors);
     memset(table, 0, sizeof *table);
 }
@@ -123,12 +120,10 @@ static fl_exit read_weights(const fl_cli *cli, fl_embedder *embedder) {
         return fl_cli_usage(
             cli, "--top-k and --threshold need --output-kind sparse, or sparse among --outputs");
     }
-    if (top != NULL && (!fl_parse_i64(top, &count) || count < 1 || count > UINT32_MAX)) {
+    if (top != NULL && (!fl_parse_i64(top, &count) || count < 1 || count > UINT32_MAX))
         return fl_cli_usage(cli, "--top-k takes a number of at least 1, not %s", top);
-    }
-    if (least != NULL && (!fl_parse_f64(least, &number) || !(number >= 0) || number > 1e30)) {
+    if (least != NULL && (!fl_parse_f64(least, &number) || !(number >= 0) || number > 1e30))
         return fl_cli_usage(cli, "--threshold takes a number of at least 0, not %s", least);
-    }
     embedder->top_k     = (uint32_t)count;
     embedder->threshold = (float)number;
     return FL_EXIT_DONE;
@@ -138,15 +133,12 @@ static fl_exit read_weights(const fl_cli *cli, fl_embedder *embedder) {
 static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
     const char *dtype = cli->args.value[FL_FLAG_DTYPE];
     FL_CLI_TRY(fl_several_read(&embed->several, cli, embed->embedder.dtype));
-    if (embed->several.count == 0) {
+    if (embed->several.count == 0)
         return FL_EXIT_DONE;
-    }
-    if (cli->args.value[FL_FLAG_OUTPUT_KIND] != NULL || embed->compare) {
+    if (cli->args.value[FL_FLAG_OUTPUT_KIND] != NULL || embed->compare)
         return fl_cli_usage(cli, "--outputs excludes --output-kind and --similarity");
-    }
-    if (dtype != NULL && strcmp(dtype, "float16") == 0) {
+    if (dtype != NULL && strcmp(dtype, "float16") == 0)
         return fl_cli_usage(cli, "--outputs does not support float16; omit --dtype");
-    }
     embed->embedder.several = &embed->several;
     return FL_EXIT_DONE;
 }
@@ -155,37 +147,32 @@ static fl_exit read_outputs(const fl_cli *cli, embed_run *embed) {
 static fl_exit read_chunks(const fl_cli *cli, embed_run *embed) {
     embed->chunks.embedder = &embed->embedder;
     if (fl_chunk_rows_asked(cli) &&
-        (embed->several.count > 0 || embed->embedder.kind->lists != NULL)) {
+        (embed->several.count > 0 || embed->embedder.kind->lists != NULL))
         return fl_cli_usage(cli, "--chunk makes dense vectors; omit --output-kind and --outputs");
-    }
     return fl_chunk_rows_read(&embed->chunks, cli);
 }
 
 /* Flags that contradict each other. */
 static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
     const char *dtype = cli->args.value[FL_FLAG_DTYPE];
-    if (embed->several.count > 0) {
+    if (embed->several.count > 0)
         return FL_EXIT_DONE;
-    }
-    if (embed->embedder.kind->lists != NULL && embed->compare) {
+    if (embed->embedder.kind->lists != NULL && embed->compare)
         return fl_cli_usage(cli, "--similarity compares dense vectors; omit --output-kind");
-    }
     if (embed->embedder.kind->lists != NULL && dtype != NULL && strcmp(dtype, "float32") != 0) {
         return fl_cli_usage(cli, "--output-kind %s is float32; omit --dtype",
                             cli->args.value[FL_FLAG_OUTPUT_KIND]);
     }
-    if (embed->compare && dtype != NULL && strcmp(dtype, "float32") != 0) {
+    if (embed->compare && dtype != NULL && strcmp(dtype, "float32") != 0)
         return fl_cli_usage(cli, "--similarity compares float32 vectors; omit --dtype");
-    }
     return FL_EXIT_DONE;
 }
 
 /* Formats that cannot hold what is asked for: better said than lost. */
 static fl_exit check_format(const fl_cli *cli, const fl_output *output, const embed_run *embed) {
     fl_output_format format = output->format;
-    if (embed->compare && format != FL_OUTPUT_TEXT && format != FL_OUTPUT_JSON) {
+    if (embed->compare && format != FL_OUTPUT_TEXT && format != FL_OUTPUT_JSON)
         return fl_cli_usage(cli, "--similarity writes a table as text or json, no other format");
-    }
     if (embed->several.count > 0) {
         return fl_output_holds(output) == FL_CONTENT_JSON
                    ? FL_EXIT_DONE
@@ -195,9 +182,8 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
         return fl_cli_usage(cli, "--output-kind %s needs --format text, json, jsonl or npz",
                             cli->args.value[FL_FLAG_OUTPUT_KIND]);
     }
-    if (format == FL_OUTPUT_FVECS && (embed->embedder.dtype != FLETCH_FLOAT32 || output->half)) {
+    if (format == FL_OUTPUT_FVECS && (embed->embedder.dtype != FLETCH_FLOAT32 || output->half))
         return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
-    }
     return fl_output_check_kept(output, cli);
 }
 
@@ -208,19 +194,16 @@ static fl_exit put(fl_run *run, const fl_row *row, void *user) {
         return fl_cli_usage(run->cli, "--similarity compares at most %d texts; there are more",
                             SIMILARITY_MAX);
     }
-    if (embed->compare && !add_vector(&embed->table, row)) {
+    if (embed->compare && !add_vector(&embed->table, row))
         return fl_cli_no_memory();
-    }
-    if (embed->compare) {
+    if (embed->compare)
         return FL_EXIT_DONE;
-    }
-    if (run->lists != NULL) {
+    if (run->lists != NULL)
         fl_list_output_put(run->lists, row, embed->embedder.list);
-    } else if (embed->several.count > 0) {
+    else if (embed->several.count > 0)
         fl_several_put(&embed->several, &run->output, row, embed->embedder.at);
-    } else {
+    else
         fl_output_put(&run->output, &fl_vector_writer, row, NULL);
-    }
     return fl_output_flush(&run->output, &error) < 0 ? fl_output_fail(&run->output, &error)
                                                      : FL_EXIT_DONE;
 }
@@ -261,9 +244,8 @@ static fl_exit prepare(fl_run *run, embed_run *embed) {
         return fl_output_spools(&run->output, 1, &error) < 0 ? fl_cli_fail(&error, false)
                                                              : FL_EXIT_DONE;
     }
-    if (embed->several.count > 0 || embed->embedder.kind->lists == NULL) {
+    if (embed->several.count > 0 || embed->embedder.kind->lists == NULL)
         return FL_EXIT_DONE;
-    }
     int status = fletch_model_info_get(run->cli->model, &info, &error);
     if (status == FLETCH_OK) {
         status = fl_list_output_open(&embed->list_output, &run->output, run->cli->model,
@@ -281,9 +263,8 @@ static fl_exit embed_all(fl_run *run, embed_run *embed) {
     fl_exit code = fl_chunk_rows_asked(run->cli)
                        ? fl_run_windows(run, fl_chunk_rows_window, &embed->chunks)
                        : fl_run_windows(run, fl_embedder_window, embedder);
-    if (code == FL_EXIT_DONE) {
+    if (code == FL_EXIT_DONE)
         return finish(run, embed);
-    }
     return embed->compare ? code : fl_run_stop(run, code, embedder->dimensions, embedder->dtype);
 }
 

@@ -46,9 +46,8 @@ static fl_exit do_pull(fl_cli *cli, const char *id) {
 static fl_exit do_path(fl_cli *cli, const char *id) {
     char         path[PATH_ROOM];
     fletch_error error = {0};
-    if (fletch_hub_path(cli->config, id, path, sizeof path, &error) < 0) {
+    if (fletch_hub_path(cli->config, id, path, sizeof path, &error) < 0)
         return fl_cli_fail(&error, true);
-    }
     return print_path(cli, id, path);
 }
 
@@ -63,9 +62,8 @@ static int on_entry(void *user, const fletch_hub_entry *entry) {
     listing *list = user;
     fl_buf  *out  = &list->out;
     if (!list->json) {
-        if (list->count == 0) {
+        if (list->count == 0)
             fl_buf_puts(out, "REVISION      SIZE  FILES  MODEL\n");
-        }
         fl_buf_printf(out, "%-8.8s %6.1f MB  %5" PRIu32 "  %s%s%s%s\n", entry->revision,
                       (double)entry->bytes / 1e6, entry->files, entry->id,
                       entry->refs[0] != '\0' ? " (" : "", entry->refs,
@@ -94,11 +92,10 @@ static fl_exit do_ls(fl_cli *cli, const char *id) {
         fl_buf_free(&list.out);
         return fl_cli_fail(&error, true);
     }
-    if (list.json) {
+    if (list.json)
         fl_buf_puts(&list.out, list.count == 0 ? "[]\n" : "\n]\n");
-    } else if (list.count == 0 && !cli->quiet) {
+    else if (list.count == 0 && !cli->quiet)
         fl_cli_message("no model is in the cache yet; `fletch model pull` fetches the default");
-    }
     return fl_cli_print(&list.out);
 }
 
@@ -114,9 +111,8 @@ static int on_file(void *user, const char *name, const char *value, const char *
         quote(&list->out, value);
     } else {
         fl_buf_printf(&list->out, "%-8s %s\n", good ? "ok" : unknown ? "unknown" : "DAMAGED", name);
-        if (!good) {
+        if (!good)
             fl_buf_printf(&list->out, "         %s\n", value);
-        }
     }
     list->count++;
     return 0;
@@ -126,9 +122,8 @@ static fl_exit do_verify(fl_cli *cli, const char *id) {
     listing      list   = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json")};
     fletch_error error  = {0};
     int          status = fletch_hub_verify(cli->config, id, on_file, &list, &error);
-    if (list.json) {
+    if (list.json)
         fl_buf_puts(&list.out, list.count == 0 ? "{}\n" : "\n}\n");
-    }
     fl_exit code = fl_cli_print(&list.out);
     if (status >= 0 && list.unknown > 0 && !cli->quiet) {
         fl_cli_message("%u of %u files could not be checked: only the hub cache has hashes",
@@ -144,15 +139,12 @@ static fl_exit do_verify(fl_cli *cli, const char *id) {
 static fl_exit do_rm(fl_cli *cli, const char *id) {
     uint64_t     freed = 0;
     fletch_error error = {0};
-    if (cli->args.rest_count < 2) {
+    if (cli->args.rest_count < 2)
         return fl_cli_usage(cli, "rm needs the name of a model; `fletch model ls` lists them");
-    }
-    if (fletch_hub_remove(cli->config, id, &freed, &error) < 0) {
+    if (fletch_hub_remove(cli->config, id, &freed, &error) < 0)
         return fl_cli_fail(&error, true);
-    }
-    if (!cli->quiet) {
+    if (!cli->quiet)
         fl_cli_message("removed %s, %.1f MB freed", id, (double)freed / 1e6);
-    }
     return FL_EXIT_DONE;
 }
 
@@ -163,9 +155,8 @@ static fl_exit do_id(fl_cli *cli, const char *id) {
     fletch_error error = {0};
     char         hex[65], fingerprint[65];
     int          status = fletch_config_set(cli->config, "model.id", id, &error);
-    if (status < 0) {
+    if (status < 0)
         return fl_cli_fail(&error, true);
-    }
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     status = fletch_vector_id(cli->model, NULL, FLETCH_FLOAT32, hex, &error);
     if (status == 0 && fl_cli_is(cli, FL_FLAG_FORMAT, "json")) {
@@ -252,28 +243,24 @@ static const struct action {
 fl_exit fl_cmd_model(fl_cli *cli) {
     const fl_args       *args   = &cli->args;
     const struct action *action = NULL;
-    if (args->rest_count == 0) {
+    if (args->rest_count == 0)
         return fl_cli_usage(cli, "say what to do: %s", args->command->words);
-    }
-    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
         action = strcmp(actions[i].name, args->rest[0]) == 0 ? &actions[i] : action;
-    }
     if (action == NULL) {
         const char *meant = fl_command_suggest(args->rest[0]); /* "model ls" for list */
         char        near[32];
-        if (meant != NULL && strncmp(meant, "model ", 6) == 0) {
+        if (meant != NULL && strncmp(meant, "model ", 6) == 0)
             snprintf(near, sizeof near, "%s", meant + 6);
-        } else {
+        else
             (void)fl_choice_nearest(args->command->words, args->rest[0], near, sizeof near);
-        }
         return fl_cli_usage(cli, "unknown subcommand; use %s, not '%.64s'%s%s%s",
                             args->command->words, args->rest[0],
                             near[0] != '\0' ? "; did you mean " : "", near,
                             near[0] != '\0' ? "?" : "");
     }
-    if (args->rest_count > 1 + action->most) {
+    if (args->rest_count > 1 + action->most)
         return fl_cli_usage(cli, "%s takes %s", action->name, action->takes);
-    }
     return action->run(cli,
                        args->rest_count > 1 ? args->rest[1] : fletch_config_model(cli->config));
 }

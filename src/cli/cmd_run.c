@@ -42,9 +42,8 @@ typedef struct tally {
 /* Digits alone, in *out. */
 static const char *take_number(const char *text, uint64_t *out) {
     char *end = NULL;
-    if (*text < '0' || *text > '9') {
+    if (*text < '0' || *text > '9')
         return NULL;
-    }
     *out = strtoull(text, &end, 10);
     return end;
 }
@@ -54,9 +53,8 @@ static fl_exit parse_shard(const fl_cli *cli, tally *run) {
     text             = text != NULL ? text : "0/1";
     const char *rest = take_number(text, &run->shard);
     rest             = rest != NULL && *rest == '/' ? take_number(rest + 1, &run->shards) : NULL;
-    if (rest == NULL || *rest != '\0' || run->shard >= run->shards || run->shards > INT32_MAX) {
+    if (rest == NULL || *rest != '\0' || run->shard >= run->shards || run->shards > INT32_MAX)
         return fl_cli_usage(cli, "--shard takes I/N, from 0/N to (N-1)/N, not '%.64s'", text);
-    }
     return FL_EXIT_DONE;
 }
 
@@ -64,17 +62,13 @@ static fl_exit check_flags(const fl_cli *cli, fl_parts *parts, fl_filejob *job, 
     const fl_args *args   = &cli->args;
     const char    *format = args->value[FL_FLAG_FORMAT], *dtype = args->value[FL_FLAG_DTYPE];
     const char    *size = args->value[FL_FLAG_SPLIT_BYTES];
-    if (args->rest_count > 0) {
+    if (args->rest_count > 0)
         return fl_cli_usage(cli, "unexpected argument '%.64s'; use --input", args->rest[0]);
-    }
-    if (args->input_count == 0) { /* --re-embed has set them */
+    if (args->input_count == 0) /* --re-embed has set them */
         return fl_cli_usage(cli, "name the files or folders to embed with --input");
-    }
-    for (size_t i = 0; i < args->input_count; i++) {
-        if (strcmp(args->inputs[i], "-") == 0) {
+    for (size_t i = 0; i < args->input_count; i++)
+        if (strcmp(args->inputs[i], "-") == 0)
             return fl_cli_usage(cli, "a job cannot read standard input; use fletch embed");
-        }
-    }
     size = size != NULL ? size : split_default;
     if (!fl_parse_size(size, &job->split_bytes) || job->split_bytes < SPLIT_MIN ||
         job->split_bytes > INT64_MAX) {
@@ -91,9 +85,8 @@ static fl_exit check_flags(const fl_cli *cli, fl_parts *parts, fl_filejob *job, 
                     : strcmp(job->suffix, "jsonl") == 0 ? FL_OUTPUT_JSONL
                                                         : FL_OUTPUT_NPY;
     bool floats   = parts->embedder.dtype == FLETCH_FLOAT32 && !parts->half;
-    if (parts->format == FL_OUTPUT_FVECS && !floats) {
+    if (parts->format == FL_OUTPUT_FVECS && !floats)
         return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
-    }
     parts->chunks.embedder = &parts->embedder;
     FL_CLI_TRY(fl_chunk_rows_read(&parts->chunks, cli));
     FL_CLI_TRY(fl_input_check_flags(cli));
@@ -112,9 +105,8 @@ static void add(tally *run, const fl_manifest *manifest) {
 /* What of the shard is there already. False: out of memory. */
 static bool look(fl_parts *parts, tally *run) {
     const fl_filejob *job = parts->job;
-    for (uint64_t number = run->shard; number < job->parts; number += run->shards) {
+    for (uint64_t number = run->shard; number < job->parts; number += run->shards)
         run->parts++;
-    }
     run->counted = fl_alloc_zero(run->parts > 0 ? run->parts : 1, sizeof *run->counted);
     for (uint64_t i = 0; run->counted != NULL && i < run->parts; i++) {
         const uint64_t number = run->shard + i * run->shards;
@@ -130,9 +122,8 @@ static bool look(fl_parts *parts, tally *run) {
             continue;
         }
         parts->bytes_total += fl_part_bytes(job, number);
-        if (state == FL_MANIFEST_DAMAGED && !parts->cli->quiet) {
+        if (state == FL_MANIFEST_DAMAGED && !parts->cli->quiet)
             fl_cli_message("note: redoing %s: %s", name, error.message);
-        }
     }
     return run->counted != NULL;
 }
@@ -148,9 +139,8 @@ static fl_exit make_parts(fl_parts *parts, tally *run) {
         fletch_error   error;
         bool           unreadable = false;
         (void)fl_filejob_part(job, number, name);
-        if (run->counted[i]) {
+        if (run->counted[i])
             continue;
-        }
         if (fl_manifest_read(&manifest, job, name, &error) == FL_MANIFEST_DONE) {
             run->before++; /* another worker has done it meanwhile */
             parts->bytes += fl_part_bytes(job, number);
@@ -197,12 +187,10 @@ static fl_exit print_summary(const tally *run) {
 static fl_exit refuse_other_heads(fl_cli *cli) {
     fletch_model_info info  = {.size = sizeof info};
     fletch_error      error = {0};
-    if (fletch_model_info_get(cli->model, &info, &error) < 0) {
+    if (fletch_model_info_get(cli->model, &info, &error) < 0)
         return fl_cli_fail(&error, false);
-    }
-    if (strcmp(info.head, "embedding") == 0) {
+    if (strcmp(info.head, "embedding") == 0)
         return FL_EXIT_DONE;
-    }
     fl_cli_message("this model has no dense vectors (its head: %s), which `fletch run` needs",
                    info.head);
     return FL_EXIT_MODEL;
@@ -216,15 +204,13 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, bool rows, tally *run) {
     FL_CLI_TRY(rows ? FL_EXIT_DONE : fl_parts_try_field(parts));
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     FL_CLI_TRY(refuse_other_heads(cli));
-    if (fl_chunk_rows_asked(cli)) {
+    if (fl_chunk_rows_asked(cli))
         FL_CLI_TRY(fl_chunk_rows_try(&parts->chunks, cli));
-    }
     FL_CLI_TRY(fl_filejob_join(job, cli));
     parts->embedder.dimensions = fletch_dimensions(cli->model);
     (void)fl_atomic_sweep(job->folder, false);
-    if (!look(parts, run)) {
+    if (!look(parts, run))
         return fl_cli_no_memory();
-    }
     fl_progress_open(&parts->progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false,
                      "texts");
     fl_exit code = make_parts(parts, run);
@@ -279,12 +265,10 @@ static fl_exit refuse_making(const fl_cli *cli) {
                            {FL_FLAG_RE_EMBED, "--re-embed"}};
     const fl_args *args = &cli->args;
     const char    *name = NULL;
-    for (size_t i = 0; name == NULL && i < sizeof making / sizeof making[0]; i++) {
+    for (size_t i = 0; name == NULL && i < sizeof making / sizeof making[0]; i++)
         name = args->value[making[i].id] != NULL ? making[i].name : NULL;
-    }
-    for (size_t i = 0; name == NULL && i < args->key_count; i++) {
+    for (size_t i = 0; name == NULL && i < args->key_count; i++)
         name = strcmp(args->keys[i].key, "model.id") == 0 ? "--model" : NULL;
-    }
     return name == NULL ? FL_EXIT_DONE
                         : fl_cli_usage(cli,
                                        "%s is for making parts; --check, --finish and --merge take "
@@ -317,9 +301,8 @@ static fl_exit look_at_job(fl_cli *cli, const char *folder) {
         fl_exit printed = fl_cli_print(&text);
         code            = printed == FL_EXIT_DONE ? code : printed;
     }
-    if (args->value[FL_FLAG_MERGE] != NULL && (code == FL_EXIT_DONE || code == FL_EXIT_PARTLY)) {
+    if (args->value[FL_FLAG_MERGE] != NULL && (code == FL_EXIT_DONE || code == FL_EXIT_PARTLY))
         code = fl_filejob_merge(&job, cli, args->value[FL_FLAG_MERGE]);
-    }
     fl_filejob_free(&job);
     return code;
 }
@@ -332,22 +315,17 @@ static fl_exit begin(fl_cli *cli) {
     fl_filejob       job;
     fl_parts         parts;
     fl_filejob_again again = {.rows = false};
-    if (folder == NULL || folder[0] == '\0' || strcmp(folder, "-") == 0) {
+    if (folder == NULL || folder[0] == '\0' || strcmp(folder, "-") == 0)
         return fl_cli_usage(cli, "name the folder of the job with --output");
-    }
-    if (strlen(folder) > FOLDER_MAX) {
+    if (strlen(folder) > FOLDER_MAX)
         return fl_cli_usage(cli, "the name of --output is too long");
-    }
     if (args->value[FL_FLAG_CHECK] != NULL || args->value[FL_FLAG_FINISH] != NULL ||
-        args->value[FL_FLAG_MERGE] != NULL) {
+        args->value[FL_FLAG_MERGE] != NULL)
         return look_at_job(cli, folder);
-    }
-    if (args->value[FL_FLAG_QUICK] != NULL) {
+    if (args->value[FL_FLAG_QUICK] != NULL)
         return fl_cli_usage(cli, "--quick needs --check");
-    }
-    if (old != NULL && fl_file_exists(old)) {
+    if (old != NULL && fl_file_exists(old))
         return fl_move_store(cli, old);
-    }
     memset(&run, 0, sizeof run);
     memset(&parts, 0, sizeof parts);
     job                = (fl_filejob){.folder = folder};

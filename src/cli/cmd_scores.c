@@ -66,11 +66,9 @@ typedef struct score_run {
 
 static fletch_activation parse_activation(const char *name) {
     static const char *const names[] = {"auto", "none", "sigmoid", "softmax"};
-    for (int i = 0; name != NULL && i <= FLETCH_ACTIVATION_SOFTMAX; i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (int i = 0; name != NULL && i <= FLETCH_ACTIVATION_SOFTMAX; i++)
+        if (strcmp(name, names[i]) == 0)
             return (fletch_activation)i;
-        }
-    }
     return FLETCH_ACTIVATION_DEFAULT;
 }
 
@@ -84,21 +82,18 @@ static fl_exit read_flags(const fl_cli *cli, score_run *scores) {
                                 scores->query != NULL ? "; it is empty" : "");
         }
     }
-    if (top != NULL && (!fl_parse_i64(top, &count) || count < 1)) {
+    if (top != NULL && (!fl_parse_i64(top, &count) || count < 1))
         return fl_cli_usage(cli, "--top takes a number of at least 1, not '%.64s'", top);
-    }
     scores->top        = (size_t)count;
     scores->pair       = cli->args.value[FL_FLAG_PAIR];
     scores->pair_field = cli->args.value[FL_FLAG_PAIR_FIELD] != NULL;
     scores->activation = parse_activation(cli->args.value[FL_FLAG_ACTIVATION]);
-    if (scores->pair != NULL && scores->pair_field) {
+    if (scores->pair != NULL && scores->pair_field)
         return fl_cli_usage(cli, "--pair and --pair-field exclude each other");
-    }
     if (cli->args.value[FL_FLAG_LABELS] != NULL &&
         (scores->pair != NULL || scores->pair_field ||
-         scores->activation != FLETCH_ACTIVATION_DEFAULT)) {
+         scores->activation != FLETCH_ACTIVATION_DEFAULT))
         return fl_cli_usage(cli, "--labels excludes --pair, --pair-field and --activation");
-    }
     return fl_zero_shot_read(cli, &scores->zero_shot);
 }
 
@@ -106,13 +101,11 @@ static fl_exit read_flags(const fl_cli *cli, score_run *scores) {
 static fl_exit name_fields(fl_cli *cli, fl_buf *fields) {
     const char *field = cli->args.value[FL_FLAG_FIELD];
     const char *other = cli->args.value[FL_FLAG_PAIR_FIELD];
-    if (other == NULL) {
+    if (other == NULL)
         return FL_EXIT_DONE;
-    }
     field = field != NULL ? field : cli->args.value[FL_FLAG_NO_HEADER] != NULL ? "1" : "text";
-    if (strchr(field, ',') != NULL || strchr(other, ',') != NULL) {
+    if (strchr(field, ',') != NULL || strchr(other, ',') != NULL)
         return fl_cli_usage(cli, "--pair-field takes one field, and so does --field with it");
-    }
     fl_buf_printf(fields, "%s,%s", field, other);
     cli->args.value[FL_FLAG_FIELD] = fields->data;
     return fields->failed ? FL_EXIT_FAILED : FL_EXIT_DONE;
@@ -143,9 +136,8 @@ static void free_window(score_run *s) {
 }
 
 static bool reserve(score_run *s, size_t count) {
-    if (count <= s->capacity) {
+    if (count <= s->capacity)
         return true;
-    }
     free_window(s);
     const bool own = s->zero_shot.count > 0; /* labels of the user's */
     s->scores      = fl_alloc_array(count, (own ? 2 : 1) * s->labels * sizeof *s->scores);
@@ -200,9 +192,8 @@ static int score_own_labels(fl_run *run, score_run *s, fletch_error *error) {
     memset(s->cut, 0, count);
     memset(s->status, 0, count * sizeof *s->status);
     for (size_t label = 0; label < z->count; label++) {
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             s->seconds[i] = z->hypotheses[label];
-        }
         FL_TRY(fletch_classify(run->cli->model, &texts, &second, &options, &out, error));
         for (size_t i = 0; i < count; i++) {
             s->cut[i]    = s->cut[i] != 0 || s->cut_now[i] != 0;
@@ -252,11 +243,9 @@ static void put_label(const score_run *s, fl_buf *out, size_t label) {
 
 static size_t best_of(const float *values, size_t count, const bool *taken) {
     size_t best = SIZE_MAX;
-    for (size_t i = 0; i < count; i++) {
-        if ((taken == NULL || !taken[i]) && (best == SIZE_MAX || values[i] > values[best])) {
+    for (size_t i = 0; i < count; i++)
+        if ((taken == NULL || !taken[i]) && (best == SIZE_MAX || values[i] > values[best]))
             best = i;
-        }
-    }
     return best;
 }
 
@@ -327,9 +316,8 @@ static void put_ranked(fl_output *output, const fl_row *row, const void *result)
 /* Best first; of equals the one that came first. */
 static int compare(const void *left, const void *right) {
     const found *a = left, *b = right;
-    if (a->score != b->score) {
+    if (a->score != b->score)
         return a->score > b->score ? -1 : 1;
-    }
     return a->row.index < b->row.index ? -1 : a->row.index > b->row.index;
 }
 
@@ -339,43 +327,37 @@ static void free_found(found *row) {
 }
 
 static void rank(score_run *s) {
-    if (s->count > 0) {
+    if (s->count > 0)
         qsort(s->kept, s->count, sizeof *s->kept, compare);
-    }
-    while (s->top > 0 && s->count > s->top) {
+    while (s->top > 0 && s->count > s->top)
         free_found(&s->kept[--s->count]);
-    }
 }
 
 /* A copy of what was borrowed. */
 static char *copy(const char *text, size_t size) {
     char *own = fl_alloc(size + 1);
-    if (own != NULL && size > 0) {
+    if (own != NULL && size > 0)
         memcpy(own, text, size);
-    }
     return own;
 }
 
 static bool keep(const fl_run *run, score_run *s, const fl_row *row, float score) {
     bool shown = run->output.keep_text || run->output.format == FL_OUTPUT_TEXT;
-    if (s->top > 0 && s->count >= LEAST_KEPT && s->count / 2 >= s->top) {
+    if (s->top > 0 && s->count >= LEAST_KEPT && s->count / 2 >= s->top)
         rank(s);
-    }
     if (s->count == s->room) {
         size_t room  = s->room == 0 ? 256 : 2 * s->room;
         found *grown = fl_realloc_array(s->kept, room, sizeof *grown);
-        if (grown == NULL) {
+        if (grown == NULL)
             return false;
-        }
         s->kept = grown;
         s->room = room;
     }
     found *own    = &s->kept[s->count++];
     *own          = (found){.score = score, .row = *row};
     own->row.text = own->text = shown ? copy(row->text, row->text_size) : NULL;
-    if (row->fields_size > 0) {
+    if (row->fields_size > 0)
         own->row.fields = own->fields = copy(row->fields, row->fields_size);
-    }
     return (!shown || own->text != NULL) && (row->fields_size == 0 || own->fields != NULL);
 }
 
@@ -397,14 +379,12 @@ static fl_exit write_window(fl_run *run, score_run *s) {
                      "is one text; --pair-field needs an object with both");
         } else if (error.code != FLETCH_OK) {
             snprintf(error.message, sizeof error.message, "%s", fletch_status_text(error.code));
-            if (!fl_run_can_refuse(run, error.code)) {
+            if (!fl_run_can_refuse(run, error.code))
                 return fl_cli_fail(&error, false);
-            }
         }
         if (error.code != FLETCH_OK) {
-            if (!fl_run_refuse(run, i, &error)) {
+            if (!fl_run_refuse(run, i, &error))
                 return run->input.exit;
-            }
             continue;
         }
         fl_row row    = fl_run_done(run, i, s->tokens[i], s->cut[i] != 0);
@@ -418,9 +398,8 @@ static fl_exit write_window(fl_run *run, score_run *s) {
             fl_cli_message("out of memory for the documents");
             return FL_EXIT_FAILED;
         }
-        if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
+        if (fl_sink_flush(&run->output.sink, false, &error) < 0)
             return fl_output_fail(&run->output, &error);
-        }
     }
     return FL_EXIT_DONE;
 }
@@ -445,16 +424,14 @@ static fl_exit finish(fl_run *run, score_run *s) {
         s->kept[i].row.vector = &s->kept[i].score;
         fl_output_put(&run->output, &ranked, &s->kept[i].row, NULL);
     }
-    if (fl_output_finish(&run->output, s->labels, FLETCH_FLOAT32, &error) < 0) {
+    if (fl_output_finish(&run->output, s->labels, FLETCH_FLOAT32, &error) < 0)
         return fl_output_fail(&run->output, &error);
-    }
     return fl_run_report(run);
 }
 
 static void free_scores(score_run *s) {
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < s->count; i++)
         free_found(&s->kept[i]);
-    }
     fl_free(s->kept);
     free_window(s);
     fl_zero_shot_free(&s->zero_shot);
@@ -514,9 +491,8 @@ fl_exit fl_cmd_scores(fl_cli *cli) {
                              : "index|label|score|scores|tokens|truncated",
                        FL_OUTPUT_TEXT, FL_OUTPUT_JSONL);
     code = code == FL_EXIT_DONE ? check_run(&run, &scores) : code;
-    if (scores.pair_field) {
+    if (scores.pair_field)
         run.input.join = pair_mark;
-    }
     code = code == FL_EXIT_DONE ? open_model(&run, &scores) : code;
     if (code == FL_EXIT_DONE) {
         code = fl_run_windows(&run, do_window, &scores);

@@ -32,25 +32,19 @@ static bool put_stages(const fl_args *args, fl_json_w *w, const char **wrong) {
             *wrong = numbers[i].flag_name;
             return false;
         }
-        if (text != NULL) {
+        if (text != NULL)
             fl_json_w_i64(w, numbers[i].name, value);
-        }
     }
-    if (args->value[FL_FLAG_HYBRID] != NULL) {
+    if (args->value[FL_FLAG_HYBRID] != NULL)
         fl_json_w_bool(w, "hybrid", true);
-    }
-    if (args->value[FL_FLAG_RERANK] != NULL) {
+    if (args->value[FL_FLAG_RERANK] != NULL)
         fl_json_w_bool(w, "rerank", true);
-    }
-    if (args->value[FL_FLAG_RERANK_MODEL] != NULL) {
+    if (args->value[FL_FLAG_RERANK_MODEL] != NULL)
         fl_json_w_text(w, "rerank_model", args->value[FL_FLAG_RERANK_MODEL]);
-    }
-    if (args->value[FL_FLAG_GROUP] != NULL || args->value[FL_FLAG_GROUP_SIZE] != NULL) {
+    if (args->value[FL_FLAG_GROUP] != NULL || args->value[FL_FLAG_GROUP_SIZE] != NULL)
         fl_json_w_text(w, "group_by", "document");
-    }
-    if (args->value[FL_FLAG_HIGHLIGHT] != NULL) {
+    if (args->value[FL_FLAG_HIGHLIGHT] != NULL)
         fl_json_w_text(w, "highlight", args->value[FL_FLAG_HIGHLIGHT]);
-    }
     return true;
 }
 
@@ -63,12 +57,10 @@ static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
     fl_json_w      w      = {.out = body};
     fl_json       *json   = NULL;
     fletch_error   error  = {0};
-    if (args->rest_count != 1 || text[0] == '\0') {
+    if (args->rest_count != 1 || text[0] == '\0')
         return fl_cli_usage(cli, "search takes one text; put several words in quotes");
-    }
-    if (fl_utf8_valid_prefix(text, strlen(text)) != strlen(text)) {
+    if (fl_utf8_valid_prefix(text, strlen(text)) != strlen(text))
         return fl_cli_usage(cli, "the text is not valid UTF-8");
-    }
     if (filter != NULL &&
         (fl_json_parse(&json, filter, strlen(filter), FILTER_MAX, 0, "--filter", &error) < 0 ||
          !fl_json_is(json, FL_JSON_OBJECT))) {
@@ -81,16 +73,14 @@ static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
     fl_json_free(json);
     fl_json_w_object(&w, NULL);
     fl_json_w_text(&w, "text", text);
-    if (!put_stages(args, &w, &wrong)) {
+    if (!put_stages(args, &w, &wrong))
         return fl_cli_usage(cli, "%s takes a number of at least 1", wrong);
-    }
     if (filter != NULL) {
         fl_json_w_raw(&w, "filter");
         fl_buf_puts(body, filter);
     }
-    if (prompt[0] != '\0') {
+    if (prompt[0] != '\0')
         fl_json_w_text(&w, "prompt_name", prompt);
-    }
     fl_json_w_end(&w);
     return FL_EXIT_DONE;
 }
@@ -121,9 +111,8 @@ static void put_lines(fl_buf *out, fl_buf *reply) {
     fl_json_in in;
     fl_span    key, raw;
     fl_json_in_begin(&in, reply->data, reply->size);
-    if (!fl_json_in_enter(&in, FL_JSON_OBJECT)) {
+    if (!fl_json_in_enter(&in, FL_JSON_OBJECT))
         return;
-    }
     while (fl_json_in_key(&in, &key)) {
         if (!fl_span_is(key, "results") || !fl_json_in_enter(&in, FL_JSON_ARRAY)) {
             (void)fl_json_in_skip(&in, NULL);
@@ -140,9 +129,8 @@ static fl_exit print(const fl_cli *cli, const fl_client *client, fl_output *outp
     fl_json     *json  = fl_client_parse(client, reply);
     fletch_error error = {0};
     fl_buf      *out   = &output->sink.buf;
-    if (json == NULL) {
+    if (json == NULL)
         return FL_EXIT_FAILED;
-    }
     fl_json *results = fl_json_get(json, "results");
     if (fl_json_count(results) == 0 && !cli->quiet) {
         fl_cli_message("note: %s", fl_json_int64(fl_json_get(json, "searched")) == 0
@@ -157,11 +145,10 @@ static fl_exit print(const fl_cli *cli, const fl_client *client, fl_output *outp
     }
     for (size_t i = 0; output->format == FL_OUTPUT_TEXT && i < fl_json_count(results); i++) {
         fl_json *result = fl_json_item(results, i);
-        if (fl_json_get(result, "chunks") != NULL) {
+        if (fl_json_get(result, "chunks") != NULL)
             put_document(out, result);
-        } else {
+        else
             put_text(out, result);
-        }
     }
     fl_json_free(json);
     return fl_sink_finish(&output->sink, NULL, 0, &error) < 0 ? fl_output_fail(output, &error)

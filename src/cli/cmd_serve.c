@@ -40,9 +40,8 @@ static size_t split(char *text, const char **out, size_t capacity) {
     size_t count = 0;
     char  *rest  = NULL;
     for (char *word = strtok_r(text, ", ", &rest); word != NULL && count < capacity;
-         word       = strtok_r(NULL, ", ", &rest)) {
+         word       = strtok_r(NULL, ", ", &rest))
         out[count++] = word;
-    }
     return count;
 }
 
@@ -50,9 +49,8 @@ static size_t models_of_flags(const fl_cli *cli, const char **out, size_t capaci
     size_t count = 0;
     for (size_t i = 0; i < cli->args.key_count && count < capacity; i++) {
         const fl_key_value *item = &cli->args.keys[i];
-        if (strcmp(item->key, "model.id") == 0 && strcmp(item->flag, "--model") == 0) {
+        if (strcmp(item->key, "model.id") == 0 && strcmp(item->flag, "--model") == 0)
             out[count++] = item->value;
-        }
     }
     return count;
 }
@@ -81,26 +79,22 @@ static fl_exit serve(fl_cli *cli, const char *const *models, size_t count) {
     sigaddset(&set, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (be_verbose(cli, cli->config, &error) < 0 ||
-        fl_server_run(&serve, &opening, &code, &error) < 0) {
+        fl_server_run(&serve, &opening, &code, &error) < 0)
         return fl_cli_fail(&error, opening);
-    }
     return (fl_exit)code;
 }
 
 fl_exit fl_cmd_serve(fl_cli *cli) {
     enum { MODELS = 64 };
     const char *models[MODELS];
-    if (cli->args.rest_count > 0) {
+    if (cli->args.rest_count > 0)
         return fl_cli_usage(cli, "serve takes no argument; name a model with --model");
-    }
     size_t count = models_of_flags(cli, models, MODELS);
     char  *copy  = fl_strdup(fl_cli_option(cli, "server.models"));
-    if (copy == NULL) {
+    if (copy == NULL)
         return fl_cli_no_memory();
-    }
-    if (count == 0) {
+    if (count == 0)
         count = split(copy, models, MODELS);
-    }
     if (count == 0 && !is_on_demand(cli)) {
         models[0] = fletch_config_model(cli->config);
         count     = 1;

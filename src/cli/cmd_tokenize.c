@@ -82,11 +82,10 @@ static void put_table(fl_output *output, const fl_row *row, const void *result) 
         }
         bool second = i >= tokens->second && i < tokens->second + tokens->second_count;
         fl_buf_printf(out, "  %" PRIu32 "-%" PRIu32 "  ", start, end);
-        if (second) {
+        if (second)
             fl_cli_preview(out, of->pair + start, end - start, 32);
-        } else if (end <= row->text_size && start <= end) {
+        else if (end <= row->text_size && start <= end)
             fl_cli_preview(out, row->text + start, end - start, 32);
-        }
         fl_buf_putc(out, '\n');
     }
 }
@@ -100,30 +99,26 @@ static fl_exit tokenize_window(fl_run *run, void *user) {
         int status = fletch_tokenize(run->cli->model, run->window.texts[i], run->window.sizes[i],
                                      options, &tokens, &error);
         if (status == FLETCH_ETOOLONG || status == FLETCH_EUTF8) {
-            if (!fl_run_refuse(run, i, &error)) {
+            if (!fl_run_refuse(run, i, &error))
                 return run->input.exit;
-            }
             continue;
         }
-        if (status < 0) {
+        if (status < 0)
             return fl_cli_fail(&error, false);
-        }
         fl_row row = fl_run_done(run, i, tokens->count, tokens->truncated != 0);
         fl_output_put(&run->output, &writer, &row,
                       &(shown){run->cli->model, options->pair, tokens});
         fletch_tokens_free(tokens);
-        if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
+        if (fl_sink_flush(&run->output.sink, false, &error) < 0)
             return fl_output_fail(&run->output, &error);
-        }
     }
     return FL_EXIT_DONE;
 }
 
 static fl_exit finish(fl_run *run) {
     fletch_error error = {0};
-    if (fl_output_finish(&run->output, 0, FLETCH_FLOAT32, &error) < 0) {
+    if (fl_output_finish(&run->output, 0, FLETCH_FLOAT32, &error) < 0)
         return fl_output_fail(&run->output, &error);
-    }
     return fl_run_report(run);
 }
 
@@ -132,9 +127,8 @@ fl_exit fl_cmd_tokenize(fl_cli *cli) {
     const char             *length   = cli->args.value[FL_FLAG_MAX_LENGTH];
     const char             *truncate = cli->args.value[FL_FLAG_TRUNCATE];
     int64_t                 tokens   = 0;
-    if (length != NULL && (!fl_parse_i64(length, &tokens) || tokens < 1 || tokens > UINT32_MAX)) {
+    if (length != NULL && (!fl_parse_i64(length, &tokens) || tokens < 1 || tokens > UINT32_MAX))
         return fl_cli_usage(cli, "--max-length takes a number of tokens, not '%.64s'", length);
-    }
     options.max_length        = (uint32_t)tokens;
     options.pair              = cli->args.value[FL_FLAG_PAIR];
     options.pair_size         = options.pair != NULL ? strlen(options.pair) : 0;
@@ -202,21 +196,17 @@ static int parse_plain_ids(decode_run *decode, const char *text, size_t size, fl
     size_t at = 0;
     while (at < size) {
         size_t length = 0;
-        while (at < size && (text[at] == ' ' || text[at] == ',' || text[at] == '\t')) {
+        while (at < size && (text[at] == ' ' || text[at] == ',' || text[at] == '\t'))
             at++;
-        }
-        while (at + length < size && strchr(" ,\t", text[at + length]) == NULL) {
+        while (at + length < size && strchr(" ,\t", text[at + length]) == NULL)
             length++;
-        }
         char    word[24];
         int64_t id = -1;
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text + at);
-        if (length > 0 && (length >= sizeof word || !fl_parse_i64(word, &id))) {
+        if (length > 0 && (length >= sizeof word || !fl_parse_i64(word, &id)))
             return fl_fail(error, FLETCH_EINVAL, at, "'%s' is not a token id", word);
-        }
-        if (length > 0) {
+        if (length > 0)
             FL_TRY(push_id(decode, id, error));
-        }
         at += length;
     }
     return 0;
@@ -224,9 +214,8 @@ static int parse_plain_ids(decode_run *decode, const char *text, size_t size, fl
 
 static int parse_ids(decode_run *decode, const char *text, size_t size, fletch_error *error) {
     size_t at = 0;
-    while (at < size && (text[at] == ' ' || text[at] == '\t')) {
+    while (at < size && (text[at] == ' ' || text[at] == '\t'))
         at++;
-    }
     bool json = at < size && (text[at] == '[' || text[at] == '{');
     return json ? parse_json_ids(decode, text, size, error)
                 : parse_plain_ids(decode, text, size, error);
@@ -252,19 +241,16 @@ static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
     for (;;) {
         size = fletch_decode(run->cli->model, ids, count, decode->skip_special_tokens, decode->text,
                              decode->room, error);
-        if (size < 0) {
+        if (size < 0)
             return (int)size;
-        }
-        if ((size_t)size < decode->room) {
+        if ((size_t)size < decode->room)
             break;
-        }
         size_t room = (size_t)size + 1;
         fl_free(decode->text);
         decode->text = fl_alloc(room);
         decode->room = decode->text != NULL ? room : 0;
-        if (decode->text == NULL) {
+        if (decode->text == NULL)
             return fl_fail_nomem(error, room, "the decoded text");
-        }
     }
     static const fl_writer writer = {.text = put_plain, .members = put_quoted, .bare = true};
     fl_output_put(&run->output, &writer, &(fl_row){.text = decode->text, .text_size = (size_t)size},
@@ -278,15 +264,12 @@ static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
 static fl_exit decode_one(fl_run *run, decode_run *decode, int status, fl_place place,
                           fletch_error *error) {
     status = status == 0 ? put_decoded(run, decode, error) : status;
-    if (status == 0) {
+    if (status == 0)
         return FL_EXIT_DONE;
-    }
-    if (status != FLETCH_ENOMEM && fl_input_refuse(&run->input, place, "%s", error->message)) {
+    if (status != FLETCH_ENOMEM && fl_input_refuse(&run->input, place, "%s", error->message))
         return FL_EXIT_DONE;
-    }
-    if (status == FLETCH_ENOMEM) {
+    if (status == FLETCH_ENOMEM)
         return fl_cli_fail(error, false);
-    }
     fl_cli_message("%s", run->input.error.message);
     return run->input.format == FL_INPUT_ARGUMENTS ? FL_EXIT_USAGE : run->input.exit;
 }
@@ -303,9 +286,8 @@ static fl_exit decode_window(fl_run *run, void *user) {
             code = decode_one(run, decode, status, run->window.records[i].place, &error);
             fl_buf_clear(&decode->ids);
         }
-        if (code == FL_EXIT_DONE && fl_sink_flush(&run->output.sink, false, &error) < 0) {
+        if (code == FL_EXIT_DONE && fl_sink_flush(&run->output.sink, false, &error) < 0)
             code = fl_output_fail(&run->output, &error);
-        }
     }
     return code;
 }
@@ -316,9 +298,8 @@ fl_exit fl_cmd_decode(fl_cli *cli) {
     memset(&decode, 0, sizeof decode);
     decode.skip_special_tokens = cli->args.value[FL_FLAG_SKIP_SPECIAL_TOKENS] != NULL;
     fl_exit code               = fl_run_open(&run, cli, NULL, FL_OUTPUT_TEXT, FL_OUTPUT_TEXT);
-    if (run.input.format == FL_INPUT_ARGUMENTS) {
+    if (run.input.format == FL_INPUT_ARGUMENTS)
         run.window_texts = cli->args.rest_count; /* ids spread over arguments are one list */
-    }
     code = code == FL_EXIT_DONE ? fl_run_open_model(&run, true) : code;
     code = code == FL_EXIT_DONE ? fl_run_windows(&run, decode_window, &decode) : code;
     code = code == FL_EXIT_DONE ? finish(&run) : code;

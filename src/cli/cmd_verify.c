@@ -53,9 +53,8 @@ static int put_rows(fl_cli *cli, fl_json_w *w, fletch_error *error) {
     int status = vector == NULL ? fl_fail_nomem(error, dimensions * sizeof *vector, "a vector") : 0;
     for (size_t i = 0; status == 0 && (text = fletch_canary_text(i)) != NULL; i++) {
         status = embed(cli->model, text, strlen(text), vector, error);
-        if (status == 0) {
+        if (status == 0)
             put_row(w, text, strlen(text), vector, dimensions);
-        }
         status = status == FLETCH_ETOOLONG ? 0 : status; /* model.truncate error: left out */
     }
     fl_free(vector);
@@ -86,9 +85,8 @@ static int put_canary(fl_cli *cli, fl_buf *out, fletch_error *error) {
 fl_exit fl_cmd_canary(fl_cli *cli) {
     fl_buf       out   = {0};
     fletch_error error = {0};
-    if (cli->args.rest_count > 0) {
+    if (cli->args.rest_count > 0)
         return fl_cli_usage(cli, "canary takes no texts: it has its own");
-    }
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     if (put_canary(cli, &out, &error) < 0) {
         fl_buf_free(&out);
@@ -168,9 +166,8 @@ static int compare_rows(fl_cli *cli, const fl_stored *stored, tally *t, fletch_e
                      ? fl_fail_nomem(error, stored->count * width * sizeof *now, "the vectors")
                      : embed_rows(cli, stored, now, error);
     for (size_t i = 0; status == 0 && i < stored->count; i++) {
-        if (stored->unit) {
+        if (stored->unit)
             (void)fl_vector_normalize(now + i * width, width); /* as the store did */
-        }
         compare(now + i * width, stored->then + i * width, width, &stored->rows[i], t);
     }
     fl_free(now);
@@ -186,19 +183,17 @@ static const char *verdict_of(const tally *t, bool width) {
 /* For a person: what a file holds must not steer the terminal. */
 static void put_value(fl_buf *out, const char *value) {
     enum { COLUMNS = 80 };
-    if (value == NULL) {
+    if (value == NULL)
         fl_buf_puts(out, "nothing");
-    } else {
+    else
         fl_cli_preview(out, value, strlen(value), COLUMNS);
-    }
 }
 
 /* A part of what decides a vector, as the file has it and as it is here; NULL: it has none. */
 static void put_part(fl_json_w *w, bool json, const char *name, const char *there,
                      const char *here) {
-    if (there == here || (there != NULL && here != NULL && strcmp(there, here) == 0)) {
+    if (there == here || (there != NULL && here != NULL && strcmp(there, here) == 0))
         return;
-    }
     if (json) {
         fl_json_w_object(w, NULL);
         fl_json_w_text(w, "name", name);
@@ -225,9 +220,8 @@ static void put_settings(const fl_stored *stored, fl_json *here, fl_json_w *w, b
     }
     const bool canary = fl_json_find(stored->root, "canary", NULL);
     FL_JSON_EACH(stored->settings, gone, was) {
-        if (canary && !fl_json_find(here, gone, NULL)) {
+        if (canary && !fl_json_find(here, gone, NULL))
             put_part(w, json, gone, fl_json_text(was), NULL);
-        }
     }
 }
 
@@ -242,9 +236,8 @@ static int put_parts(fl_cli *cli, const fl_stored *stored, fl_json_w *w, bool js
     int                        status = 0;
     FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
     FL_TRY(fletch_vector_id(cli->model, &options, FLETCH_FLOAT32, id, error));
-    if (stored->model != NULL || stored->settings != NULL) {
+    if (stored->model != NULL || stored->settings != NULL)
         put_part(w, json, "model", stored->model, fingerprint);
-    }
     if (stored->settings != NULL) {
         fl_json_w_object(&w_own, NULL);
         status = fl_cli_put_vector_parts(cli->model, &w_own, error);
@@ -253,15 +246,13 @@ static int put_parts(fl_cli *cli, const fl_stored *stored, fl_json_w *w, bool js
             status = own.failed ? fl_fail_nomem(error, own.size, "the settings")
                                 : fl_json_take(&here, &own, OWN_MAX, 0, "the settings", error);
         }
-        if (status == 0) {
+        if (status == 0)
             put_settings(stored, here, w, json);
-        }
     } else if (stored->id[0] != '\0') {
         put_part(w, json, "vector_id", stored->id, id);
     }
-    if (stored->fletch != NULL) {
+    if (stored->fletch != NULL)
         put_part(w, json, "fletch", stored->fletch, fletch_version());
-    }
     fl_json_free(here);
     fl_buf_free(&own);
     return status;
@@ -272,13 +263,11 @@ static void put_count(fl_buf *out, const fl_stored *stored, const tally *t, size
     const uint64_t whole = stored->seen - stored->left_out;
     fl_buf_puts(out, count == whole ? "all " : "");
     fl_buf_printf(out, "%zu ", count);
-    if (count < t->rows) {
+    if (count < t->rows)
         fl_buf_printf(out, "of %zu ", t->rows);
-    }
     fl_buf_puts(out, "vectors");
-    if (whole > t->rows) {
+    if (whole > t->rows)
         fl_buf_printf(out, " (a sample of %llu)", (unsigned long long)whole);
-    }
 }
 
 static void put_person(fl_buf *out, const fl_stored *stored, const tally *t, size_t dimensions) {

@@ -7,9 +7,8 @@
 
 fl_exit fl_cmd_version(fl_cli *cli) {
     fl_buf out = {0};
-    if (cli->args.rest_count > 0) {
+    if (cli->args.rest_count > 0)
         return fl_cli_usage(cli, "version takes no arguments");
-    }
     if (fl_cli_is(cli, FL_FLAG_FORMAT, "json")) {
         fl_buf_printf(&out, "{\"version\":\"%s\",\"compiler\":\"%s\",\"license\":\"Apache-2.0\"}\n",
                       fletch_version(), __VERSION__);

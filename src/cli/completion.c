@@ -14,12 +14,10 @@
 typedef enum after { AFTER_NOTHING, AFTER_WORDS, AFTER_FILE, AFTER_ANY } after;
 
 static after what_follows(const char *value) {
-    if (value == NULL) {
+    if (value == NULL)
         return AFTER_NOTHING;
-    }
-    if (strstr(value, "FILE") != NULL || strstr(value, "DIR") != NULL) {
+    if (strstr(value, "FILE") != NULL || strstr(value, "DIR") != NULL)
         return AFTER_FILE;
-    }
     bool words = strchr(value, '|') != NULL && strchr(value, '.') == NULL &&
                  !(value[0] >= 'A' && value[0] <= 'Z');
     return words ? AFTER_WORDS : AFTER_ANY;
@@ -27,13 +25,11 @@ static after what_follows(const char *value) {
 
 /* An option's value as the flags' column has it: choices, true|false, or free. */
 static const char *option_value(const fletch_option *option) {
-    if (strcmp(option->type, "bool") == 0) {
+    if (strcmp(option->type, "bool") == 0)
         return "true|false";
-    }
     bool choice = strcmp(option->type, "enum") == 0 || strcmp(option->type, "list") == 0;
-    if (choice && option->bounds[0] != '\0') {
+    if (choice && option->bounds[0] != '\0')
         return option->bounds;
-    }
     bool path = strstr(option->key, "file") != NULL || strstr(option->key, "_dir") != NULL ||
                 strstr(option->key, "library") != NULL;
     return path ? "FILE" : "VALUE";
@@ -41,25 +37,22 @@ static const char *option_value(const fletch_option *option) {
 
 /* "a|b" as "a b". */
 static void put_words(fl_buf *out, const char *value) {
-    for (; *value != '\0'; value++) {
+    for (; *value != '\0'; value++)
         fl_buf_putc(out, *value == '|' ? ' ' : *value);
-    }
 }
 
 static void put_commands(fl_buf *out) {
     const fl_command *command;
-    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++) {
+    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++)
         fl_buf_printf(out, "%s%s", i > 0 ? " " : "", command->name);
-    }
 }
 
 /* ---- bash ---- */
 
 static void bash_case(fl_buf *out, const char *command, const char *flag, const char *value) {
     after next = what_follows(value);
-    if (next == AFTER_NOTHING) {
+    if (next == AFTER_NOTHING)
         return;
-    }
     fl_buf_printf(out, "    %s:%s) ", command, flag);
     if (next == AFTER_WORDS) {
         fl_buf_puts(out, "COMPREPLY=($(compgen -W \"");
@@ -75,19 +68,16 @@ static void bash_flags(fl_buf *out, const fl_command *command) {
     const fl_flag       *flag;
     const fletch_option *option;
     fl_buf_printf(out, "    %s) flags=\"", command->name);
-    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
-        if ((flag->commands & 1u << command->id) != 0) {
+    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++)
+        if ((flag->commands & 1u << command->id) != 0)
             fl_buf_printf(out, "%s ", flag->name);
-        }
-    }
     fl_buf_printf(out, "%s\" words=\"", command->configured ? "$options" : "");
     put_words(out, command->words != NULL ? command->words : "");
     if (command->id == FL_CMD_HELP) {
         put_commands(out);
         fl_buf_puts(out, " options");
-        for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+        for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++)
             fl_buf_printf(out, " %s", option->key);
-        }
     }
     fl_buf_puts(out, "\" ;;\n");
 }
@@ -100,9 +90,8 @@ static void put_bash(fl_buf *out) {
                      "_fletch() {\n"
                      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
                      "  local command= flags= words= i options=\"");
-    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++)
         fl_buf_printf(out, "%s%s", i > 0 ? " " : "", option->flag);
-    }
     fl_buf_puts(out,
                 "\"\n  COMPREPLY=()\n"
                 "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
@@ -115,9 +104,8 @@ static void put_bash(fl_buf *out) {
                      "  case $command:$before in\n");
     for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++) {
         for (size_t j = 0; (flag = fl_flag_at(j)) != NULL; j++) {
-            if ((flag->commands & 1u << command->id) == 0) {
+            if ((flag->commands & 1u << command->id) == 0)
                 continue;
-            }
             bash_case(out, command->name, flag->name, flag->value);
             if (flag->letter != 0) {
                 char letter[3] = {'-', flag->letter, '\0'};
@@ -125,13 +113,11 @@ static void put_bash(fl_buf *out) {
             }
         }
     }
-    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++)
         bash_case(out, "*", option->flag, option_value(option));
-    }
     fl_buf_puts(out, "  esac\n  case $command in\n");
-    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++) {
+    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++)
         bash_flags(out, command);
-    }
     fl_buf_puts(out, "  esac\n"
                      "  if [[ $word == -* ]]; then\n"
                      "    COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
@@ -179,9 +165,8 @@ static void zsh_command(fl_buf *out, const fl_command *command) {
     const fl_flag *flag;
     fl_buf_printf(out, "    %s)\n      _arguments -s \\\n", command->name);
     for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
-        if ((flag->commands & 1u << command->id) == 0) {
+        if ((flag->commands & 1u << command->id) == 0)
             continue;
-        }
         zsh_flag(out, flag->name, "=", flag->text, flag->value);
         if (flag->letter != 0) {
             char letter[3] = {'-', flag->letter, '\0'};
@@ -192,9 +177,8 @@ static void zsh_command(fl_buf *out, const fl_command *command) {
     if (command->words != NULL || command->id == FL_CMD_HELP) {
         fl_buf_puts(out, "'1:what:(");
         put_words(out, command->words != NULL ? command->words : "options ");
-        if (command->id == FL_CMD_HELP) {
+        if (command->id == FL_CMD_HELP)
             put_commands(out);
-        }
         fl_buf_puts(out, ")' ");
     }
     fl_buf_puts(out, "'*:argument:_files' ;;\n");
@@ -212,17 +196,15 @@ static void put_zsh(fl_buf *out) {
         fl_buf_puts(out, "'\n");
     }
     fl_buf_puts(out, "  )\n  options=( \\\n");
-    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++)
         zsh_flag(out, option->flag, "=", option->text, option_value(option));
-    }
     fl_buf_puts(out, "  )\n"
                      "  if (( CURRENT == 2 )); then\n"
                      "    _describe command commands\n    return\n  fi\n"
                      "  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n"
                      "  case $command in\n");
-    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++) {
+    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++)
         zsh_command(out, command);
-    }
     fl_buf_puts(out, "  esac\n}\n_fletch \"$@\"\n");
 }
 
@@ -230,9 +212,8 @@ static void put_zsh(fl_buf *out) {
 
 static void fish_text(fl_buf *out, const char *text) {
     for (; *text != '\0'; text++) {
-        if (*text == '\'' || *text == '\\') {
+        if (*text == '\'' || *text == '\\')
             fl_buf_putc(out, '\\');
-        }
         fl_buf_putc(out, *text);
     }
 }
@@ -241,9 +222,8 @@ static void fish_flag(fl_buf *out, const char *seen, const char *name, char lett
                       const char *text, const char *value) {
     after next = what_follows(value);
     fl_buf_printf(out, "complete -c fletch -n '%s' -l %s", seen, name + 2);
-    if (letter != 0) {
+    if (letter != 0)
         fl_buf_printf(out, " -s %c", letter);
-    }
     if (next == AFTER_WORDS) {
         fl_buf_puts(out, " -x -a '");
         put_words(out, value);
@@ -268,9 +248,8 @@ static void put_fish(fl_buf *out) {
         fl_buf_printf(out, "complete -c fletch -n __fish_use_subcommand -a %s -d '", command->name);
         fish_text(out, command->summary);
         fl_buf_puts(out, "'\n");
-        if (command->configured) {
+        if (command->configured)
             fl_buf_printf(&configured, " %s", command->name);
-        }
         char seen[96];
         snprintf(seen, sizeof seen, "__fish_seen_subcommand_from %s", command->name);
         if (command->words != NULL) {
@@ -278,11 +257,9 @@ static void put_fish(fl_buf *out) {
             put_words(out, command->words);
             fl_buf_puts(out, "'\n");
         }
-        for (size_t j = 0; (flag = fl_flag_at(j)) != NULL; j++) {
-            if ((flag->commands & 1u << command->id) != 0) {
+        for (size_t j = 0; (flag = fl_flag_at(j)) != NULL; j++)
+            if ((flag->commands & 1u << command->id) != 0)
                 fish_flag(out, seen, flag->name, flag->letter, flag->text, flag->value);
-            }
-        }
     }
     for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
         fish_flag(out, configured.size > 0 ? configured.data : "", option->flag, 0, option->text,
@@ -293,16 +270,14 @@ static void put_fish(fl_buf *out) {
 
 fl_exit fl_cmd_completion(fl_cli *cli) {
     const fl_args *args = &cli->args;
-    if (args->rest_count != 1 || !fl_choice_has(args->command->words, args->rest[0])) {
+    if (args->rest_count != 1 || !fl_choice_has(args->command->words, args->rest[0]))
         return fl_cli_usage(cli, "which shell? %s", args->command->words);
-    }
     fl_buf out = {0};
-    if (strcmp(args->rest[0], "bash") == 0) {
+    if (strcmp(args->rest[0], "bash") == 0)
         put_bash(&out);
-    } else if (strcmp(args->rest[0], "zsh") == 0) {
+    else if (strcmp(args->rest[0], "zsh") == 0)
         put_zsh(&out);
-    } else {
+    else
         put_fish(&out);
-    }
     return fl_cli_print(&out);
 }

@@ -18,11 +18,9 @@
 enum { LIST_BYTES = 128 * 1024 };
 
 fletch_dtype fl_embedder_dtype(const char *name) {
-    for (int i = 0; name != NULL && i <= FLETCH_UBINARY; i++) {
-        if (strcmp(name, fl_output_dtype_name((fletch_dtype)i)) == 0) {
+    for (int i = 0; name != NULL && i <= FLETCH_UBINARY; i++)
+        if (strcmp(name, fl_output_dtype_name((fletch_dtype)i)) == 0)
             return (fletch_dtype)i;
-        }
-    }
     return FLETCH_FLOAT32;
 }
 
@@ -32,9 +30,8 @@ static bool gives_rows(const fl_embedder *embedder) {
 }
 
 static bool reserve(fl_embedder *embedder, size_t count) {
-    if (count <= embedder->capacity) {
+    if (count <= embedder->capacity)
         return true;
-    }
     size_t bytes = fletch_row_bytes(embedder->dimensions, embedder->dtype);
     fl_embedder_free(embedder);
     embedder->vectors   = fl_alloc_array(count, gives_rows(embedder) ? bytes : 0);
@@ -70,9 +67,8 @@ static int embed_span(fl_run *run, fl_embedder *embedder, size_t first, size_t c
     texts.lengths                = run->window.sizes + first;
     fletch_lists_free(embedder->lists);
     embedder->lists = NULL;
-    if (embedder->several != NULL) {
+    if (embedder->several != NULL)
         return fl_several_embed(embedder->several, run->cli->model, &texts, &options, error);
-    }
     return embedder->kind->embed != NULL
                ? embedder->kind->embed(run->cli->model, &texts, &options, &embedder->lists, error)
                : fletch_embed(run->cli->model, &texts, &options, &matrix, error);
@@ -95,12 +91,10 @@ static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t
 /* How many texts from `first` on one call takes of at most `span`. */
 static size_t span_of(const fl_run *run, const fl_embedder *embedder, size_t first, size_t span) {
     size_t bytes = 0, texts = 0;
-    if (gives_rows(embedder)) {
+    if (gives_rows(embedder))
         return span;
-    }
-    while (texts < span && (texts == 0 || bytes + run->window.sizes[first + texts] <= LIST_BYTES)) {
+    while (texts < span && (texts == 0 || bytes + run->window.sizes[first + texts] <= LIST_BYTES))
         bytes += run->window.sizes[first + texts++];
-    }
     return texts;
 }
 
@@ -119,16 +113,14 @@ fl_exit fl_embedder_window(fl_run *run, void *user) {
             continue;
         }
         bool never = status == FLETCH_ENOMEM && embedder->strict;
-        if (error.where >= span || never || !fl_run_can_refuse(run, status)) {
+        if (error.where >= span || never || !fl_run_can_refuse(run, status))
             return fl_cli_fail(&error, false);
-        }
         if (error.where > 0) {
             span = error.where; /* those before it are good: do them first */
             continue;
         }
-        if (!fl_run_refuse(run, first, &error)) {
+        if (!fl_run_refuse(run, first, &error))
             return run->input.exit;
-        }
         first++;
         span = span > 1 ? span : 2;
     }

@@ -476,11 +476,9 @@ const fl_command *fl_command_at(size_t index) {
 }
 
 const fl_command *fl_command_find(const char *name) {
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-        if (strcmp(commands[i].name, name) == 0) {
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
-        }
-    }
     return NULL;
 }
 
@@ -536,14 +534,11 @@ static const struct {
 
 const char *fl_command_suggest(const char *word) {
     fl_nearest nearest = fl_nearest_start(word);
-    for (size_t i = 0; i < sizeof other_words / sizeof other_words[0]; i++) {
-        if (strcasecmp(word, other_words[i].word) == 0) {
+    for (size_t i = 0; i < sizeof other_words / sizeof other_words[0]; i++)
+        if (strcasecmp(word, other_words[i].word) == 0)
             return other_words[i].meant;
-        }
-    }
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         fl_nearest_see(&nearest, commands[i].name);
-    }
     return nearest.name;
 }
 

@@ -35,18 +35,16 @@ static void put_wrapped(fl_buf *out, const char *text, size_t indent) {
 static void put_flag(fl_buf *out, const fl_flag *flag) {
     char head[96];
     char letter[8] = "    ";
-    if (flag->letter != 0) {
+    if (flag->letter != 0)
         snprintf(letter, sizeof letter, "-%c, ", flag->letter);
-    }
     snprintf(head, sizeof head, "  %s%s%s%s", letter, flag->name, flag->value != NULL ? " " : "",
              flag->value != NULL ? flag->value : "");
     size_t size = strlen(head);
     fl_buf_puts(out, head);
-    if (size + 2 > FLAG_COLUMN) {
+    if (size + 2 > FLAG_COLUMN)
         fl_buf_printf(out, "\n%*s", FLAG_COLUMN, "");
-    } else {
+    else
         fl_buf_printf(out, "%*s", (int)(FLAG_COLUMN - size), "");
-    }
     put_wrapped(out, flag->text, FLAG_COLUMN);
 }
 
@@ -54,9 +52,8 @@ static void put_program(fl_buf *out) {
     fl_buf_puts(out,
                 "fletch turns texts into vectors.\n\nUsage: fletch COMMAND [FLAG ...] ...\n\n");
     const fl_command *command;
-    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++) {
+    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++)
         fl_buf_printf(out, "  %-12s%s\n", command->name, command->summary);
-    }
     fl_buf_puts(out,
                 "\nExamples:\n  fletch embed \"A cat sits on the mat.\"\n  fletch embed -i "
                 "texts.txt -o vectors.npy --stats\n  fletch help embed\n\nExit codes: 0 done; 1 "
@@ -74,11 +71,9 @@ void fl_help_command(fl_buf *out, const fl_command *command) {
                   command->text, command->text[0] != '\0' ? "\n" : "");
     const fl_flag *flag;
     fl_buf_puts(out, "Flags:\n");
-    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
-        if ((flag->commands & 1u << command->id) != 0) {
+    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++)
+        if ((flag->commands & 1u << command->id) != 0)
             put_flag(out, flag);
-        }
-    }
     if (command->configured) {
         fl_buf_puts(
             out, "\nEvery option is a flag too (--provider-order cpu), an environment variable\n"
@@ -94,9 +89,8 @@ static void put_option(fl_buf *out, const fletch_option *option) {
     put_wrapped(out, option->text, 4);
     fl_buf_printf(out, "    %s  %s\n    type %s, default %s", option->flag, option->environment,
                   option->type, option->default_value[0] != '\0' ? option->default_value : "none");
-    if (option->bounds[0] != '\0') {
+    if (option->bounds[0] != '\0')
         fl_buf_printf(out, ", %s %s", range, option->bounds);
-    }
     fl_buf_putc(out, '\n');
 }
 

@@ -60,11 +60,9 @@ static fl_input_format choose_format(const char *name, const char *path) {
     char bare[BARE_MAX];
     name = name != NULL ? name : extension_of(path, bare);
     name = name != NULL ? name : "lines";
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        if (strcasecmp(formats[i].name, name) == 0) {
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (strcasecmp(formats[i].name, name) == 0)
             return formats[i].format;
-        }
-    }
     return FL_INPUT_LINES;
 }
 
@@ -104,9 +102,8 @@ static fl_exit add_file(fl_input *input, const fl_cli *cli, const char *path) {
     fl_input_file *files = fl_realloc_array(input->files, input->file_count + 1, sizeof *files);
     input->files         = files != NULL ? files : input->files;
     file.path            = stream || files == NULL ? NULL : fl_strdup(path);
-    if (files == NULL || (!stream && file.path == NULL)) {
+    if (files == NULL || (!stream && file.path == NULL))
         return fl_cli_no_memory();
-    }
     bool lines  = cli->args.command->id == FL_CMD_DECODE; /* it parses its lists itself */
     file.format = lines ? FL_INPUT_LINES : fl_input_format_of(cli, file.path);
     input->total += file.size;
@@ -117,9 +114,8 @@ static fl_exit add_file(fl_input *input, const fl_cli *cli, const char *path) {
 /* A name that is there is that file; else *, ? and [ make it a pattern. */
 static fl_exit add_files(fl_input *input, const fl_cli *cli, const char *path) {
     struct stat status;
-    if (strpbrk(path, "*?[") == NULL || lstat(path, &status) == 0) {
+    if (strpbrk(path, "*?[") == NULL || lstat(path, &status) == 0)
         return add_file(input, cli, path);
-    }
     glob_t  found;
     fl_exit code  = FL_EXIT_DONE;
     size_t  files = 0;
@@ -172,11 +168,9 @@ static bool is_like_file_name(const char *text) {
     static const char *const known[] = {"txt", "jsonl", "ndjson", "json", "csv", "tsv"};
     char                     bare[BARE_MAX];
     const char *name = strpbrk(text, " \t\r\n\v\f") == NULL ? extension_of(text, bare) : NULL;
-    for (size_t i = 0; name != NULL && i < sizeof known / sizeof known[0]; i++) {
-        if (strcasecmp(name, known[i]) == 0) {
+    for (size_t i = 0; name != NULL && i < sizeof known / sizeof known[0]; i++)
+        if (strcasecmp(name, known[i]) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -184,19 +178,16 @@ static bool is_like_file_name(const char *text) {
 static void note_absent_files(const fl_cli *cli) {
     for (size_t i = 0; i < cli->args.literal && !cli->quiet; i++) {
         const char *name = cli->args.rest[i];
-        if (is_like_file_name(name) && !fl_file_exists(name)) {
+        if (is_like_file_name(name) && !fl_file_exists(name))
             fl_cli_message("note: no file %s: embedding it as a text", name);
-        }
     }
 }
 
 /* Texts beside --input: the shell has expanded a pattern, or it is a mistake. */
 static fl_exit refuse_texts(const fl_cli *cli) {
-    for (size_t i = 0; i < cli->args.rest_count; i++) {
-        if (i >= cli->args.literal || !fl_file_exists(cli->args.rest[i])) {
+    for (size_t i = 0; i < cli->args.rest_count; i++)
+        if (i >= cli->args.literal || !fl_file_exists(cli->args.rest[i]))
             return fl_cli_usage(cli, "texts as arguments and --input exclude each other");
-        }
-    }
     return fl_cli_usage(cli,
                         "--input takes one name, but %s follows; quote the pattern (--input "
                         "'*.txt'), or repeat --input",
@@ -218,19 +209,15 @@ static int open_file(fl_input *input, fletch_error *error) {
 static fl_exit split_fields(fl_input *input, const fl_cli *cli) {
     for (const char *at = input->field;; at++) {
         size_t size = strcspn(at, ",");
-        if (input->field_count == FL_FIELDS_MAX) {
+        if (input->field_count == FL_FIELDS_MAX)
             return fl_cli_usage(cli, "--field names at most %d fields", FL_FIELDS_MAX);
-        }
-        for (size_t i = 0; i < input->field_count; i++) {
-            if (input->fields[i].size == size && memcmp(input->fields[i].name, at, size) == 0) {
+        for (size_t i = 0; i < input->field_count; i++)
+            if (input->fields[i].size == size && memcmp(input->fields[i].name, at, size) == 0)
                 return fl_cli_usage(cli, "--field names %.*s twice", (int)size, at);
-            }
-        }
         input->fields[input->field_count++] = (fl_input_field){at, size};
         at += size;
-        if (*at == '\0') {
+        if (*at == '\0')
             return FL_EXIT_DONE;
-        }
     }
 }
 
@@ -255,20 +242,15 @@ static fl_exit open_files(fl_input *input, const fl_cli *cli, const char *const 
                           size_t count) {
     fl_exit      code  = count == 0 ? add_file(input, cli, "-") : FL_EXIT_DONE;
     fletch_error error = {0};
-    for (size_t i = 0; code == FL_EXIT_DONE && i < count; i++) {
+    for (size_t i = 0; code == FL_EXIT_DONE && i < count; i++)
         code = add_files(input, cli, names[i]);
-    }
-    if (code == FL_EXIT_DONE && open_file(input, &error) < 0) {
+    if (code == FL_EXIT_DONE && open_file(input, &error) < 0)
         return fl_cli_fail(&error, false);
-    }
-    for (size_t i = 0; i < input->file_count; i++) {
-        if (input->files[i].inode == 0) {
+    for (size_t i = 0; i < input->file_count; i++)
+        if (input->files[i].inode == 0)
             input->total = 0; /* a pipe among them: nobody knows */
-        }
-    }
-    if (code == FL_EXIT_DONE && isatty(input->source.stream.fd) != 0 && !cli->quiet) {
+    if (code == FL_EXIT_DONE && isatty(input->source.stream.fd) != 0 && !cli->quiet)
         fl_cli_message("reading from the terminal, one text per line; end with Ctrl-D");
-    }
     return code;
 }
 
@@ -282,21 +264,18 @@ static fl_exit read_flags(fl_input *input, const fl_cli *cli, const char *own_na
     const char    *size = args->value[FL_FLAG_MAX_LINE];
     uint64_t       line_max;
     size = size != NULL ? size : line_max_default;
-    if (!fl_parse_size(size, &line_max) || line_max == 0 || line_max > SIZE_MAX / 4) {
+    if (!fl_parse_size(size, &line_max) || line_max == 0 || line_max > SIZE_MAX / 4)
         return fl_cli_usage(cli, "--max-line takes a size such as 64MiB, not '%.64s'", size);
-    }
     input->line_max       = (size_t)line_max;
     input->field          = args->value[FL_FLAG_FIELD];
     input->no_header      = args->value[FL_FLAG_NO_HEADER] != NULL;
     input->field          = input->field != NULL ? input->field : input->no_header ? "1" : "text";
     input->join           = args->value[FL_FLAG_JOIN] != NULL ? args->value[FL_FLAG_JOIN] : " ";
     const char *delimiter = args->value[FL_FLAG_DELIMITER];
-    if (delimiter != NULL && strcmp(delimiter, "\\t") == 0) {
+    if (delimiter != NULL && strcmp(delimiter, "\\t") == 0)
         delimiter = "\t";
-    }
-    if (delimiter != NULL && (strlen(delimiter) != 1 || strchr("\"\r\n", delimiter[0]) != NULL)) {
+    if (delimiter != NULL && (strlen(delimiter) != 1 || strchr("\"\r\n", delimiter[0]) != NULL))
         return fl_cli_usage(cli, "--delimiter takes one character, such as ';' or '\\t'");
-    }
     input->delimiter = delimiter != NULL ? delimiter[0] : '\0';
     FL_CLI_TRY(split_fields(input, cli));
     input->keep_fields = args->value[FL_FLAG_KEEP_FIELDS] != NULL;
@@ -326,28 +305,24 @@ fl_exit fl_input_open_piece(fl_input *input, const fl_cli *cli, const char *own_
     input->origin     = piece->begin;
     input->id_field   = cli->args.value[FL_FLAG_ID_FIELD];
     int status        = open_file(input, &error);
-    if (status == 0 && piece->limit != 0) {
+    if (status == 0 && piece->limit != 0)
         status = fl_source_between(&input->source, piece->begin, piece->limit, &error);
-    }
     return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
 }
 
 fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names) {
     const fl_args *args = &cli->args;
     FL_CLI_TRY(read_flags(input, cli, own_names));
-    if (args->rest_count > 0 && args->input_count > 0) {
+    if (args->rest_count > 0 && args->input_count > 0)
         return refuse_texts(cli);
-    }
     bool dash = args->rest_count == 1 && args->literal == 1 && strcmp(args->rest[0], "-") == 0;
-    if (args->rest_count == 0 || dash) {
+    if (args->rest_count == 0 || dash)
         return open_files(input, cli, args->inputs, args->input_count);
-    }
     const char *first;
     bool   reads = cli->args.command->id == FL_CMD_ADD || cli->args.command->id == FL_CMD_RERANK;
     size_t files = reads ? count_file_names(cli, &first) : 0;
-    if (files == args->rest_count) {
+    if (files == args->rest_count)
         return open_files(input, cli, args->rest, args->rest_count);
-    }
     if (files > 0) {
         return fl_cli_usage(cli,
                             "%s is a file, but not every argument is; give either files or texts, "
@@ -355,22 +330,19 @@ fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names)
                             first);
     }
     FL_CLI_TRY(take_arguments(input, cli));
-    if (reads) {
+    if (reads)
         note_absent_files(cli);
-    }
     return FL_EXIT_DONE;
 }
 
 bool fl_input_reads(const fl_input *input, const char *path) {
     struct stat status;
-    if (strcmp(path, "-") == 0 || stat(path, &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (strcmp(path, "-") == 0 || stat(path, &status) != 0 || !S_ISREG(status.st_mode))
         return false;
-    }
     for (size_t i = 0; i < input->file_count; i++) {
         const fl_input_file *file = &input->files[i];
-        if (file->inode == (uint64_t)status.st_ino && file->device == (uint64_t)status.st_dev) {
+        if (file->inode == (uint64_t)status.st_ino && file->device == (uint64_t)status.st_dev)
             return true;
-        }
     }
     return false;
 }
@@ -378,9 +350,8 @@ bool fl_input_reads(const fl_input *input, const char *path) {
 void fl_input_close(fl_input *input) {
     fl_source_close(&input->source);
     fl_input_csv_free(input);
-    for (size_t i = 0; i < input->file_count; i++) {
+    for (size_t i = 0; i < input->file_count; i++)
         fl_free(input->files[i].path);
-    }
     fl_free(input->files);
     input->files      = NULL;
     input->file_count = 0;
@@ -420,12 +391,10 @@ bool fl_input_refuse(fl_input *input, fl_place at, const char *format, ...) {
     fl_input_tell_place(input, at, place, sizeof place);
     if (input->skip_errors) {
         input->refused++;
-        if (input->on_refused != NULL) {
+        if (input->on_refused != NULL)
             input->on_refused(input->refused_user, at, reason);
-        }
-        if (!input->silent) {
+        if (!input->silent)
             fl_cli_message("%s: %s; skipped", place, reason);
-        }
         return true;
     }
     input->failed = true;
@@ -442,9 +411,8 @@ static int give_up(fl_input *input) {
 }
 
 static bool grow(fl_window *window) {
-    if (window->count < window->capacity) {
+    if (window->count < window->capacity)
         return true;
-    }
     size_t     capacity = window->capacity == 0 ? 256 : window->capacity * 2;
     fl_record *records  = fl_realloc_array(window->records, capacity, sizeof *records);
     window->records     = records != NULL ? records : window->records;
@@ -452,9 +420,8 @@ static bool grow(fl_window *window) {
     window->texts       = texts != NULL ? texts : window->texts;
     size_t *sizes       = fl_realloc_array(window->sizes, capacity, sizeof *sizes);
     window->sizes       = sizes != NULL ? sizes : window->sizes;
-    if (records == NULL || texts == NULL || sizes == NULL) {
+    if (records == NULL || texts == NULL || sizes == NULL)
         return false;
-    }
     window->capacity = capacity;
     return true;
 }
@@ -504,9 +471,8 @@ static int take(fl_input *input, fl_window *window, const char *raw, size_t size
 /* The next raw record of the stream or the arguments; results as fl_source_next. */
 static int next_raw(fl_input *input, bool wait, const char **text, fl_raw *raw) {
     if (input->format == FL_INPUT_ARGUMENTS) {
-        if (input->next_index >= input->argument_count) {
+        if (input->next_index >= input->argument_count)
             return FL_SOURCE_END;
-        }
         *text       = input->arguments[input->next_index];
         raw->offset = 0;
         raw->size   = strlen(*text);
@@ -514,9 +480,8 @@ static int next_raw(fl_input *input, bool wait, const char **text, fl_raw *raw) 
         return FL_SOURCE_RECORD;
     }
     int result = fl_source_next(&input->source, wait, raw, &input->error);
-    if (result == FL_SOURCE_RECORD) {
+    if (result == FL_SOURCE_RECORD)
         *text = input->source.data + raw->offset;
-    }
     return result;
 }
 
@@ -554,9 +519,8 @@ static int next_file(fl_input *input, fl_window *window) {
                       input->source.stream.name);
         return give_up(input);
     }
-    if (input->file + 1 >= input->file_count) {
+    if (input->file + 1 >= input->file_count)
         return 0;
-    }
     if (!detach(input, window)) {
         (void)fl_fail_nomem(&input->error, window->decoded.size, "a window");
         return give_up(input);
@@ -571,19 +535,15 @@ static int next_file(fl_input *input, fl_window *window) {
 /* CSV: the first record names the columns, of a dump the COPY of the table; a blank line is no record where there
  * are several. A blank line between JSON lines is none either. */
 static int special_record(fl_input *input, const char *text, const fl_raw *raw) {
-    if (input->format == FL_INPUT_JSONL) {
+    if (input->format == FL_INPUT_JSONL)
         return fl_json_is_blank(text, raw->size);
-    }
-    if (!is_table(input->format)) {
+    if (!is_table(input->format))
         return 0;
-    }
     const bool copy = input->format == FL_INPUT_COPY;
-    if (copy && input->columns != NULL && raw->size == 2 && memcmp(text, "\\.", 2) == 0) {
+    if (copy && input->columns != NULL && raw->size == 2 && memcmp(text, "\\.", 2) == 0)
         input->copied = true;
-    }
-    if (input->copied) {
+    if (input->copied)
         return 1;
-    }
     if (input->columns == NULL) {
         fletch_error error = {0};
         int          known = copy ? fl_input_copy_header(input, text, raw->size, &error)
@@ -609,9 +569,8 @@ static void seal(const fl_input *input, fl_window *window) {
                                       ? input->arguments[record->index]
                                       : base + record->offset;
         window->sizes[i]        = record->size;
-        if (window->sizes[i] == 0) {
+        if (window->sizes[i] == 0)
             window->texts[i] = ""; /* an empty text may have no buffer behind it */
-        }
     }
 }
 
@@ -620,15 +579,12 @@ static int step(fl_input *input, fl_window *window, size_t *bytes) {
     const char *text = NULL;
     fl_raw      raw  = {0, 0, 0};
     int         got  = next_raw(input, window->count == 0, &text, &raw);
-    if (got < 0) {
+    if (got < 0)
         return give_up(input);
-    }
-    if (got == FL_SOURCE_END && input->file_count > 0) {
+    if (got == FL_SOURCE_END && input->file_count > 0)
         return next_file(input, window);
-    }
-    if (got == FL_SOURCE_END || got == FL_SOURCE_LATER) {
+    if (got == FL_SOURCE_END || got == FL_SOURCE_LATER)
         return 0;
-    }
     fl_place place = {input->file, raw.line};
     if (got == FL_SOURCE_TOO_LONG) {
         input->next_index++;
@@ -637,9 +593,8 @@ static int step(fl_input *input, fl_window *window, size_t *bytes) {
         return on ? 1 : -1;
     }
     int special = special_record(input, text, &raw);
-    if (special != 0) {
+    if (special != 0)
         return special;
-    }
     fletch_error error = {0};
     if (!grow(window)) {
         (void)fl_fail_nomem(&input->error, window->capacity * sizeof(fl_record), "a window");
@@ -663,25 +618,21 @@ static int step(fl_input *input, fl_window *window, size_t *bytes) {
 }
 
 int fl_input_next(fl_input *input, fl_window *window, size_t count, size_t bytes) {
-    if (input->failed) {
+    if (input->failed)
         return -1;
-    }
     window->count = 0;
     fl_buf_clear(&window->decoded);
     fl_buf_clear(&window->fields);
-    if (input->format != FL_INPUT_ARGUMENTS) {
+    if (input->format != FL_INPUT_ARGUMENTS)
         fl_source_compact(&input->source);
-    }
     size_t         taken = 0;
     int            more  = 1;
     const uint64_t refused =
         input->refused; /* they end a window too: their reasons may wait for it */
-    while (more > 0 && window->count < count && taken < bytes && input->refused - refused < count) {
+    while (more > 0 && window->count < count && taken < bytes && input->refused - refused < count)
         more = step(input, window, &taken);
-    }
     seal(input, window);
-    if (window->count > 0) {
+    if (window->count > 0)
         return 1; /* a failure waits until these are done */
-    }
     return more;
 }

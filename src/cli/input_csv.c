@@ -41,9 +41,8 @@ static int take_field(char delimiter, const char *raw, size_t size, size_t at, f
             break;
         }
     }
-    if (at >= size) {
+    if (at >= size)
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "a quoted field has no closing quote");
-    }
     at++;
     if (at < size && raw[at] != delimiter) {
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
@@ -66,17 +65,15 @@ static char unescape(const char *raw, size_t end, size_t *at) {
     const int         base   = raw[*at] == 'x' ? 16 : 8;
     size_t            from = *at + (base == 16), size = 0;
     char              digits[4] = "";
-    if (letter != NULL && raw[*at] != '\0') {
+    if (letter != NULL && raw[*at] != '\0')
         return meant[letter - letters];
-    }
     while (from + size < end && size < (base == 16 ? 2 : 3) &&
            fl_hex_digit(raw[from + size]) >= 0 && fl_hex_digit(raw[from + size]) < base) {
         digits[size] = raw[from + size];
         size++;
     }
-    if (size == 0) {
+    if (size == 0)
         return raw[*at];
-    }
     *at = from + size - 1;
     return (char)strtoul(digits, NULL, base);
 }
@@ -102,9 +99,8 @@ static void take_copied(char delimiter, const char *raw, size_t size, size_t at,
 static int take(const fl_input *input, const char *raw, size_t size, size_t at, fl_buf *out,
                 size_t *next, bool *null, fletch_error *error) {
     *null = false;
-    if (input->format != FL_INPUT_COPY) {
+    if (input->format != FL_INPUT_COPY)
         return take_field(delimiter_of(input), raw, size, at, out, next, error);
-    }
     const size_t from = out->size;
     take_copied(delimiter_of(input), raw, size, at, out, next, null);
     return out->failed ||
@@ -115,9 +111,8 @@ static int take(const fl_input *input, const char *raw, size_t size, size_t at, 
 }
 
 void fl_input_csv_free(fl_input *input) {
-    for (size_t i = 0; i < input->column_count; i++) {
+    for (size_t i = 0; i < input->column_count; i++)
         fl_free(input->columns[i]);
-    }
     fl_free(input->columns);
     input->columns      = NULL;
     input->column_count = 0;
@@ -133,9 +128,8 @@ static int add_column(fl_input *input, const fl_buf *name, fletch_error *error) 
                          ? fl_strndup(name->size > 0 ? name->data : "", name->size)
                          : NULL;
     input->columns = columns != NULL ? columns : input->columns;
-    if (copy == NULL) {
+    if (copy == NULL)
         return fl_fail_nomem(error, name->size, "the column names");
-    }
     input->columns[input->column_count++] = copy;
     return 0;
 }
@@ -169,10 +163,8 @@ static int find_columns(fl_input *input, fletch_error *error) {
         return 0;
     }
     size_t i = 0;
-    while (i < input->field_count &&
-           find_column(input, input->fields[i], &input->text_columns[i])) {
+    while (i < input->field_count && find_column(input, input->fields[i], &input->text_columns[i]))
         i++;
-    }
     for (size_t k = 1; i == input->field_count && k < i; k++) {
         for (size_t j = 0; j < k; j++) {
             if (input->text_columns[j] == input->text_columns[k]) {
@@ -182,9 +174,8 @@ static int find_columns(fl_input *input, fletch_error *error) {
             }
         }
     }
-    if (i == input->field_count) {
+    if (i == input->field_count)
         return 0;
-    }
     for (size_t k = 0; k < input->column_count && used < sizeof known; k++) {
         int n = snprintf(known + used, sizeof known - used, "%s%s", k > 0 ? ", " : "",
                          input->columns[k]);
@@ -198,9 +189,8 @@ static int find_columns(fl_input *input, fletch_error *error) {
 }
 
 static int find_id(fl_input *input, fletch_error *error) {
-    if (input->id_field == NULL) {
+    if (input->id_field == NULL)
         return 0;
-    }
     const fl_input_field field = {input->id_field, strlen(input->id_field)};
     if (!find_column(input, field, &input->id_column)) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -245,13 +235,11 @@ static void take_copy_name(const char *raw, size_t end, size_t *at, fl_buf *name
     fl_buf_clear(name);
     for (; *at < end && (quoted || raw[*at] != ','); ++*at) {
         const bool doubled = quoted && raw[*at] == '"' && *at + 1 < end && raw[*at + 1] == '"';
-        if (doubled) {
+        if (doubled)
             ++*at;
-        }
         quoted = raw[*at] == '"' && !doubled ? !quoted : quoted;
-        if (doubled || (raw[*at] != '"' && (quoted || raw[*at] != ' '))) {
+        if (doubled || (raw[*at] != '"' && (quoted || raw[*at] != ' ')))
             fl_buf_putc(name, raw[*at]);
-        }
     }
     ++*at;
 }
@@ -261,17 +249,14 @@ int fl_input_copy_header(fl_input *input, const char *raw, size_t size, fletch_e
     fletch_error      other;
     fl_buf            name   = {0};
     int               status = 0;
-    if (input->no_header) { /* a table by itself, whose columns have numbers */
+    if (input->no_header) /* a table by itself, whose columns have numbers */
         return fl_input_csv_header(input, raw, size, error) < 0 ? error->code : 1;
-    }
     const char *last = memmem(raw, size, end, sizeof end - 1);
-    if (size < sizeof begin || memcmp(raw, begin, sizeof begin - 1) != 0 || last == NULL) {
+    if (size < sizeof begin || memcmp(raw, begin, sizeof begin - 1) != 0 || last == NULL)
         return 0;
-    }
     size_t at = sizeof begin - 1; /* of the name of the table, which may be in quotes */
-    for (bool quoted = false; at < (size_t)(last - raw) && (quoted || raw[at] != '('); at++) {
+    for (bool quoted = false; at < (size_t)(last - raw) && (quoted || raw[at] != '('); at++)
         quoted = raw[at] == '"' ? !quoted : quoted;
-    }
     for (at++; status == 0 && at < (size_t)(last - raw);) {
         take_copy_name(raw, (size_t)(last - raw), &at, &name);
         status = add_column(input, &name, error);
@@ -288,28 +273,24 @@ int fl_input_copy_header(fl_input *input, const char *raw, size_t size, fletch_e
 static void keep_column(const fl_input *input, size_t column, const char *value, size_t size,
                         bool null, fl_buf *out) {
     const char *name = input->columns[column];
-    if (column == input->id_column) {
+    if (column == input->id_column)
         name = "id";
-    } else if (fl_input_name_taken(input, name, strlen(name))) {
+    else if (fl_input_name_taken(input, name, strlen(name)))
         return;
-    }
     fl_buf_putc(out, ',');
     fl_json_quote(out, name, strlen(name));
     fl_buf_putc(out, ':');
-    if (null) {
+    if (null)
         fl_buf_puts(out, "null");
-    } else {
+    else
         fl_json_quote(out, size > 0 ? value : "", size);
-    }
 }
 
 /* Which of the text's fields this column is, or FL_FIELDS_MAX. */
 static size_t field_of(const fl_input *input, size_t column) {
-    for (size_t i = 0; i < input->field_count; i++) {
-        if (input->text_columns[i] == column) {
+    for (size_t i = 0; i < input->field_count; i++)
+        if (input->text_columns[i] == column)
             return i;
-        }
-    }
     return FL_FIELDS_MAX;
 }
 
@@ -350,9 +331,8 @@ int fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window 
     record->size = window->decoded.size - record->offset;
     bool failed  = parts.failed || window->decoded.failed || window->fields.failed;
     fl_buf_free(&parts);
-    if (failed) {
+    if (failed)
         return fl_fail_nomem(error, size, "a record");
-    }
     if (status == 0 && count != input->column_count) {
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "has %zu fields, the %s has %zu", count,
                        input->no_header ? "first line" : "header", input->column_count);

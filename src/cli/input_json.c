@@ -25,9 +25,8 @@ static bool is_space(char c) {
 
 /* Behind the string that begins at raw[at]; raw is valid JSON. */
 static size_t skip_string(const char *raw, size_t size, size_t at) {
-    for (at++; at < size && raw[at] != '"'; at++) {
+    for (at++; at < size && raw[at] != '"'; at++)
         at += raw[at] == '\\';
-    }
     return at < size ? at + 1 : size;
 }
 
@@ -40,9 +39,8 @@ static size_t skip_value(const char *raw, size_t size, size_t at) {
             at = skip_string(raw, size, at);
             continue;
         }
-        if (depth == 0 && (c == ',' || c == '}')) {
+        if (depth == 0 && (c == ',' || c == '}'))
             return at;
-        }
         depth += c == '{' || c == '[';
         depth -= c == '}' || c == ']';
         at++;
@@ -51,11 +49,9 @@ static size_t skip_value(const char *raw, size_t size, size_t at) {
 }
 
 static bool is_field(const fl_input *input, const char *name, size_t size) {
-    for (size_t i = 0; i < input->field_count; i++) {
-        if (input->fields[i].size == size && memcmp(input->fields[i].name, name, size) == 0) {
+    for (size_t i = 0; i < input->field_count; i++)
+        if (input->fields[i].size == size && memcmp(input->fields[i].name, name, size) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -64,22 +60,18 @@ static bool is_field(const fl_input *input, const char *name, size_t size) {
 static bool keep_members(const fl_input *input, const char *raw, size_t size, fl_buf *out) {
     size_t at = 0, id_size = input->id_field != NULL ? strlen(input->id_field) : 0;
     bool   found = false;
-    while (at < size && raw[at] != '{') {
+    while (at < size && raw[at] != '{')
         at++;
-    }
     at++;
     for (;;) {
-        while (at < size && (is_space(raw[at]) || raw[at] == ',')) {
+        while (at < size && (is_space(raw[at]) || raw[at] == ','))
             at++;
-        }
-        if (at >= size || raw[at] != '"') {
+        if (at >= size || raw[at] != '"')
             return found;
-        }
         size_t key = at, key_end = skip_string(raw, size, at);
         at = key_end;
-        while (at < size && (is_space(raw[at]) || raw[at] == ':')) {
+        while (at < size && (is_space(raw[at]) || raw[at] == ':'))
             at++;
-        }
         size_t      value = at;
         const char *name  = raw + key + 1;
         size_t      named = key_end - key - 2;
@@ -115,9 +107,8 @@ static bool begins(const char *rest, const char *end, fl_span key, char then) {
 /* The members of one object: those that are asked for, by name or, below, by "name.rest". */
 static void walk(const fl_input *input, fl_json_in *in, found_field *fields) {
     fl_span key;
-    if (!fl_json_in_enter(in, FL_JSON_OBJECT)) {
+    if (!fl_json_in_enter(in, FL_JSON_OBJECT))
         return;
-    }
     while (fl_json_in_key(in, &key)) {
         const char  *before[FL_FIELDS_MAX] = {NULL};
         found_field *here                  = NULL;
@@ -131,19 +122,16 @@ static void walk(const fl_input *input, fl_json_in *in, found_field *fields) {
             below          = below || into;
         }
         fl_json_type type = fl_json_in_peek(in);
-        if (here != NULL) {
+        if (here != NULL)
             here->type = type;
-        }
-        if (here != NULL && type == FL_JSON_STRING) {
+        if (here != NULL && type == FL_JSON_STRING)
             (void)fl_json_in_string(in, &here->text);
-        } else if (here == NULL && below && type == FL_JSON_OBJECT) {
+        else if (here == NULL && below && type == FL_JSON_OBJECT)
             walk(input, in, fields);
-        } else {
+        else
             (void)fl_json_in_skip(in, NULL);
-        }
-        for (size_t i = 0; i < input->field_count; i++) {
+        for (size_t i = 0; i < input->field_count; i++)
             fields[i].rest = before[i];
-        }
     }
 }
 
@@ -152,9 +140,8 @@ static int find_text(const fl_input *input, fl_json_in *in, fl_buf *out, fletch_
     fl_json_type type = fl_json_in_peek(in);
     found_field  fields[FL_FIELDS_MAX];
     fl_span      text = {0};
-    for (size_t i = 0; i < input->field_count; i++) {
+    for (size_t i = 0; i < input->field_count; i++)
         fields[i] = (found_field){input->fields[i].name, FL_JSON_NONE, {0}};
-    }
     if (type == FL_JSON_STRING) {
         (void)fl_json_in_string(in, &text);
         fl_buf_append(out, text.data, text.size);
@@ -193,18 +180,16 @@ static int find_text(const fl_input *input, fl_json_in *in, fl_buf *out, fletch_
 int fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window *window,
                   fl_record *record, fletch_error *error) {
     size_t at = 0;
-    while (at < size && is_space(raw[at])) {
+    while (at < size && is_space(raw[at]))
         at++;
-    }
     if (at == size) {
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
                        "is empty; expected a JSON string or object");
     }
     size_t offset = window->decoded.size;
     fl_buf_append(&window->decoded, raw, size);
-    if (window->decoded.failed) {
+    if (window->decoded.failed)
         return fl_fail_nomem(error, size, "a record");
-    }
     fl_json_in in;
     fl_buf     text = {0};
     fl_json_in_begin(&in, window->decoded.data + offset, size);
@@ -217,9 +202,8 @@ int fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window
         record->size    = text.size;
         record->fields  = window->fields.size;
         bool found      = input->id_field == NULL;
-        if ((input->keep_fields || !found) && raw[at] == '{') {
+        if ((input->keep_fields || !found) && raw[at] == '{')
             found = keep_members(input, raw, size, &window->fields) || found;
-        }
         record->fields_size = window->fields.size - record->fields;
         if (!found) {
             status = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,

@@ -31,11 +31,10 @@ const fl_filejob_input *fl_filejob_part(const fl_filejob *job, uint64_t number,
     size_t low = 0, high = job->input_count;
     while (high - low > 1) { /* the last input whose first part is not beyond it */
         size_t middle = low + (high - low) / 2;
-        if (job->inputs[middle].first <= number) {
+        if (job->inputs[middle].first <= number)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     (void)snprintf(name, FL_PART_NAME, "part-%05zu-%05llu", low,
                    (unsigned long long)(number - job->inputs[low].first));
@@ -49,9 +48,8 @@ void fl_filejob_path(const fl_filejob *job, const char *name, const char *suffix
 }
 
 void fl_filejob_free(fl_filejob *job) {
-    for (size_t i = 0; i < job->input_count; i++) {
+    for (size_t i = 0; i < job->input_count; i++)
         fl_free(job->inputs[i].path);
-    }
     fl_free(job->inputs);
     *job = (fl_filejob){0};
 }
@@ -89,9 +87,8 @@ static void put_path(fl_json_w *w, const char *path) {
     }
     fl_json_w_raw(w, "path_hex"); /* a name that is not UTF-8 has no JSON form */
     fl_buf_putc(w->out, '"');
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         fl_buf_printf(w->out, "%02x", (unsigned char)path[i]);
-    }
     fl_buf_putc(w->out, '"');
 }
 
@@ -107,9 +104,8 @@ static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletc
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         const char *given = cli->args.value[choices[i].flag];
         given             = given != NULL ? given : choices[i].otherwise;
-        if (given != NULL) {
+        if (given != NULL)
             fl_json_w_text(&w, choices[i].name, given);
-        }
     }
     FL_TRY(fl_cli_put_vector_parts(cli->model, &w, error));
     fl_json_w_end(&w);
@@ -130,9 +126,8 @@ static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletc
     fl_json_w_end(&w);
     fl_json_w_end(&w);
     fl_buf_putc(out, '\n');
-    if (out->failed) {
+    if (out->failed)
         return fl_fail_nomem(error, out->size, "job.json");
-    }
     return fl_utf8_valid_prefix(out->data, out->size) == out->size
                ? 0
                : fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -167,12 +162,10 @@ static fl_exit refuse(const fl_filejob *job, const char *what, const char *key, 
 
 static bool same(fl_json *a, fl_json *b) {
     char left[4096], right[4096];
-    if (fl_json_type_of(a) != fl_json_type_of(b)) {
+    if (fl_json_type_of(a) != fl_json_type_of(b))
         return false;
-    }
-    if (fl_json_is(a, FL_JSON_STRING)) {
+    if (fl_json_is(a, FL_JSON_STRING))
         return strcmp(fl_json_text(a), fl_json_text(b)) == 0;
-    }
     tell_value(a, left, sizeof left);
     tell_value(b, right, sizeof right);
     return strcmp(left, right) == 0;
@@ -185,14 +178,12 @@ static fl_exit compare(const fl_filejob *job, const char *what, fl_json *theirs,
         fl_json *other = fl_json_get(theirs, key);
         bool     free  = mixed_isa && strcmp(key, "cpu.numerics") == 0;
         if (!free && !fl_json_is(value, FL_JSON_OBJECT) && !fl_json_is(value, FL_JSON_ARRAY) &&
-            !same(other, value)) {
+            !same(other, value))
             return refuse(job, what, key, other, value);
-        }
     }
     FL_JSON_EACH(theirs, name, given) {
-        if (!fl_json_find(ours, name, NULL)) {
+        if (!fl_json_find(ours, name, NULL))
             return refuse(job, what, name, given, NULL);
-        }
     }
     return FL_EXIT_DONE;
 }
@@ -200,11 +191,9 @@ static fl_exit compare(const fl_filejob *job, const char *what, fl_json *theirs,
 /* A file has any path, here and on other machines: size and sample say whether it is the one. */
 static bool same_input(fl_json *a, fl_json *b) {
     static const char *const members[] = {"size", "extent", "sample", "parts"};
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
-        if (!same(fl_json_get(a, members[i]), fl_json_get(b, members[i]))) {
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
+        if (!same(fl_json_get(a, members[i]), fl_json_get(b, members[i])))
             return false;
-        }
-    }
     return true;
 }
 
@@ -267,25 +256,21 @@ static int put_first(const char *path, const fl_buf *text, fletch_error *error) 
     fl_atomic_file file;
     fl_signals_hold();
     int status = fl_atomic_open(&file, path, error);
-    if (status == 0) {
+    if (status == 0)
         status = fl_atomic_write(&file, text->data, text->size, error);
-    }
     if (status == 0) {
         int reason = fsync(file.fd) == 0 || errno == EINVAL ? 0 : errno;
-        if (reason == 0 && link(file.temporary, path) != 0) {
+        if (reason == 0 && link(file.temporary, path) != 0)
             reason = errno;
-        }
-        if (reason != 0 && reason != EEXIST && reason != ENOSPC && !fl_file_exists(path)) {
+        if (reason != 0 && reason != EEXIST && reason != ENOSPC && !fl_file_exists(path))
             status = fl_atomic_commit(&file, error);
-        } else if (reason != 0 && reason != EEXIST) {
+        else if (reason != 0 && reason != EEXIST)
             status = fl_fail_errno(error, reason, "cannot write", path);
-        }
     }
     fl_atomic_abort(&file);
     fl_signals_release();
-    if (status == 0) {
+    if (status == 0)
         fl_parent_sync(path);
-    }
     return status;
 }
 
@@ -296,15 +281,12 @@ fl_exit fl_filejob_join(fl_filejob *job, fl_cli *cli) {
     fl_filejob_path(job, "job.json", "", path);
     int     status = put_text(job, cli, &ours, &error);
     fl_exit code   = FL_EXIT_DONE;
-    if (status == 0) {
+    if (status == 0)
         status = fl_folder_make(job->folder, &error);
-    }
-    if (status == 0 && !fl_file_exists(path)) {
+    if (status == 0 && !fl_file_exists(path))
         status = put_first(path, &ours, &error);
-    }
-    if (status == 0) {
+    if (status == 0)
         status = fl_file_read(path, FL_FILEJOB_TEXT_MAX, &theirs, &error);
-    }
     if (status < 0) {
         code = fl_cli_fail(&error, false);
     } else if (theirs.size != ours.size || memcmp(theirs.data, ours.data, ours.size) != 0) {
@@ -320,9 +302,8 @@ fl_exit fl_filejob_join(fl_filejob *job, fl_cli *cli) {
 
 static char *take_path(fl_json_reader *in) {
     const char *path = fl_json_string(in, "path", NULL);
-    if (path != NULL) {
+    if (path != NULL)
         return fl_strdup(path);
-    }
     const char *hex  = fl_json_string(in, "path_hex", "");
     size_t      size = strlen(hex) / 2;
     char       *out  = fl_alloc_zero(size + 1, 1);
@@ -336,9 +317,8 @@ static char *take_path(fl_json_reader *in) {
 static int read_inputs(fl_filejob *job, fl_json *inputs, const char *path, fletch_error *error) {
     const size_t count = fl_json_count(inputs);
     job->inputs        = fl_alloc_zero(count > 0 ? count : 1, sizeof *job->inputs);
-    if (job->inputs == NULL) {
+    if (job->inputs == NULL)
         return fl_fail_nomem(error, count * sizeof *job->inputs, "the inputs of a job");
-    }
     for (size_t i = 0; i < count; i++) {
         fl_json_reader    in = {.object = fl_json_item(inputs, i), .source = path, .error = error};
         fl_filejob_input *input = &job->inputs[i];
@@ -350,12 +330,10 @@ static int read_inputs(fl_filejob *job, fl_json *inputs, const char *path, fletc
         input->first  = job->parts;
         (void)snprintf(input->sample, sizeof input->sample, "%s",
                        fl_json_string(&in, "sample", ""));
-        if (input->path == NULL) {
+        if (input->path == NULL)
             return fl_fail_nomem(error, 1, "a path");
-        }
-        if (in.status < 0) {
+        if (in.status < 0)
             return in.status;
-        }
         job->parts += input->parts;
     }
     return 0;
@@ -373,9 +351,8 @@ fl_exit fl_filejob_read(fl_filejob *job, const char *folder) {
         fl_cli_message("%s is not a job folder: it has no job.json", folder);
         return FL_EXIT_USAGE;
     }
-    if (status < 0) {
+    if (status < 0)
         return fl_cli_fail(&error, false);
-    }
     digest_text(job, &text);
     status = fl_json_parse(&root, text.data, text.size, FL_FILEJOB_TEXT_MAX, 0, path, &error);
     if (status == 0) {
@@ -398,9 +375,8 @@ fl_exit fl_filejob_read(fl_filejob *job, const char *folder) {
         status =
             status == 0 ? read_inputs(job, fl_json_array(&in, "inputs"), path, &error) : status;
     }
-    if (status == 0 && job->parts == 0) {
+    if (status == 0 && job->parts == 0)
         status = fl_fail(&error, FLETCH_EIO, FLETCH_NOWHERE, "%s lists no input", path);
-    }
     fl_json_free(root);
     fl_buf_free(&text);
     if (status < 0) {

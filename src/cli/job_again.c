@@ -62,11 +62,9 @@ static fl_exit refuse_same_folder(const fl_cli *cli, const char *old) {
 /* As the old job was read. */
 static void take_flags(fl_cli *cli, fl_json *options) {
     const fl_filejob_choice *choice;
-    for (size_t i = 0; (choice = fl_filejob_choice_at(i)) != NULL; i++) {
-        if (cli->args.value[choice->flag] == NULL) {
+    for (size_t i = 0; (choice = fl_filejob_choice_at(i)) != NULL; i++)
+        if (cli->args.value[choice->flag] == NULL)
             cli->args.value[choice->flag] = value_of(options, choice);
-        }
-    }
 }
 
 /* Rows are JSON lines with a text each, and with the id where there was one. */
@@ -74,30 +72,25 @@ static void take_flags_of_rows(fl_cli *cli) {
     static const fl_flag_id of_inputs[] = {FL_FLAG_FIELD,        FL_FLAG_JOIN,
                                            FL_FLAG_DELIMITER,    FL_FLAG_NO_HEADER,
                                            FL_FLAG_INVALID_UTF8, FL_FLAG_MAX_LINE};
-    for (size_t i = 0; i < sizeof of_inputs / sizeof of_inputs[0]; i++) {
+    for (size_t i = 0; i < sizeof of_inputs / sizeof of_inputs[0]; i++)
         cli->args.value[of_inputs[i]] = NULL;
-    }
     cli->args.value[FL_FLAG_INPUT_FORMAT] = "jsonl";
-    if (cli->args.value[FL_FLAG_ID_FIELD] != NULL) {
+    if (cli->args.value[FL_FLAG_ID_FIELD] != NULL)
         cli->args.value[FL_FLAG_ID_FIELD] = "id";
-    }
 }
 
 static bool all_there(const fl_filejob *old) {
-    for (size_t i = 0; i < old->input_count; i++) {
-        if (access(old->inputs[i].path, R_OK) != 0) {
+    for (size_t i = 0; i < old->input_count; i++)
+        if (access(old->inputs[i].path, R_OK) != 0)
             return false;
-        }
-    }
     return true;
 }
 
 /* Room for the names of `count` inputs. */
 static fl_exit make_room(fl_cli *cli, size_t count) {
     const char **inputs = fl_realloc_array(cli->args.inputs, count, sizeof *inputs);
-    if (inputs == NULL) {
+    if (inputs == NULL)
         return fl_cli_no_memory();
-    }
     cli->args.inputs      = inputs;
     cli->args.input_count = count;
     return FL_EXIT_DONE;
@@ -107,9 +100,8 @@ static fl_exit take_inputs(fl_filejob_again *again, fl_cli *cli) {
     const fl_filejob *old = &again->old;
     (void)snprintf(again->split, sizeof again->split, "%lld",
                    (long long)fl_json_int64(fl_json_get(again->text, "split_bytes")));
-    if (cli->args.value[FL_FLAG_SPLIT_BYTES] == NULL) {
+    if (cli->args.value[FL_FLAG_SPLIT_BYTES] == NULL)
         cli->args.value[FL_FLAG_SPLIT_BYTES] = again->split;
-    }
     FL_CLI_TRY(make_room(cli, old->input_count));
     for (size_t i = 0; i < old->input_count; i++) {
         fletch_error error = {0};
@@ -152,9 +144,8 @@ fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *
     char         path[PATH_MAX];
     FL_CLI_TRY(fl_filejob_read(&again->old, old));
     fl_filejob_path(&again->old, "job.json", "", path);
-    if (fl_json_read(&again->text, path, FL_FILEJOB_TEXT_MAX, &error) < 0) {
+    if (fl_json_read(&again->text, path, FL_FILEJOB_TEXT_MAX, &error) < 0)
         return fl_cli_fail(&error, false);
-    }
     fl_json *options = fl_json_get(again->text, "options");
     if (fl_json_find(options, "column", NULL)) {
         return fl_cli_usage(cli,
@@ -173,9 +164,8 @@ fl_exit fl_filejob_again_take(fl_filejob_again *again, fl_cli *cli, const char *
                            : "they can only be compared if the job kept their texts (--keep-text)");
         return FL_EXIT_FAILED;
     }
-    if (!(rows && kept) && all_there(&again->old)) {
+    if (!(rows && kept) && all_there(&again->old))
         return take_inputs(again, cli);
-    }
     if (!kept) {
         fl_cli_message("inputs of %s are not where its job.json says, and it kept no %s", old,
                        cut ? "documents, only chunks" : "texts (--keep-text)");

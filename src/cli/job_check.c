@@ -51,11 +51,10 @@ static const found *look_up(ahead *a, uint64_t number) {
     if (number >= a->end) {
         a->begin = number;
         a->end   = a->job->parts - number < AHEAD ? a->job->parts : number + AHEAD;
-        if (a->team != NULL) {
+        if (a->team != NULL)
             fl_team_run(a->team, read_some, a);
-        } else {
+        else
             read_some(a, 0, 1);
-        }
     }
     return &a->found[number - a->begin];
 }
@@ -63,11 +62,10 @@ static const found *look_up(ahead *a, uint64_t number) {
 /* Tell of one more thing that is wrong; the first TOLD_MAX of them. */
 static void tell(const fl_filejob_totals *totals, const char *text) {
     const uint64_t wrong = totals->missing + totals->damaged;
-    if (wrong <= TOLD_MAX) {
+    if (wrong <= TOLD_MAX)
         fl_cli_message("%s", text);
-    } else if (wrong == TOLD_MAX + 1) {
+    else if (wrong == TOLD_MAX + 1)
         fl_cli_message("... and more");
-    }
 }
 
 static void tell_damaged(fl_filejob_totals *totals, const fletch_error *error) {
@@ -88,9 +86,8 @@ static int compare_content(const fl_filejob *job, const fl_filejob_input *input,
                            "%s was modified after it was written: its SHA-256 differs", path);
         }
     }
-    if (manifest->input_sha256[0] == '\0' || access(input->path, R_OK) != 0) {
+    if (manifest->input_sha256[0] == '\0' || access(input->path, R_OK) != 0)
         return 0;
-    }
     FL_TRY(fl_file_sha256_range(input->path, manifest->begin, manifest->end, hex, error));
     return strcmp(hex, manifest->input_sha256) == 0
                ? 0
@@ -101,9 +98,8 @@ static int compare_content(const fl_filejob *job, const fl_filejob_input *input,
 /* How far the parts of one input cover it, part after part. */
 static int follow(const fl_manifest *manifest, const char *name, uint64_t *covered,
                   fletch_error *error) {
-    if (manifest->end == 0 && manifest->begin == 0) {
+    if (manifest->end == 0 && manifest->begin == 0)
         return 0; /* no record begins there */
-    }
     if (manifest->begin != *covered) {
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
                        "%s begins at %llu of its input, where %llu follows", name,
@@ -129,9 +125,8 @@ static void count(fl_filejob_totals *totals, const fl_manifest *manifest, fl_buf
  * Gone ones are counted. */
 static int compare_input(const fl_filejob_input *input, fl_filejob_totals *totals,
                          fletch_error *error) {
-    if (access(input->path, R_OK) == 0) {
+    if (access(input->path, R_OK) == 0)
         return fl_filejob_verify_input(input, error);
-    }
     totals->gone++;
     return 0;
 }
@@ -159,12 +154,10 @@ static void check_input(ahead *manifests, const fl_filejob_input *input, bool qu
             continue;
         }
         int status = part->state == FL_MANIFEST_DONE ? 0 : FLETCH_EIO;
-        if (status == 0 && !quick) {
+        if (status == 0 && !quick)
             status = compare_content(job, input, name, &part->manifest, &error);
-        }
-        if (status == 0 && whole) {
+        if (status == 0 && whole)
             status = follow(&part->manifest, name, &covered, &error);
-        }
         if (status < 0) {
             tell_damaged(totals, &error);
             whole = false;
@@ -188,9 +181,8 @@ static bool is_ours(const fl_filejob *job, const char *file) {
     const size_t       size  = dot != NULL ? (size_t)(dot - file) : 0;
     unsigned long long input = strtoull(file + 5, &end, 10);
     unsigned long long split = *end == '-' ? strtoull(end + 1, &end, 10) : 0;
-    if (end != dot || input >= job->input_count || split >= job->inputs[input].parts) {
+    if (end != dot || input >= job->input_count || split >= job->inputs[input].parts)
         return false;
-    }
     (void)fl_filejob_part(job, job->inputs[input].first + split, name);
     return strlen(name) == size && memcmp(name, file, size) == 0 &&
            (strcmp(dot + 1, job->suffix) == 0 || strcmp(dot + 1, "json") == 0 ||
@@ -207,9 +199,8 @@ static void check_strangers(const fl_filejob *job, fl_filejob_totals *totals) {
             tell_damaged(totals, &error);
         }
     }
-    if (folder != NULL) {
+    if (folder != NULL)
         (void)closedir(folder);
-    }
 }
 
 void fl_filejob_unfinish(const fl_filejob *job) {
@@ -223,15 +214,12 @@ fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *t
     fletch_error error     = {0};
     ahead        manifests = {.job = job, .found = fl_alloc_zero(AHEAD, sizeof(found))};
     *totals                = (fl_filejob_totals){0};
-    if (manifests.found == NULL) {
+    if (manifests.found == NULL)
         return fl_cli_no_memory();
-    }
-    if (job->parts > READERS) { /* without threads it takes longer, and no more */
+    if (job->parts > READERS) /* without threads it takes longer, and no more */
         (void)fl_team_open(&manifests.team, READERS, NULL, &error);
-    }
-    for (size_t i = 0; i < job->input_count; i++) {
+    for (size_t i = 0; i < job->input_count; i++)
         check_input(&manifests, &job->inputs[i], quick, totals, &digests);
-    }
     fl_team_close(manifests.team);
     fl_free(manifests.found);
     check_strangers(job, totals);

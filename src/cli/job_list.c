@@ -31,19 +31,16 @@ static fl_exit add(fl_filejob *job, const char *path) {
     if ((job->input_count & (job->input_count - 1)) == 0) { /* doubles when it is full */
         size_t            room = job->input_count == 0 ? 1 : job->input_count * 2;
         fl_filejob_input *more = fl_realloc_array(job->inputs, room, sizeof *more);
-        if (more == NULL) {
+        if (more == NULL)
             return fl_cli_no_memory();
-        }
         job->inputs = more;
     }
-    while (path[0] == '.' && path[1] == '/') { /* "./in" and "in" are one */
+    while (path[0] == '.' && path[1] == '/') /* "./in" and "in" are one */
         path += 1 + strspn(path + 1, "/");
-    }
     fl_filejob_input *input = &job->inputs[job->input_count];
     *input                  = (fl_filejob_input){.path = fl_strdup(path)};
-    if (input->path == NULL) {
+    if (input->path == NULL)
         return fl_cli_no_memory();
-    }
     job->input_count++;
     return FL_EXIT_DONE;
 }
@@ -65,9 +62,8 @@ static fl_exit add_folder(fl_filejob *job, const char *path, unsigned depth) {
     for (struct dirent *entry; code == FL_EXIT_DONE && (entry = readdir(folder)) != NULL;) {
         char         below[PATH_MAX];
         fletch_error error;
-        if (entry->d_name[0] == '.' || entry->d_name[0] == '_') {
+        if (entry->d_name[0] == '.' || entry->d_name[0] == '_')
             continue;
-        }
         code = fl_path_join(below, sizeof below, path, entry->d_name, &error) < 0
                    ? fl_cli_fail(&error, false)
                    : add_path(job, below, depth + 1);
@@ -82,9 +78,8 @@ static fl_exit add_path(fl_filejob *job, const char *path, unsigned depth) {
         fl_cli_message("cannot open %s: %s", path, strerror(errno));
         return FL_EXIT_FAILED;
     }
-    if (S_ISDIR(status.st_mode)) {
+    if (S_ISDIR(status.st_mode))
         return add_folder(job, path, depth);
-    }
     if (!S_ISREG(status.st_mode)) {
         fl_cli_message("%s is not a regular file; a job needs files that can be read again", path);
         return FL_EXIT_USAGE;
@@ -94,18 +89,16 @@ static fl_exit add_path(fl_filejob *job, const char *path, unsigned depth) {
 
 static fl_exit add_pattern(fl_filejob *job, const char *path) {
     struct stat status;
-    if (strpbrk(path, "*?[") == NULL || lstat(path, &status) == 0) {
+    if (strpbrk(path, "*?[") == NULL || lstat(path, &status) == 0)
         return add_path(job, path, 0);
-    }
     glob_t  found;
     fl_exit code = FL_EXIT_DONE;
     if (glob(path, 0, NULL, &found) != 0) {
         fl_cli_message("no file matches %s", path);
         return FL_EXIT_FAILED;
     }
-    for (size_t i = 0; code == FL_EXIT_DONE && i < found.gl_pathc; i++) {
+    for (size_t i = 0; code == FL_EXIT_DONE && i < found.gl_pathc; i++)
         code = add_path(job, found.gl_pathv[i], 0);
-    }
     globfree(&found);
     return code;
 }
@@ -117,13 +110,11 @@ static int by_path(const void *a, const void *b) {
 static void sort_once(fl_filejob *job) {
     size_t kept = 0;
     qsort(job->inputs, job->input_count, sizeof *job->inputs, by_path);
-    for (size_t i = 0; i < job->input_count; i++) {
-        if (kept > 0 && strcmp(job->inputs[kept - 1].path, job->inputs[i].path) == 0) {
+    for (size_t i = 0; i < job->input_count; i++)
+        if (kept > 0 && strcmp(job->inputs[kept - 1].path, job->inputs[i].path) == 0)
             fl_free(job->inputs[i].path);
-        } else {
+        else
             job->inputs[kept++] = job->inputs[i];
-        }
-    }
     job->input_count = kept;
 }
 
@@ -131,9 +122,8 @@ static void sort_once(fl_filejob *job) {
 static int look(const char *path, uint64_t *size, char sample[65], char head[2 * SAMPLE],
                 size_t *head_size, fletch_error *error) {
     int fd = fl_regular_open(path, size, error);
-    if (fd < 0) {
+    if (fd < 0)
         return fd;
-    }
     int     result = 0;
     off_t   tail   = *size > SAMPLE ? (off_t)(*size - SAMPLE) : 0;
     ssize_t first  = pread(fd, head, SAMPLE, 0);
@@ -153,9 +143,8 @@ int fl_filejob_verify_input(const fl_filejob_input *input, fletch_error *error) 
     uint64_t size      = 0;
     size_t   head_size = 0;
     FL_TRY(look(input->path, &size, sample, head, &head_size, error));
-    if (size == input->size && strcmp(sample, input->sample) == 0) {
+    if (size == input->size && strcmp(sample, input->sample) == 0)
         return 0;
-    }
     return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
                    "%s has changed since the job began; put it back, or begin another job with "
                    "another --output",
@@ -198,13 +187,11 @@ static fl_exit refuse_output_inside(const fl_cli *cli, const char *folder) {
 static bool resolve(const char *path, char out[PATH_MAX]) {
     char   above[PATH_MAX];
     size_t size = strlen(path);
-    while (size > 1 && path[size - 1] == '/') {
+    while (size > 1 && path[size - 1] == '/')
         size--;
-    }
     (void)snprintf(above, sizeof above, "%.*s", (int)size, path);
-    if (realpath(above, out) != NULL) {
+    if (realpath(above, out) != NULL)
         return true;
-    }
     char       *slash = strrchr(above, '/');
     const char *last  = slash != NULL ? slash + 1 : above;
     char        folder[PATH_MAX];
@@ -225,12 +212,10 @@ static fl_exit cut(fl_filejob *job, const fl_cli *cli) {
         char              head[2 * SAMPLE];
         size_t            head_size = 0;
         fletch_error      error;
-        if (look(input->path, &input->size, input->sample, head, &head_size, &error) < 0) {
+        if (look(input->path, &input->size, input->sample, head, &head_size, &error) < 0)
             return fl_cli_fail(&error, false);
-        }
-        if (head_size >= 4 && memcmp(head, "PAR1", 4) == 0) {
+        if (head_size >= 4 && memcmp(head, "PAR1", 4) == 0)
             return fl_cli_usage(cli, "%s is a Parquet file; use python -m fletch.job", input->path);
-        }
         input->format = fl_input_format_of(cli, input->path);
         bool lines    = input->format == FL_INPUT_LINES || input->format == FL_INPUT_JSONL;
         if (input->format == FL_INPUT_LINES && cli->args.value[FL_FLAG_ID_FIELD] != NULL) {
@@ -240,9 +225,8 @@ static fl_exit cut(fl_filejob *job, const fl_cli *cli) {
         input->whole  = !lines || !fl_stream_is_plain(head, head_size);
         input->extent = input->size;
         input->parts  = 1;
-        if (!input->whole && input->size > 0) {
+        if (!input->whole && input->size > 0)
             input->parts = (input->size - 1) / job->split_bytes + 1;
-        }
         input->first = job->parts;
         job->parts += input->parts;
     }
@@ -251,9 +235,8 @@ static fl_exit cut(fl_filejob *job, const fl_cli *cli) {
 
 fl_exit fl_filejob_list(fl_filejob *job, const fl_cli *cli) {
     char folder[PATH_MAX];
-    for (size_t i = 0; i < cli->args.input_count; i++) {
+    for (size_t i = 0; i < cli->args.input_count; i++)
         FL_CLI_TRY(add_pattern(job, cli->args.inputs[i]));
-    }
     if (job->input_count == 0) {
         fl_cli_message("no file found in %s", cli->args.inputs[0]);
         fl_cli_hint("names that begin with '.' or '_' are ignored");

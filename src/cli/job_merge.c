@@ -19,9 +19,8 @@
 /* The bytes of a part's file from `skip` on. */
 static int copy_file(const char *path, uint64_t skip, fl_sink *sink, fletch_error *error) {
     int fd = fl_regular_open(path, NULL, error);
-    if (fd < 0) {
+    if (fd < 0)
         return fd;
-    }
     if (lseek(fd, (off_t)skip, SEEK_SET) < 0) {
         fl_close(fd);
         return fl_fail_errno(error, errno, "cannot open", path);
@@ -37,9 +36,8 @@ static int copy_parts(const fl_filejob *job, size_t which, uint64_t skip, fl_sin
         char        name[FL_PART_NAME], path[PATH_MAX];
         fl_manifest manifest;
         (void)fl_filejob_part(job, number, name);
-        if (fl_manifest_read(&manifest, job, name, error) != FL_MANIFEST_DONE) {
+        if (fl_manifest_read(&manifest, job, name, error) != FL_MANIFEST_DONE)
             return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s is not done", name);
-        }
         fl_filejob_path(job, name, manifest.file[which].name + strlen(name) + 1, path);
         FL_TRY(copy_file(path, skip, sink, error));
     }
@@ -50,9 +48,8 @@ static int copy_parts(const fl_filejob *job, size_t which, uint64_t skip, fl_sin
 static bool name_rows(const fl_filejob *job, const char *path, char rows[PATH_MAX]) {
     const char *slash = strrchr(path, '/');
     const char *dot   = strrchr(slash != NULL ? slash : path, '.');
-    if (dot == NULL || strcmp(dot + 1, job->suffix) != 0) {
+    if (dot == NULL || strcmp(dot + 1, job->suffix) != 0)
         return false;
-    }
     const int whole = snprintf(rows, PATH_MAX, "%.*s.jsonl", (int)(dot - path), path);
     return whole > 0 && whole < PATH_MAX;
 }
@@ -67,9 +64,8 @@ static bool same_file(const char *path, const struct stat *other) {
 static bool is_in_folder(const fl_filejob *job, const char *path) {
     char        real[PATH_MAX];
     struct stat folder;
-    if (realpath(path, real) == NULL) {
+    if (realpath(path, real) == NULL)
         (void)snprintf(real, sizeof real, "%s", path);
-    }
     char *slash = strrchr(real, '/');
     (void)snprintf(slash != NULL ? slash + 1 : real, 2, "%s", slash != NULL ? "" : ".");
     return stat(job->folder, &folder) == 0 && same_file(real, &folder);
@@ -108,9 +104,8 @@ static int merge(const fl_filejob *job, const fl_filejob_totals *totals, fl_sink
         fl_buf_append(&vectors->buf, header, sizeof header);
     }
     FL_TRY(copy_parts(job, 0, head, vectors, error));
-    if (rows != NULL) {
+    if (rows != NULL)
         FL_TRY(copy_parts(job, 1, 0, rows, error));
-    }
     FL_TRY(fl_sink_finish(vectors, NULL, 0, error));
     return rows != NULL ? fl_sink_finish(rows, NULL, 0, error) : 0;
 }
@@ -137,12 +132,10 @@ fl_exit fl_filejob_merge(const fl_filejob *job, fl_cli *cli, const char *path) {
         return code;
     }
     int status = fl_sink_open(&vectors, path, false, &error);
-    if (status == 0 && !jsonl) {
+    if (status == 0 && !jsonl)
         status = fl_sink_open(&rows, beside, false, &error);
-    }
-    if (status == 0) {
+    if (status == 0)
         status = merge(job, &totals, &vectors, jsonl ? NULL : &rows, &error);
-    }
     code = status < 0 ? fl_cli_fail(&error, false) : code;
     fl_sink_close(&vectors);
     fl_sink_close(&rows);

@@ -98,9 +98,8 @@ static size_t next_heaviest(const fletch_list *list, size_t before) {
         float weight = list->values[i];
         bool  later  = before == list->count || weight < list->values[before] ||
                      (i > before && !(weight > list->values[before]));
-        if (later && (found == list->count || weight > list->values[found])) {
+        if (later && (found == list->count || weight > list->values[found]))
             found = i;
-        }
     }
     return found;
 }
@@ -178,9 +177,8 @@ static int finish_arrays(fl_list_output *lists, fletch_error *error) {
     fl_output     *output = lists->output;
     const uint64_t texts  = output->rows + 1;
     char           entries[64], columns[32] = "", offsets[64];
-    if (!lists->form->weights) {
+    if (!lists->form->weights)
         (void)snprintf(columns, sizeof columns, " %zu", lists->columns);
-    }
     (void)snprintf(entries, sizeof entries, "(%" PRIu64 ",%s)", lists->entries, columns);
     fl_output_seal(output, "<f4", entries, lists->entries * lists->columns * sizeof(float));
     (void)snprintf(entries, sizeof entries, "(%" PRIu64 ",)", lists->entries);
@@ -189,9 +187,8 @@ static int finish_arrays(fl_list_output *lists, fletch_error *error) {
                           lists->entries * sizeof(int32_t), error));
     FL_TRY(fl_output_pour(output, OFFSETS, lists->form->offsets, "<i8", offsets,
                           texts * sizeof(int64_t), error));
-    if (lists->form->weights) {
+    if (lists->form->weights)
         put_facts(lists);
-    }
     return fl_output_end(output, error);
 }
 

@@ -26,15 +26,13 @@ static fl_exit greet(fl_cli *cli) {
     fl_buf_free(&text);
     FL_CLI_TRY(fl_cli_load_config(cli));
     const char *model = fletch_config_model(cli->config);
-    if (fletch_hub_path(cli->config, model, path, sizeof path, &error) != FLETCH_ENOTFOUND) {
+    if (fletch_hub_path(cli->config, model, path, sizeof path, &error) != FLETCH_ENOTFOUND)
         return FL_EXIT_USAGE;
-    }
     fl_cli_message("the default model, %s, is not downloaded yet", model);
     if (isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0) {
         fprintf(stderr, "Download it now? [y/N] ");
-        if (fgets(answer, sizeof answer, stdin) != NULL && (answer[0] | 0x20) == 'y') {
+        if (fgets(answer, sizeof answer, stdin) != NULL && (answer[0] | 0x20) == 'y')
             return fl_cli_pull(cli, model, path, sizeof path);
-        }
     }
     fl_cli_hint("`fletch model pull %s` downloads it, as does the first command that needs it; "
                 "choose another model or a folder with --model",
@@ -45,9 +43,8 @@ static fl_exit greet(fl_cli *cli) {
 static fl_exit run(fl_cli *cli, int argc, char **argv) {
     fl_buf  problem = {0}, hint = {0};
     fl_exit code = FL_EXIT_DONE;
-    if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
+    if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0))
         return fl_cmd_version(cli);
-    }
     if (!fl_args_parse(&cli->args, argc, argv, &problem, &hint)) {
         fl_cli_message("%s", problem.failed || problem.size == 0 ? "out of memory" : problem.data);
         const fl_command *command = cli->args.command;
@@ -66,9 +63,8 @@ static fl_exit run(fl_cli *cli, int argc, char **argv) {
         cli->verbose = cli->args.value[FL_FLAG_VERBOSE] != NULL;
         cli->trace   = cli->verbose && strcmp(cli->args.value[FL_FLAG_VERBOSE], "trace") == 0;
         code         = cli->args.command->configured ? fl_cli_load_config(cli) : FL_EXIT_DONE;
-        if (code == FL_EXIT_DONE) {
+        if (code == FL_EXIT_DONE)
             code = cli->args.command->run(cli);
-        }
     }
     fl_buf_free(&problem);
     fl_buf_free(&hint);

@@ -43,9 +43,8 @@ static void put_text(const fl_manifest *manifest, const fl_filejob *job, const c
     fl_json_w_array(&w, "files");
     for (size_t i = 0; i < 2; i++) {
         const fl_part_file *file = &manifest->file[i];
-        if (file->name[0] == '\0') {
+        if (file->name[0] == '\0')
             continue;
-        }
         fl_json_w_object(&w, NULL);
         fl_json_w_text(&w, "name", file->name);
         fl_json_w_u64(&w, "bytes", file->bytes);
@@ -83,14 +82,12 @@ static int fail_damaged(const char *path, const char *why, fletch_error *error) 
 static bool is_sealed(const char *text, size_t size) {
     const size_t before = sizeof seal_before - 1, after = sizeof seal_after - 1;
     char         hex[65];
-    if (size < before + SEAL + after) {
+    if (size < before + SEAL + after)
         return false;
-    }
     const char *end = text + size - before - SEAL - after;
     if (memcmp(end, seal_before, before) != 0 ||
-        memcmp(text + size - after, seal_after, after) != 0) {
+        memcmp(text + size - after, seal_after, after) != 0)
         return false;
-    }
     fl_sha256_hex(text, (size_t)(end - text), hex);
     return memcmp(end + before, hex, SEAL) == 0;
 }
@@ -137,9 +134,8 @@ static int compare_files(const fl_manifest *manifest, const fl_filejob *job, con
                            "the manifest of %s names the file of another part", name);
         }
         fl_filejob_path(job, name, file->name + size + 1, path);
-        if (stat(path, &status) != 0) {
+        if (stat(path, &status) != 0)
             return fl_fail_errno(error, errno, "cannot find", path);
-        }
         if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != file->bytes) {
             return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
                            "%s has %llu bytes, its manifest says %llu", path,
@@ -159,23 +155,19 @@ fl_manifest_state fl_manifest_read(fl_manifest *manifest, const fl_filejob *job,
     memset(manifest, 0, sizeof *manifest);
     fl_filejob_path(job, name, "json", path);
     int status = fl_file_read(path, MANIFEST_MAX, &text, error);
-    if (status == FLETCH_ENOTFOUND) {
+    if (status == FLETCH_ENOTFOUND)
         return FL_MANIFEST_ABSENT;
-    }
-    if (status == 0 && !is_sealed(text.data, text.size)) {
+    if (status == 0 && !is_sealed(text.data, text.size))
         status = fail_damaged(path, "is truncated or was modified", error);
-    }
-    if (status == 0) {
+    if (status == 0)
         status = fl_json_parse(&root, text.data, text.size, MANIFEST_MAX, 0, path, error);
-    }
     if (status == 0) {
         const char *of = fl_json_text(fl_json_get(root, "job")),
                    *is = fl_json_text(fl_json_get(root, "part"));
-        if (of == NULL || strcmp(of, job->digest) != 0) {
+        if (of == NULL || strcmp(of, job->digest) != 0)
             status = fail_damaged(path, "belongs to another job", error);
-        } else if (is == NULL || strcmp(is, name) != 0) {
+        else if (is == NULL || strcmp(is, name) != 0)
             status = fail_damaged(path, "belongs to another part", error);
-        }
     }
     status = status == 0 ? read_members(manifest, root, path, error) : status;
     status = status == 0 ? compare_files(manifest, job, name, error) : status;

@@ -22,9 +22,8 @@ static fl_exit refuse_flags(const fl_cli *cli) {
     bool                     given = cli->args.value[FL_FLAG_SHARD] != NULL ||
                  cli->args.value[FL_FLAG_SPLIT_BYTES] != NULL || cli->args.input_count > 0 ||
                  cli->args.rest_count > 0;
-    for (size_t i = 0; (choice = fl_filejob_choice_at(i)) != NULL; i++) {
+    for (size_t i = 0; (choice = fl_filejob_choice_at(i)) != NULL; i++)
         given = given || cli->args.value[choice->flag] != NULL;
-    }
     return given ? fl_cli_usage(cli, "--re-embed STORE takes only --output, the model and its "
                                      "settings, no flags for inputs or parts")
                  : FL_EXIT_DONE;
@@ -49,9 +48,8 @@ fl_exit fl_move_store(fl_cli *cli, const char *old) {
     fl_store_move move     = {.from = old, .progress = tell, .user = &progress};
     move.to                = cli->args.value[FL_FLAG_OUTPUT];
     FL_CLI_TRY(refuse_flags(cli));
-    if (fl_folder_exists(move.to)) {
+    if (fl_folder_exists(move.to))
         return fl_cli_usage(cli, "%s is a folder; a store needs a file name", move.to);
-    }
     FL_CLI_TRY(fl_cli_open_model(cli, false));
     const char *id    = fletch_config_model(cli->config);
     const char *slash = strrchr(id, '/');

@@ -65,11 +65,9 @@ static bool find_format(const char *name, fl_output_format *out) {
 /* "text|json|jsonl": what --format takes for this command. */
 static const char *formats_of(const fl_cli *cli) {
     const fl_flag *flag;
-    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
-        if (flag->id == FL_FLAG_FORMAT && (flag->commands & 1u << cli->args.command->id) != 0) {
+    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++)
+        if (flag->id == FL_FLAG_FORMAT && (flag->commands & 1u << cli->args.command->id) != 0)
             return flag->value;
-        }
-    }
     return "";
 }
 
@@ -78,15 +76,12 @@ static fl_exit choose_by_name(const fl_cli *cli, const char *path, fl_output_for
     const char *slash = strrchr(path, '/');
     const char *dot   = strrchr(slash != NULL ? slash : path, '.');
     if (dot != NULL && find_format(dot + 1, format) &&
-        fl_choice_has(formats_of(cli), formats[*format].names[0])) {
+        fl_choice_has(formats_of(cli), formats[*format].names[0]))
         return FL_EXIT_DONE;
-    }
-    if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0) {
+    if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0)
         return FL_EXIT_DONE; /* a device has no extension: as in a pipe */
-    }
-    if (fl_folder_exists(path)) {
+    if (fl_folder_exists(path))
         return fl_cli_usage(cli, "%s is a folder; give the name of a file", path);
-    }
     return fl_cli_usage(cli, "cannot tell the format from the name %s; add --format %s", path,
                         formats_of(cli));
 }
@@ -111,11 +106,10 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     output->format        = in_pipe;
     output->keep_text     = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
     output->half          = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
-    if (name != NULL) {
+    if (name != NULL)
         (void)find_format(name, &output->format);
-    } else if (!stream) {
+    else if (!stream)
         FL_CLI_TRY(choose_by_name(cli, path, &output->format));
-    }
     if (fl_sink_open(&output->sink, path, head_of(output) > 0, &error) < 0) {
         fl_exit code = fl_cli_fail(&error, false);
         fl_sink_close(&output->sink);
@@ -123,13 +117,11 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     }
     char left[PATH_MAX];
     if (output->sink.atomic && !cli->quiet &&
-        fl_atomic_leftover(output->sink.path, left, sizeof left)) {
+        fl_atomic_leftover(output->sink.path, left, sizeof left))
         fl_cli_message("note: %s is an incomplete file of a killed run; it may be removed", left);
-    }
     bool terminal = stream && fl_sink_is_terminal(&output->sink);
-    if (name == NULL && terminal) {
+    if (name == NULL && terminal)
         output->format = on_terminal;
-    }
     if (terminal && fl_output_holds(output) == FL_CONTENT_NUMBERS) {
         return fl_cli_usage(cli,
                             "--format %s is binary and would garble the terminal; write it to a "
@@ -163,9 +155,8 @@ fl_exit fl_output_fail(const fl_output *output, const fletch_error *error) {
 }
 
 void fl_output_end_row(fl_output *output) {
-    if (output->format != FL_OUTPUT_JSON) {
+    if (output->format != FL_OUTPUT_JSON)
         fl_buf_putc(&output->sink.buf, '\n');
-    }
     output->rows++;
 }
 
@@ -210,9 +201,8 @@ void fl_output_put_f32(fl_buf *out, float value) {
 }
 
 void fl_output_put_floats(fl_buf *out, const float *values, size_t count) {
-    if (!fl_json_out_floats(out, values, count)) {
+    if (!fl_json_out_floats(out, values, count))
         fl_buf_puts(out, "null");
-    }
 }
 
 static void put_pair(fl_buf *out, const char *name, const size_t *pair) {
@@ -284,9 +274,8 @@ void fl_output_put_values(fl_buf *out, const fl_row *row, bool half) {
 static void put_members(fl_output *output, const fl_row *row, const void *result) {
     fl_buf *out = &output->sink.buf;
     (void)result;
-    if (!output->no_index) {
+    if (!output->no_index)
         fl_output_put_index(out, row);
-    }
     fl_buf_puts(out, "\"embedding\":");
     fl_output_put_values(out, row, output->half);
     fl_output_put_tokens(out, row);
@@ -333,9 +322,8 @@ static void put_numbers(fl_output *output, const fl_row *row, const void *result
     fl_buf *out  = &output->sink.buf;
     int32_t cols = (int32_t)row->cols;
     (void)result;
-    if (output->format == FL_OUTPUT_FVECS) {
+    if (output->format == FL_OUTPUT_FVECS)
         fl_buf_append(out, &cols, sizeof cols);
-    }
     size_t start = out->size;
     if (output->half) {
         for (size_t i = 0; i < row->cols; i++) {
@@ -345,9 +333,8 @@ static void put_numbers(fl_output *output, const fl_row *row, const void *result
     } else {
         fl_buf_append(out, row->vector, fletch_row_bytes(row->cols, row->dtype));
     }
-    if (output->format == FL_OUTPUT_NPZ && !out->failed) {
+    if (output->format == FL_OUTPUT_NPZ && !out->failed)
         output->crc = fl_zip_crc(output->crc, out->data + start, out->size - start);
-    }
     if (output->format == FL_OUTPUT_NPZ && row->chunk != NULL) {
         const fl_row_place *at                   = row->chunk;
         const uint64_t      facts[PLACE_COLUMNS] = {row->index,   at->number,   at->bytes[0],
@@ -420,11 +407,10 @@ static size_t add_file(fl_output *output, char *head, const char *type, const ch
 }
 
 void fl_output_seal(fl_output *output, const char *type, const char *shape, uint64_t bytes) {
-    if (output->format == FL_OUTPUT_NPZ) {
+    if (output->format == FL_OUTPUT_NPZ)
         (void)add_file(output, output->head, type, shape, output->crc, bytes);
-    } else {
+    else
         npy_header(output->head, type, shape);
-    }
 }
 
 static void put_head(fl_output *output, const char *name, const char *type, const char *shape,
@@ -450,25 +436,22 @@ int fl_output_pour(fl_output *output, size_t which, const char *name, const char
 }
 
 int fl_output_end(fl_output *output, fletch_error *error) {
-    if (output->format == FL_OUTPUT_NPZ) {
+    if (output->format == FL_OUTPUT_NPZ)
         fl_zip_end(&output->sink.buf, output->files, output->file_count);
-    }
     return fl_sink_finish(&output->sink, output->head, head_of(output), error);
 }
 
 int fl_output_flush(fl_output *output, fletch_error *error) {
-    for (size_t i = 0; i < output->spools; i++) {
+    for (size_t i = 0; i < output->spools; i++)
         FL_TRY(fl_sink_flush(&output->spool[i].sink, false, error));
-    }
     return fl_sink_flush(&output->sink, false, error);
 }
 
 int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error) {
     char           shape[64];
     const uint64_t bytes = output->rows * values_of(cols, dtype) * value_size(dtype, output->half);
-    if (output->format == FL_OUTPUT_JSON) {
+    if (output->format == FL_OUTPUT_JSON)
         fl_buf_puts(&output->sink.buf, output->rows == 0 ? "[]\n" : "\n]\n");
-    }
     if (head_of(output) > 0) {
         rows_shape(shape, output->rows, cols, dtype);
         fl_output_seal(output, value_type(dtype, output->half), shape, bytes);
@@ -484,7 +467,6 @@ int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_
 
 void fl_output_close(fl_output *output) {
     fl_sink_close(&output->sink);
-    for (size_t i = 0; i < output->spools; i++) {
+    for (size_t i = 0; i < output->spools; i++)
         fl_sink_close(&output->spool[i].sink);
-    }
 }

@@ -58,9 +58,8 @@ static void on_refused(void *user, fl_place place, const char *text) {
     fl_buf_append(&p->waiting, &(reason){place.line, p->reasons.size}, sizeof(reason));
     fl_buf_append(&p->reasons, text, strlen(text) + 1);
     p->lost = p->lost || p->waiting.failed || p->reasons.failed;
-    if (p->lost) {
+    if (p->lost)
         return;
-    }
     /* what the reader refuses is heard of a window before what the model refuses */
     reason *waiting = (reason *)(void *)p->waiting.data;
     for (size_t at = p->waiting.size / sizeof *waiting - 1;
@@ -93,9 +92,8 @@ static void tell_refused(part *p, uint64_t line) {
 static void put_row(part *p, const fl_row *row) {
     fl_buf *out = &p->rows->buf;
     fl_buf_putc(out, '{');
-    if (row->chunk != NULL) {
+    if (row->chunk != NULL)
         fl_output_put_index(out, row);
-    }
     fl_buf_printf(out, "\"tokens\":%u", row->tokens);
     fl_output_end_object(&p->own_rows, row);
 }
@@ -105,13 +103,11 @@ static fl_exit put(fl_run *run, const fl_row *row, void *user) {
     fletch_error error;
     tell_refused(p, run->last.line);
     fl_output_put(&run->output, &fl_vector_writer, row, NULL);
-    if (run->output.format != FL_OUTPUT_JSONL) {
+    if (run->output.format != FL_OUTPUT_JSONL)
         put_row(p, row);
-    }
     if (fl_sink_flush(&run->output.sink, false, &error) < 0 ||
-        fl_sink_flush(p->rows, false, &error) < 0) {
+        fl_sink_flush(p->rows, false, &error) < 0)
         return fl_cli_fail(&error, false);
-    }
     return FL_EXIT_DONE;
 }
 
@@ -175,9 +171,8 @@ static int find_range(part *p, const fl_filejob *job, uint64_t number, fletch_er
  * and is refused when the file is opened. */
 static void clear_place(const char *path) {
     struct stat status;
-    if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+    if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode))
         (void)unlink(path);
-    }
 }
 
 static fl_exit open_output(part *p) {
@@ -190,12 +185,10 @@ static fl_exit open_output(part *p) {
     clear_place(p->rows_path);
     p->rows    = jsonl ? &p->run.output.sink : &p->own_rows.sink;
     int status = fl_output_open_file(&p->run.output, p->path, parts->format, &error);
-    if (status == 0 && !jsonl) {
+    if (status == 0 && !jsonl)
         status = fl_output_open_file(&p->own_rows, p->rows_path, FL_OUTPUT_JSONL, &error);
-    }
-    if (status < 0) {
+    if (status < 0)
         return fl_cli_fail(&error, false);
-    }
     p->run.output.half           = parts->half;
     p->run.output.no_index       = !fl_chunk_rows_asked(parts->cli);
     p->run.output.keep_text      = parts->cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
@@ -247,9 +240,8 @@ static int describe(const part *p, const char *suffix, fl_part_file *file, fletc
     struct stat status;
     fl_filejob_path(p->parts->job, p->name, suffix, path);
     (void)snprintf(file->name, sizeof file->name, "%s.%s", p->name, suffix);
-    if (stat(path, &status) != 0) {
+    if (stat(path, &status) != 0)
         return fl_fail_errno(error, errno, "cannot read", path);
-    }
     file->bytes = (uint64_t)status.st_size;
     return fl_file_sha256(path, file->sha256, error);
 }
@@ -262,9 +254,8 @@ static int finish(part *p, fl_manifest *manifest, fletch_error *error) {
     bool            jsonl = parts->format == FL_OUTPUT_JSONL;
     FL_TRY(fl_filejob_verify_input(p->input, error));
     tell_refused(p, UINT64_MAX);
-    if (p->lost) {
+    if (p->lost)
         return fl_fail_nomem(error, p->reasons.size, "the reasons of refused inputs");
-    }
     FL_TRY(fl_file_sha256_range(p->input->path, manifest->begin, manifest->end,
                                 manifest->input_sha256, error));
     manifest->rows      = run->output.rows;
@@ -310,9 +301,8 @@ fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bo
         *unreadable     = p.run.input.failed;
     }
     manifest->seconds = (double)(fl_clock_ns() - start) * 1e-9;
-    if (code == FL_EXIT_DONE && finish(&p, manifest, &error) < 0) {
+    if (code == FL_EXIT_DONE && finish(&p, manifest, &error) < 0)
         code = fl_cli_fail(&error, false);
-    }
     parts->window_texts = p.run.window_texts;
     parts->texts += p.run.texts;
     fl_output_close(&p.own_rows);
@@ -325,9 +315,8 @@ fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bo
 static void keep_reason(void *user, fl_place place, const char *text) {
     char *first = user;
     (void)place;
-    if (first[0] == '\0') {
+    if (first[0] == '\0')
         (void)snprintf(first, REASON_MAX, "%s", text);
-    }
 }
 
 fl_exit fl_parts_try_field(const fl_parts *parts) {
@@ -342,9 +331,8 @@ fl_exit fl_parts_try_field(const fl_parts *parts) {
     in.silent                      = true;
     in.on_refused                  = keep_reason;
     in.refused_user                = first;
-    while (more > 0 && window.count == 0) {
+    while (more > 0 && window.count == 0)
         more = fl_input_next(&in, &window, FL_WINDOW_FIRST, UINT16_MAX);
-    }
     if (code == FL_EXIT_DONE && more < 0 && in.error.code == FLETCH_ECONFIG) {
         fl_cli_message("%s", in.error.message); /* the header of a CSV file has no such column */
         code = FL_EXIT_USAGE;

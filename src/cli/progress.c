@@ -37,9 +37,8 @@ static void put(const char *text, size_t size) {
 }
 
 void fl_progress_clear(void) {
-    if (atomic_exchange(&on_screen, false)) {
+    if (atomic_exchange(&on_screen, false))
         put("\r\033[K", 4);
-    }
 }
 
 void fl_progress_open(fl_progress *progress, const char *choice, bool quiet,
@@ -48,9 +47,8 @@ void fl_progress_open(fl_progress *progress, const char *choice, bool quiet,
     progress->unit     = unit;
     progress->start_ns = fl_clock_ns();
     bool terminal      = isatty(STDERR_FILENO) != 0;
-    if (choice != NULL && strcmp(choice, "never") == 0) {
+    if (choice != NULL && strcmp(choice, "never") == 0)
         return;
-    }
     if (choice != NULL && strcmp(choice, "always") == 0) {
         progress->mode  = terminal ? FL_PROGRESS_BAR : FL_PROGRESS_LINES;
         progress->eager = true;
@@ -85,11 +83,10 @@ static void duration(char out[32], double seconds) {
         return;
     }
     unsigned whole = (unsigned)(seconds + 0.5);
-    if (whole >= 3600) {
+    if (whole >= 3600)
         snprintf(out, 32, "%u:%02u:%02u", whole / 3600, whole / 60 % 60, whole % 60);
-    } else {
+    else
         snprintf(out, 32, "%u:%02u", whole / 60, whole % 60);
-    }
 }
 
 /* "data.txt  42% [#####-------] 12345 texts, 1234/s, 0:12 left" without the bar in lines mode. */
@@ -100,24 +97,21 @@ static size_t compose(const fl_progress *progress, const char *label, uint64_t c
     char   counted[32], speed[32], left[32], share[BAR_MAX + 16] = "";
     bool   bytes = strcmp(progress->unit, "B") == 0;
     amount(speed, rate, progress->unit);
-    if (bytes) {
+    if (bytes)
         amount(counted, (double)count, "B");
-    } else {
+    else
         snprintf(counted, sizeof counted, "%llu", (unsigned long long)count);
-    }
     double fraction = total > 0 ? (double)done / (double)total : 0;
-    if (fraction > 1) {
+    if (fraction > 1)
         fraction = 1;
-    }
     size_t used = 0;
     if (total > 0) {
         used = (size_t)snprintf(share, sizeof share, "%3.0f%% ", fraction * 100);
         if (bar > 0) {
             unsigned full = (unsigned)(fraction * bar);
             share[used++] = '[';
-            for (unsigned i = 0; i < bar; i++) {
+            for (unsigned i = 0; i < bar; i++)
                 share[used++] = i < full ? '#' : '-';
-            }
             share[used++] = ']';
             share[used++] = ' ';
             share[used]   = '\0';
@@ -157,9 +151,8 @@ static void print_line(const fl_progress *progress, const char *label, uint64_t 
 
 void fl_progress_update(fl_progress *progress, const char *label, uint64_t count, uint64_t done,
                         uint64_t total) {
-    if (progress->mode == FL_PROGRESS_OFF) {
+    if (progress->mode == FL_PROGRESS_OFF)
         return;
-    }
     uint64_t now = fl_clock_ns();
     if (progress->mode == FL_PROGRESS_BAR) {
         uint64_t silence = progress->eager ? 0 : BAR_QUIET;
@@ -179,8 +172,7 @@ void fl_progress_update(fl_progress *progress, const char *label, uint64_t count
 void fl_progress_close(fl_progress *progress, const char *label, uint64_t count, uint64_t done,
                        uint64_t total) {
     fl_progress_clear();
-    if (progress->mode == FL_PROGRESS_LINES) {
+    if (progress->mode == FL_PROGRESS_LINES)
         print_line(progress, label, count, done, total);
-    }
     progress->mode = FL_PROGRESS_OFF;
 }

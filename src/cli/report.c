@@ -47,19 +47,16 @@ static const verdict verdicts[] = {
 };
 
 static const verdict *find(int status) {
-    for (size_t i = 0; i < sizeof verdicts / sizeof verdicts[0]; i++) {
-        if (verdicts[i].status == status) {
+    for (size_t i = 0; i < sizeof verdicts / sizeof verdicts[0]; i++)
+        if (verdicts[i].status == status)
             return &verdicts[i];
-        }
-    }
     return NULL;
 }
 
 fl_exit fl_cli_exit_code(int status, bool opening) {
     const verdict *found = find(status);
-    if (found == NULL) {
+    if (found == NULL)
         return status >= 0 ? FL_EXIT_DONE : FL_EXIT_FAILED;
-    }
     return opening ? found->opening : found->running;
 }
 
@@ -86,9 +83,8 @@ fl_exit fl_cli_fail(const fletch_error *error, bool opening) {
     const verdict *found = find(error->code);
     fl_cli_message("%s",
                    error->message[0] != '\0' ? error->message : fletch_status_text(error->code));
-    if (opening && found != NULL && found->hint != NULL) {
+    if (opening && found != NULL && found->hint != NULL)
         fl_cli_hint("%s", found->hint);
-    }
     return fl_cli_exit_code(error->code, opening);
 }
 
@@ -100,11 +96,10 @@ fl_exit fl_cli_usage(const fl_cli *cli, const char *format, ...) {
     va_end(arguments);
     fl_cli_message("%s", text);
     const fl_command *command = cli != NULL ? cli->args.command : NULL;
-    if (command != NULL) {
+    if (command != NULL)
         fl_cli_hint("`fletch help %s` shows the flags and examples", command->name);
-    } else {
+    else
         fl_cli_hint("`fletch help` shows the commands");
-    }
     return FL_EXIT_USAGE;
 }
 
@@ -118,9 +113,8 @@ fl_exit fl_cli_print(fl_buf *text) {
     if (code == FL_EXIT_DONE && text->size > 0 &&
         fl_write_all(STDOUT_FILENO, text->data, text->size) != 0) {
         code = FL_EXIT_FAILED;
-        if (errno != EPIPE) {
+        if (errno != EPIPE)
             fl_cli_message("cannot write the results: %s", strerror(errno));
-        }
     }
     fl_buf_free(text);
     return code;
@@ -136,14 +130,12 @@ void fl_cli_preview(fl_buf *out, const char *text, size_t size, size_t columns) 
     for (size_t shown = 0; at < size && shown < columns; shown++) {
         unsigned length = 1;
         uint32_t point  = fl_utf8_decode(text + at, &length);
-        if (point < 0x20 || (point >= 0x7F && point < 0xA0)) {
+        if (point < 0x20 || (point >= 0x7F && point < 0xA0))
             fl_buf_putc(out, ' ');
-        } else {
+        else
             fl_buf_append(out, text + at, length);
-        }
         at += length;
     }
-    if (at < size) {
+    if (at < size)
         fl_buf_puts(out, "...");
-    }
 }

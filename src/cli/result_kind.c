@@ -37,11 +37,9 @@ static const fl_result_kind kinds[] = {
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 const fl_result_kind *fl_result_kind_named(const char *name) {
-    for (size_t i = 0; name != NULL && i < KINDS; i++) {
-        if (kinds[i].name != NULL && strcmp(kinds[i].name, name) == 0) {
+    for (size_t i = 0; name != NULL && i < KINDS; i++)
+        if (kinds[i].name != NULL && strcmp(kinds[i].name, name) == 0)
             return &kinds[i];
-        }
-    }
     return &kinds[0];
 }
 

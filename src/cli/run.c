@@ -66,33 +66,29 @@ static void adapt(fl_run *run, double seconds) {
 
 static fl_exit flush(fl_run *run) {
     fletch_error error = {0};
-    if (fl_sink_flush(&run->output.sink, !run->output.sink.atomic, &error) < 0) {
+    if (fl_sink_flush(&run->output.sink, !run->output.sink.atomic, &error) < 0)
         return fl_output_fail(&run->output, &error);
-    }
     return FL_EXIT_DONE;
 }
 
 static void show(fl_run *run, bool last) {
     const fl_input *input = &run->input;
     uint64_t        done  = input->done + fl_source_done(&input->source);
-    if (last) {
+    if (last)
         fl_progress_close(&run->progress, NULL, run->texts, done, input->total);
-    } else {
+    else
         fl_progress_update(&run->progress, NULL, run->texts, done, input->total);
-    }
 }
 
 fl_exit fl_run_window(fl_run *run, fl_run_fn work, void *user, int *more) {
     *more = fl_input_next(&run->input, &run->window, run->window_texts, WINDOW_BYTES);
-    if (*more == 0) {
+    if (*more == 0)
         return FL_EXIT_DONE;
-    }
     if (*more < 0) {
         (void)flush(run);
         fl_progress_clear();
-        if (fl_signals_asked() == 0) {
+        if (fl_signals_asked() == 0)
             fl_cli_message("%s", run->input.error.message);
-        }
         return run->input.exit;
     }
     uint64_t start = fl_clock_ns();
@@ -107,16 +103,14 @@ fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     bool     on_terminal = !run->output.sink.spools && fl_sink_is_terminal(&run->output.sink);
     fl_progress_open(&run->progress, run->cli->args.value[FL_FLAG_PROGRESS], run->cli->quiet,
                      on_terminal, "texts");
-    if (run->cli->args.value[FL_FLAG_PARTIAL] != NULL) {
+    if (run->cli->args.value[FL_FLAG_PARTIAL] != NULL)
         fl_signals_ask();
-    }
     fl_exit code = FL_EXIT_DONE;
     int     more = 1;
     while (code == FL_EXIT_DONE && more > 0 && fl_signals_asked() == 0) {
         code = fl_run_window(run, work, user, &more);
-        if (more > 0) {
+        if (more > 0)
             show(run, false);
-        }
     }
     show(run, true);
     run->work_seconds = seconds_since(start);
@@ -154,9 +148,8 @@ bool fl_run_refuse(fl_run *run, size_t i, const fletch_error *error) {
     bool     on, code;
     if (error->code == FLETCH_ETOOLONG) {
         (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
-        if (run->max_length > 0) {
+        if (run->max_length > 0)
             (void)snprintf(limit, sizeof limit, "%" PRIu32, run->max_length);
-        }
         code = fl_cli_model_property(run->cli->model, "characters", characters, sizeof characters);
         on   = fl_input_refuse(&run->input, place,
                                "longer than %s tokens%s%s%s; --truncate right or left truncates it",
@@ -165,9 +158,8 @@ bool fl_run_refuse(fl_run *run, size_t i, const fletch_error *error) {
     } else {
         on = fl_input_refuse(&run->input, place, "%s", error->message);
     }
-    if (!on) {
+    if (!on)
         fl_cli_message("%s", run->input.error.message);
-    }
     return on;
 }
 
@@ -182,13 +174,11 @@ fl_exit fl_run_stop(fl_run *run, fl_exit code, size_t cols, fletch_dtype dtype) 
     bool           kept    = !sink->atomic && !sink->spools; /* it is out already */
     char           place[300];
     fletch_error   error = {0};
-    if (run->texts == 0 || sink->failed) {
+    if (run->texts == 0 || sink->failed)
         return code; /* a failed write has been told, and what it left is not whole rows */
-    }
     if (partial) {
-        if (fl_run_finish(run, cols, dtype, &error) < 0) {
+        if (fl_run_finish(run, cols, dtype, &error) < 0)
             return fl_output_fail(&run->output, &error);
-        }
         kept = true;
     }
     fl_input_tell_place(&run->input, run->last, place, sizeof place);

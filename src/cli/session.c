@@ -21,9 +21,8 @@ static void on_log(void *user, int level, const char *message) {
     static const char *const names[] = {"error", "warning", "note", "debug", "trace"};
     const fl_cli            *cli     = user;
     int                      shown   = cli->trace ? 4 : cli->verbose ? 3 : cli->quiet ? 0 : 1;
-    if (level < 0 || level > shown) {
+    if (level < 0 || level > shown)
         return;
-    }
     fl_cli_message("%s: %s", names[level], message);
 }
 
@@ -39,12 +38,10 @@ static int read_sources(const fl_cli *cli, fletch_config *config, culprit *whose
     const char *preset = cli->args.value[FL_FLAG_PRESET];
     const char *flag   = cli->args.value[FL_FLAG_CONFIG];
     const char *file   = flag != NULL ? flag : getenv("FLETCH_CONFIG");
-    if (preset != NULL) {
+    if (preset != NULL)
         FL_TRY(fletch_config_preset(config, preset, error));
-    }
-    if (cli->args.value[FL_FLAG_APP_CONFIG] != NULL) {
+    if (cli->args.value[FL_FLAG_APP_CONFIG] != NULL)
         FL_TRY(fletch_config_load_app(config, cli->args.value[FL_FLAG_APP_CONFIG], error));
-    }
     if (file != NULL && file[0] != '\0') {
         whose->by_name = flag == NULL;
         FL_TRY(fletch_config_load(config, file, error));
@@ -63,21 +60,17 @@ fl_exit fl_cli_load_config(fl_cli *cli) {
     fletch_error error = {0};
     culprit      whose = {NULL, false};
     cli->config        = fletch_config_new();
-    if (cli->config == NULL) {
+    if (cli->config == NULL)
         return fl_cli_no_memory();
-    }
     fletch_config_set_log(cli->config, on_log, cli);
     fletch_config_set_trace_log(cli->config, cli->trace);
-    if (read_sources(cli, cli->config, &whose, &error) == FLETCH_OK) {
+    if (read_sources(cli, cli->config, &whose, &error) == FLETCH_OK)
         return FL_EXIT_DONE;
-    }
-    if (whose.flag != NULL) {
+    if (whose.flag != NULL)
         return fl_cli_usage(cli, "%s: %s", whose.flag, error.message);
-    }
     (void)fl_cli_fail(&error, false);
-    if (whose.by_name) {
+    if (whose.by_name)
         fl_cli_hint("this is the file that FLETCH_CONFIG names");
-    }
     return FL_EXIT_USAGE;
 }
 
@@ -128,9 +121,8 @@ static fl_exit fail_model(const char *id, const fletch_error *error) {
     bool folder = fl_folder_exists(id);
     bool lookup = error->code == FLETCH_ENETWORK || error->code == FLETCH_ENOTFOUND ||
                   error->code == FLETCH_EDENIED;
-    if (!lookup || strchr(id, '/') != NULL || (!folder && !fl_file_exists(id))) {
+    if (!lookup || strchr(id, '/') != NULL || (!folder && !fl_file_exists(id)))
         return fl_cli_fail(error, true);
-    }
     fl_cli_message("%s", error->message);
     fl_cli_hint(
         folder ? "the folder ./%s has neither config.json nor tokenizer.json, so it is not a model"
@@ -156,12 +148,10 @@ fl_exit fl_cli_fetch_if_missing(fl_cli *cli, const char *id) {
     bool         file  = fl_file_exists(id) && fl_path_ends_with(id, ".onnx");
     if (id[0] == '\0' || fl_folder_exists(id) || file || is_true(cli, "model.offline") ||
         !is_true(cli, "model.auto_download") ||
-        fletch_hub_path(cli->config, id, path, sizeof path, &error) != FLETCH_ENOTFOUND) {
+        fletch_hub_path(cli->config, id, path, sizeof path, &error) != FLETCH_ENOTFOUND)
         return FL_EXIT_DONE;
-    }
-    if (strchr(id, '\\') != NULL || id[0] == '/' || id[0] == '.' || id[0] == '~') {
+    if (strchr(id, '\\') != NULL || id[0] == '/' || id[0] == '.' || id[0] == '~')
         return FL_EXIT_DONE; /* a path that does not exist, no name of the hub */
-    }
     return fl_cli_pull(cli, id, path, sizeof path);
 }
 
@@ -183,9 +173,8 @@ typedef struct wanted_property {
 static int on_property(void *user, const char *name, const char *value, const char *origin) {
     wanted_property *wanted = user;
     (void)origin;
-    if (strcmp(name, wanted->name) != 0) {
+    if (strcmp(name, wanted->name) != 0)
         return 0;
-    }
     snprintf(wanted->out, wanted->capacity, "%s", value);
     wanted->found = true;
     return 1;
@@ -199,9 +188,8 @@ bool fl_cli_model_property(fletch_model *model, const char *name, char *out, siz
 
 static int put_vector_part(void *user, const char *name, const char *value, const char *origin) {
     (void)origin;
-    if (strcmp(name, "model") != 0 && strcmp(name, "dtype") != 0) {
+    if (strcmp(name, "model") != 0 && strcmp(name, "dtype") != 0)
         fl_json_w_text(user, name, value);
-    }
     return 0;
 }
 

@@ -14,12 +14,10 @@
 #include "base/mem.h"
 
 static bool is_named_twice(const fl_several *several, size_t index) {
-    for (size_t k = 0; k < index; k++) {
+    for (size_t k = 0; k < index; k++)
         if (several->name_size[k] == several->name_size[index] &&
-            memcmp(several->name[k], several->name[index], several->name_size[k]) == 0) {
+            memcmp(several->name[k], several->name[index], several->name_size[k]) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -28,19 +26,16 @@ static fl_exit add(fl_several *several, const fl_cli *cli, const char *name, siz
     const size_t   i      = several->count;
     fletch_error   error  = {0};
     fletch_output *output = &several->output[i];
-    if (i == FL_SEVERAL_MAX) {
+    if (i == FL_SEVERAL_MAX)
         return fl_cli_usage(cli, "--outputs names at most %d outputs", FL_SEVERAL_MAX);
-    }
     several->name[i]      = name;
     several->name_size[i] = size;
     *output               = (fletch_output)FLETCH_OUTPUT_INIT;
     output->out.dtype     = dtype;
-    if (fletch_output_parse(output, name, size, &error) < 0) {
+    if (fletch_output_parse(output, name, size, &error) < 0)
         return fl_cli_usage(cli, "--outputs: %s", error.message);
-    }
-    if (is_named_twice(several, i)) {
+    if (is_named_twice(several, i))
         return fl_cli_usage(cli, "--outputs names %.*s twice", (int)size, name);
-    }
     several->kind[i] = fl_result_kind_of(output->kind);
     several->count++;
     return FL_EXIT_DONE;
@@ -58,11 +53,9 @@ fl_exit fl_several_read(fl_several *several, const fl_cli *cli, fletch_dtype dty
 }
 
 bool fl_several_has_sparse(const fl_several *several) {
-    for (size_t i = 0; i < several->count; i++) {
-        if (several->kind[i]->lists == &fl_list_weights) {
+    for (size_t i = 0; i < several->count; i++)
+        if (several->kind[i]->lists == &fl_list_weights)
             return true;
-        }
-    }
     return false;
 }
 
@@ -70,9 +63,8 @@ fl_exit fl_several_reserve(fl_several *several, const fl_cli *cli, size_t dimens
                            size_t count) {
     for (size_t i = 0; i < several->count; i++) {
         fletch_matrix *out = &several->output[i].out;
-        if (several->kind[i]->lists != NULL) {
+        if (several->kind[i]->lists != NULL)
             continue;
-        }
         out->cols = out->cols > 0 ? out->cols : dimensions;
         if (out->cols > dimensions) {
             return fl_cli_usage(cli, "--outputs: %.*s has more than the model's %zu dimensions",
@@ -82,9 +74,8 @@ fl_exit fl_several_reserve(fl_several *several, const fl_cli *cli, size_t dimens
         out->stride = fletch_row_bytes(out->cols, out->dtype);
         out->rows   = count;
         out->data   = fl_alloc_array(count, out->stride);
-        if (out->data == NULL) {
+        if (out->data == NULL)
             return fl_cli_no_memory();
-        }
     }
     return FL_EXIT_DONE;
 }
@@ -105,9 +96,8 @@ int fl_several_embed(fl_several *several, fletch_model *model, const fletch_text
 /* The first output of rows; several->count: none is. */
 static size_t first_dense(const fl_several *several) {
     size_t i = 0;
-    while (i < several->count && several->kind[i]->lists != NULL) {
+    while (i < several->count && several->kind[i]->lists != NULL)
         i++;
-    }
     return i;
 }
 
@@ -124,9 +114,8 @@ static void put_members(fl_output *output, const fl_row *row, const void *result
     }
     fl_buf_puts(out, "\"outputs\":{");
     for (size_t k = 0; k < several->count; k++) {
-        if (k == dense) {
+        if (k == dense)
             continue;
-        }
         fl_buf_puts(out, first ? "" : ",");
         fl_json_quote(out, several->name[k], several->name_size[k]);
         fl_buf_putc(out, ':');

@@ -53,11 +53,9 @@ static void on_signal(int number) {
         (void)written;
         return;
     }
-    for (size_t i = 0; i < GUARDS; i++) {
-        if (atomic_load(&guarded[i])) {
+    for (size_t i = 0; i < GUARDS; i++)
+        if (atomic_load(&guarded[i]))
             (void)unlink(guarded_path[i]);
-        }
-    }
     say(fl_progress_on_screen() ? "\nfletch: interrupted\n" : "fletch: interrupted\n");
     _exit(128 + number);
 }
@@ -68,9 +66,8 @@ void fl_signals_install(void) {
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < FATAL_COUNT; i++) {
         struct sigaction before;
-        if (sigaction(fatal_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) {
+        if (sigaction(fatal_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
             continue;
-        }
         action.sa_handler = on_signal;
         (void)sigaction(fatal_signals[i], &action, NULL);
     }
@@ -92,9 +89,8 @@ ssize_t fl_signals_read(int fd, void *out, size_t size) {
     errno         = EINTR;
     while (count < 0 && errno == EINTR) {
         struct pollfd both[2] = {{fd, POLLIN, 0}, {wake[0], POLLIN, 0}};
-        if (wake[0] >= 0) {
+        if (wake[0] >= 0)
             (void)poll(both, 2, -1);
-        }
         if (fl_signals_asked() != 0) {
             errno = ECANCELED;
             return -1;
@@ -107,9 +103,8 @@ ssize_t fl_signals_read(int fd, void *out, size_t size) {
 static void mask(int how) {
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < FATAL_COUNT; i++) {
+    for (size_t i = 0; i < FATAL_COUNT; i++)
         sigaddset(&set, fatal_signals[i]);
-    }
     (void)pthread_sigmask(how, &set, NULL);
 }
 
@@ -133,7 +128,6 @@ int fl_signals_guard(const char *path) {
 }
 
 void fl_signals_let_go(int guard) {
-    if (guard >= 0) {
+    if (guard >= 0)
         atomic_store(&guarded[guard], false);
-    }
 }

@@ -28,9 +28,8 @@ enum { FLUSH_AT = 256 * 1024 };
 
 static int fail_write(fl_sink *sink, int reason, fletch_error *error) {
     sink->failed = true;
-    if (reason == EPIPE) {
+    if (reason == EPIPE)
         sink->closed_pipe = true;
-    }
     if (reason == EFBIG) {
         return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
                        "cannot write %s: larger than the file size limit (ulimit -f)", sink->name);
@@ -45,24 +44,21 @@ static int open_spool(fletch_error *error) {
     char        path[PATH_MAX];
     folder   = folder != NULL && folder[0] != '\0' ? folder : "/tmp";
     int size = snprintf(path, sizeof path, "%s/fletch-XXXXXX", folder);
-    if (size < 0 || (size_t)size >= sizeof path) {
+    if (size < 0 || (size_t)size >= sizeof path)
         return fl_fail_errno(error, ENAMETOOLONG, "cannot create a temporary file in", folder);
-    }
     fl_signals_hold();
     int fd     = mkostemp(path, O_CLOEXEC);
     int reason = errno;
-    if (fd >= 0) {
+    if (fd >= 0)
         (void)unlink(path);
-    }
     fl_signals_release();
     return fd >= 0 ? fd : fl_fail_errno(error, reason, "cannot create a temporary file in", folder);
 }
 
 static int open_stream(fl_sink *sink, int fd, bool patched, fletch_error *error) {
     sink->fd = fd;
-    if (!patched) {
+    if (!patched)
         return 0;
-    }
     sink->spool = open_spool(error);
     FL_TRY(sink->spool);
     sink->spools = true;
@@ -72,9 +68,8 @@ static int open_stream(fl_sink *sink, int fd, bool patched, fletch_error *error)
 int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *error) {
     memset(sink, 0, sizeof *sink);
     sink->name = "standard output";
-    if (path == NULL || strcmp(path, "-") == 0) {
+    if (path == NULL || strcmp(path, "-") == 0)
         return open_stream(sink, STDOUT_FILENO, patched, error);
-    }
     sink->name = path;
     struct stat status;
     bool        there = stat(path, &status) == 0;
@@ -84,26 +79,23 @@ int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *er
     }
     if (there && !S_ISREG(status.st_mode)) {
         int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0) {
+        if (fd < 0)
             return fl_fail_errno(error, errno, "cannot open", path);
-        }
         sink->owned = true;
         return open_stream(sink, fd, patched, error);
     }
     char resolved[PATH_MAX];
     sink->path = fl_strdup(there && realpath(path, resolved) != NULL ? resolved : path);
-    if (sink->path == NULL) {
+    if (sink->path == NULL)
         return fl_fail_nomem(error, strlen(path), "a file name");
-    }
     fl_signals_hold(); /* no moment at which a temporary exists that the handler does not know */
     int result = fl_atomic_open(&sink->file, sink->path, error);
     if (result == 0) {
         sink->guard  = fl_signals_guard(sink->file.temporary);
         sink->atomic = true;
         sink->fd     = sink->file.fd;
-        if (there) { /* the file keeps its permissions, as if it had been written in place */
+        if (there) /* the file keeps its permissions, as if it had been written in place */
             (void)fchmod(sink->fd, status.st_mode & 07777);
-        }
     }
     fl_signals_release();
     return result;
@@ -128,12 +120,10 @@ static int written_to(const fl_sink *sink) {
 }
 
 int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error) {
-    if (sink->buf.failed) {
+    if (sink->buf.failed)
         return fl_fail_nomem(error, sink->buf.size, "the output buffer");
-    }
-    if (sink->buf.size == 0 || (!now && sink->buf.size < FLUSH_AT)) {
+    if (sink->buf.size == 0 || (!now && sink->buf.size < FLUSH_AT))
         return 0;
-    }
     int reason = fl_write_all(written_to(sink), sink->buf.data, sink->buf.size) == 0 ? 0 : errno;
     fl_buf_clear(&sink->buf); /* after a failure too: a part may be there, but never twice */
     return reason == 0 ? 0 : fail_write(sink, reason, error);
@@ -142,17 +132,14 @@ int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error) {
 int fl_sink_copy(int fd, fl_sink *to, const char *what, const char *name, fletch_error *error) {
     ssize_t count = 1;
     FL_TRY(fl_sink_flush(to, true, error));
-    if (!fl_buf_reserve(&to->buf, FLUSH_AT)) {
+    if (!fl_buf_reserve(&to->buf, FLUSH_AT))
         return fl_fail_nomem(error, FLUSH_AT, "the output buffer");
-    }
     while (count != 0) {
         count = read(fd, to->buf.data, FLUSH_AT);
-        if (count < 0 && errno != EINTR) {
+        if (count < 0 && errno != EINTR)
             return fl_fail_errno(error, errno, what, name);
-        }
-        if (count > 0 && fl_write_all(written_to(to), to->buf.data, (size_t)count) != 0) {
+        if (count > 0 && fl_write_all(written_to(to), to->buf.data, (size_t)count) != 0)
             return fail_write(to, errno, error);
-        }
     }
     return 0;
 }
@@ -171,18 +158,16 @@ int fl_sink_pour(fl_sink *spool, fl_sink *to, fletch_error *error) {
 int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *error) {
     FL_TRY(fl_sink_flush(sink, true, error));
     ssize_t written = size > 0 ? pwrite(written_to(sink), head, size, 0) : 0;
-    if (written != (ssize_t)size) {
+    if (written != (ssize_t)size)
         return fail_write(sink, written < 0 ? errno : ENOSPC, error);
-    }
     if (sink->spools) {
         sink->spools = false;
         int status   = read_back(sink->spool, sink, sink->name, error);
         fl_close(sink->spool);
         FL_TRY(status);
     }
-    if (!sink->atomic) {
+    if (!sink->atomic)
         return 0;
-    }
     int status   = fl_atomic_commit(&sink->file, error);
     sink->atomic = false;
     fl_signals_let_go(sink->guard);
@@ -194,12 +179,10 @@ void fl_sink_close(fl_sink *sink) {
         fl_atomic_abort(&sink->file);
         fl_signals_let_go(sink->guard);
     }
-    if (sink->spools) {
+    if (sink->spools)
         fl_close(sink->spool);
-    }
-    if (sink->owned) {
+    if (sink->owned)
         fl_close(sink->fd);
-    }
     fl_buf_free(&sink->buf);
     fl_free(sink->path);
     *sink = (fl_sink){0};

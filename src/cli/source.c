@@ -50,9 +50,8 @@ void fl_source_close(fl_source *source) {
 
 void fl_source_compact(fl_source *source) {
     size_t left = source->end - source->begin;
-    if (source->begin > 0) {
+    if (source->begin > 0)
         memmove(source->data, source->data + source->begin, left);
-    }
     source->scan -= source->begin;
     source->end   = left;
     source->begin = 0;
@@ -68,9 +67,8 @@ void fl_source_compact(fl_source *source) {
 
 uint64_t fl_source_done(const fl_source *source) {
     const uint64_t taken = fl_stream_taken(&source->stream), held = source->end - source->begin;
-    if (fl_stream_is_verbatim(&source->stream)) {
+    if (fl_stream_is_verbatim(&source->stream))
         return taken > held ? taken - held : 0;
-    }
     const double given = (double)source->given;
     return given > 0 ? (uint64_t)((double)taken * ((given - (double)held) / given)) : 0;
 }
@@ -79,23 +77,20 @@ uint64_t fl_source_done(const fl_source *source) {
 static int fill(fl_source *source, bool wait, fletch_error *error) {
     if (!wait && !fl_stream_holds_more(&source->stream)) {
         struct pollfd ready = {source->stream.fd, POLLIN, 0};
-        if (poll(&ready, 1, WAIT_MS) == 0) {
+        if (poll(&ready, 1, WAIT_MS) == 0)
             return 0;
-        }
     }
     if (source->capacity - source->end < READ_MIN) {
         char *larger = fl_realloc_array(source->data, source->capacity, 2);
-        if (larger == NULL) {
+        if (larger == NULL)
             return fl_fail_nomem(error, 2 * source->capacity, "the input buffer");
-        }
         source->data = larger;
         source->capacity *= 2;
     }
     const int64_t count = fl_stream_read(&source->stream, source->data + source->end,
                                          source->capacity - source->end, error);
-    if (count < 0) {
+    if (count < 0)
         return (int)count;
-    }
     source->end += (size_t)count;
     source->given += (uint64_t)count;
     source->eof = count == 0;
@@ -134,17 +129,15 @@ static bool is_space(char c) {
 }
 
 static bool all_space(const fl_source *source, size_t from, size_t to) {
-    while (from < to && is_space(source->data[from])) {
+    while (from < to && is_space(source->data[from]))
         from++;
-    }
     return from == to;
 }
 
 /* Find the opening bracket, or that there is none. */
 static void scan_json_start(fl_source *source) {
-    while (source->scan < source->end && is_space(source->data[source->scan])) {
+    while (source->scan < source->end && is_space(source->data[source->scan]))
         source->scan++;
-    }
     if (source->scan < source->end) {
         bool array    = source->data[source->scan] == '[';
         source->phase = array ? FL_JSON_ITEMS : FL_JSON_WHOLE;
@@ -157,13 +150,12 @@ static bool scan_json_item(fl_source *source, size_t *end, size_t *next) {
     for (; source->scan < source->end; source->scan++) {
         char c = source->data[source->scan];
         if (source->quoted) {
-            if (source->escaped) {
+            if (source->escaped)
                 source->escaped = false;
-            } else if (c == '\\') {
+            else if (c == '\\')
                 source->escaped = true;
-            } else if (c == '"') {
+            else if (c == '"')
                 source->quoted = false;
-            }
             continue;
         }
         bool closes = c == ']' || c == '}';
@@ -188,15 +180,12 @@ static bool scan_json_item(fl_source *source, size_t *end, size_t *next) {
 }
 
 static bool scan_json(fl_source *source, size_t *end, size_t *next) {
-    if (source->phase == FL_JSON_START) {
+    if (source->phase == FL_JSON_START)
         scan_json_start(source);
-    }
-    if (source->phase == FL_JSON_ITEMS) {
+    if (source->phase == FL_JSON_ITEMS)
         return scan_json_item(source, end, next);
-    }
-    if (source->phase != FL_JSON_AFTER) {
+    if (source->phase != FL_JSON_AFTER)
         source->scan = source->end;
-    }
     return false;
 }
 
@@ -215,17 +204,14 @@ static int give(fl_source *source, size_t end, size_t next, fl_raw *raw) {
     raw->offset = source->begin;
     raw->size   = end - source->begin;
     raw->line   = source->line;
-    if (source->kind == FL_SOURCE_CSV) { /* a quoted field may hold line ends */
-        for (size_t i = source->begin; i < next; i++) {
+    if (source->kind == FL_SOURCE_CSV) /* a quoted field may hold line ends */
+        for (size_t i = source->begin; i < next; i++)
             source->line += source->data[i] == '\n';
-        }
-    } else {
+    else
         source->line++;
-    }
     if (source->kind != FL_SOURCE_JSON && raw->size > 0 &&
-        source->data[raw->offset + raw->size - 1] == '\r') {
+        source->data[raw->offset + raw->size - 1] == '\r')
         raw->size--;
-    }
     source->begin = source->scan = next;
     source->records++;
     if (source->discarding) {
@@ -238,9 +224,8 @@ static int give(fl_source *source, size_t end, size_t next, fl_raw *raw) {
 /* The stream has ended: is there a last record, and is the whole well formed? */
 static int finish(fl_source *source, fl_raw *raw, fletch_error *error) {
     size_t left = source->end - source->begin;
-    if (source->kind != FL_SOURCE_JSON) {
+    if (source->kind != FL_SOURCE_JSON)
         return left > 0 ? give(source, source->end, source->end, raw) : FL_SOURCE_END;
-    }
     switch (source->phase) {
     case FL_JSON_START:
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
@@ -264,14 +249,12 @@ static int finish(fl_source *source, fl_raw *raw, fletch_error *error) {
 int fl_source_next(fl_source *source, bool wait, fl_raw *raw, fletch_error *error) {
     for (;;) {
         size_t end = 0, next = 0;
-        if (source->limit != 0 && !source->discarding && fl_source_done(source) >= source->limit) {
+        if (source->limit != 0 && !source->discarding && fl_source_done(source) >= source->limit)
             return FL_SOURCE_END;
-        }
         if (scan(source, &end, &next)) {
             int result = give(source, end, next, raw);
-            if (result == FL_SOURCE_LATER) {
+            if (result == FL_SOURCE_LATER)
                 continue;
-            }
             return result;
         }
         if (source->eof) {
@@ -289,11 +272,9 @@ int fl_source_next(fl_source *source, bool wait, fl_raw *raw, fletch_error *erro
             return FL_SOURCE_TOO_LONG;
         }
         int more = fill(source, wait, error);
-        if (more < 0) {
+        if (more < 0)
             return more;
-        }
-        if (more == 0) {
+        if (more == 0)
             return FL_SOURCE_LATER;
-        }
     }
 }

@@ -38,9 +38,8 @@ int fl_stored_refuse(const fl_stored *stored, fletch_error *error, const char *f
 }
 
 fl_exit fl_stored_fail(const fletch_error *error) {
-    if (error->code == FLETCH_ENOMEM) {
+    if (error->code == FLETCH_ENOMEM)
         return fl_cli_fail(error, false);
-    }
     fl_cli_message("%s", error->message);
     return error->code == FLETCH_ECONFIG ? FL_EXIT_USAGE : FL_EXIT_MODEL;
 }
@@ -53,9 +52,8 @@ static int grow(fl_stored *s, fletch_error *error) {
                               ? fl_realloc_array(s->then, room, s->width * sizeof *then)
                               : NULL;
     s->then             = then != NULL ? then : s->then;
-    if (then == NULL) {
+    if (then == NULL)
         return fl_fail_nomem(error, room * s->width * sizeof *then, "the vectors of a sample");
-    }
     s->capacity = room;
     return 0;
 }
@@ -77,13 +75,11 @@ static void thin(fl_stored *s, size_t first) {
 
 static int keep(fl_stored *s, const char *text, size_t size, const float *vector,
                 fletch_error *error) {
-    if (s->count == s->capacity) {
+    if (s->count == s->capacity)
         FL_TRY(grow(s, error));
-    }
     char *copy = fl_strndup(text, size);
-    if (copy == NULL) {
+    if (copy == NULL)
         return fl_fail_nomem(error, size, "a text of a sample");
-    }
     memcpy(s->then + s->count * s->width, vector, s->width * sizeof *vector);
     s->rows[s->count++] = (fl_stored_row){copy, size, s->seen + 1};
     return 0;
@@ -93,12 +89,10 @@ static int keep(fl_stored *s, const char *text, size_t size, const float *vector
 static bool is_of_sample(fl_stored *s) {
     const size_t   first = s->most - s->most / 2;
     const uint64_t whole = s->seen - s->left_out; /* rows before this one */
-    if (s->most == 0 || whole < first) {
+    if (s->most == 0 || whole < first)
         return true;
-    }
-    if (s->count == s->most && s->most - first > 0 && (whole - first) % s->stride == 0) {
+    if (s->count == s->most && s->most - first > 0 && (whole - first) % s->stride == 0)
         thin(s, first);
-    }
     return s->count < s->most && (whole - first) % s->stride == 0;
 }
 
@@ -121,17 +115,15 @@ int fl_stored_take(fl_stored *s, const char *text, size_t size, const float *vec
         }
     }
     s->width = width;
-    if (is_of_sample(s)) {
+    if (is_of_sample(s))
         status = keep(s, text, size, vector, error);
-    }
     s->seen++;
     return status;
 }
 
 int fl_stored_take_id(fl_stored *s, const char *id, size_t size, fletch_error *error) {
-    if (size >= sizeof s->id) {
+    if (size >= sizeof s->id)
         return fl_stored_refuse(s, error, "has no vector id of 64 digits");
-    }
     if (s->id[0] != '\0' && (strlen(s->id) != size || memcmp(s->id, id, size) != 0)) {
         return fl_stored_refuse(s, error,
                                 "has vector id %.*s, but an earlier row has %.12s: vectors of two "
@@ -180,9 +172,8 @@ static int take_pair(fl_stored *s, fl_json *text, fl_json *vector, fletch_error 
         const float value  = fl_json_is(number, FL_JSON_NUMBER) ? (float)fl_json_f64(number) : NAN;
         fl_buf_append(&s->numbers, &value, sizeof value);
     }
-    if (s->numbers.failed) {
+    if (s->numbers.failed)
         return fl_fail_nomem(error, fl_json_count(vector) * sizeof(float), "a vector");
-    }
     return fl_stored_take(s, fl_json_text(text), fl_json_text_size(text),
                           (const float *)(const void *)s->numbers.data,
                           s->numbers.size / sizeof(float), error);
@@ -206,12 +197,10 @@ static int read_canary(fl_stored *s, fletch_error *error) {
     s->most     = 0; /* a canary is a sample already */
     for (size_t i = 0; i < fl_json_count(rows); i++) {
         fl_json *row = fl_json_item(rows, i);
-        if (!fl_json_is(fl_json_get(row, "text"), FL_JSON_STRING)) {
+        if (!fl_json_is(fl_json_get(row, "text"), FL_JSON_STRING))
             return fl_stored_refuse(s, error, "has no text");
-        }
-        if (fl_json_count(fl_json_get(row, "vector")) == 0) {
+        if (fl_json_count(fl_json_get(row, "vector")) == 0)
             return fl_stored_refuse(s, error, "has no vector");
-        }
         FL_TRY(take_pair(s, fl_json_get(row, "text"), fl_json_get(row, "vector"), error));
     }
     return 0;
@@ -227,9 +216,8 @@ static int read_columns(fl_stored *s, fletch_error *error) {
                        "\"embeddings\"]) gives both",
                        s->path, fl_json_count(texts), fl_json_count(vectors));
     }
-    for (size_t i = 0; i < fl_json_count(texts); i++) {
+    for (size_t i = 0; i < fl_json_count(texts); i++)
         FL_TRY(take_pair(s, fl_json_item(texts, i), fl_json_item(vectors, i), error));
-    }
     return 0;
 }
 
@@ -254,9 +242,8 @@ static fl_exit read_object(fl_stored *s) {
 /* The first bytes, and how many. */
 static int read_head(const char *path, char head[HEAD], size_t *size, fletch_error *error) {
     int fd = fl_regular_open(path, NULL, error);
-    if (fd < 0) {
+    if (fd < 0)
         return fd;
-    }
     ssize_t got = read(fd, head, HEAD);
     fl_close(fd);
     *size = got > 0 ? (size_t)got : 0;
@@ -270,9 +257,8 @@ static bool begins(const char *head, size_t size, const char *magic) {
 /* The first byte that is no white space; 0: there is none. */
 static char first_sign(const char *head, size_t size) {
     size_t at = 0;
-    while (at < size && isspace((unsigned char)head[at]) != 0) {
+    while (at < size && isspace((unsigned char)head[at]) != 0)
         at++;
-    }
     return at < size ? head[at] : '\0';
 }
 
@@ -280,31 +266,25 @@ static fl_exit read_kind(fl_stored *s, fl_cli *cli) {
     char         head[HEAD];
     size_t       size  = 0;
     fletch_error error = {0};
-    if (fl_folder_exists(s->path)) {
+    if (fl_folder_exists(s->path))
         return fl_stored_job(s, cli);
-    }
-    if (read_head(s->path, head, &size, &error) < 0) {
+    if (read_head(s->path, head, &size, &error) < 0)
         return fl_stored_fail(&error);
-    }
     if (begins(head, size, "\x93NUMPY") || begins(head, size, "PK\x03\x04") ||
-        fl_path_ends_with(s->path, ".npy") || fl_path_ends_with(s->path, ".npz")) {
+        fl_path_ends_with(s->path, ".npy") || fl_path_ends_with(s->path, ".npz"))
         return fl_stored_npy(s, cli);
-    }
     if (cli->args.input_count > 0) {
         return fl_cli_usage(cli, "--input is for .npy and .npz files; %s has its own texts",
                             s->path);
     }
-    if (begins(head, size, "SQLite format 3")) {
+    if (begins(head, size, "SQLite format 3"))
         return fl_stored_sqlite(s, cli);
-    }
-    if (begins(head, size, "PAR1")) {
+    if (begins(head, size, "PAR1"))
         return fl_cli_usage(cli, "%s is a Parquet file; use python -m fletch.verify", s->path);
-    }
     fl_input_format format = fl_input_format_of(cli, s->path);
     const bool      open   = format == FL_INPUT_LINES || format == FL_INPUT_JSON;
-    if (open && first_sign(head, size) != '[') {
+    if (open && first_sign(head, size) != '[')
         return read_object(s);
-    }
     return fl_stored_records(s, cli, open ? FL_INPUT_JSON : format);
 }
 
@@ -329,9 +309,8 @@ fl_exit fl_stored_read(fl_stored *s, fl_cli *cli, const char *path) {
 }
 
 void fl_stored_free(fl_stored *s) {
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < s->count; i++)
         fl_free(s->rows[i].text);
-    }
     fl_free(s->rows);
     fl_free(s->then);
     fl_buf_free(&s->numbers);

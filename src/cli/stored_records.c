@@ -49,9 +49,8 @@ static int take_record(fl_stored *s, const fl_cli *cli, const fl_window *window,
     fl_buf_clear(members);
     fl_buf_append(members, window->fields.data + record->fields, record->fields_size);
     fl_buf_putc(members, '}');
-    if (members->failed) {
+    if (members->failed)
         return fl_fail_nomem(error, record->fields_size, "a record");
-    }
     members->data[0] = '{'; /* in the place of the comma, or of the brace where there is no field */
     fl_json_in_begin(&in, members->data, record->fields_size > 0 ? members->size : 0);
     bool object = record->fields_size > 0 && fl_json_in_enter(&in, FL_JSON_OBJECT);
@@ -66,9 +65,8 @@ static int take_record(fl_stored *s, const fl_cli *cli, const fl_window *window,
             (void)fl_json_in_skip(&in, NULL);
         }
     }
-    if (!found) {
+    if (!found)
         return fl_stored_refuse(s, error, "has no vector field; name it with --vector-field");
-    }
     return fl_stored_take(s, window->texts[i], window->sizes[i],
                           (const float *)(const void *)s->numbers.data, width, error);
 }
@@ -85,9 +83,8 @@ fl_exit fl_stored_records(fl_stored *s, fl_cli *cli, fl_input_format format) {
     in.skip_errors            = false;
     while (code == FL_EXIT_DONE && status == 0 && more > 0) {
         more = fl_input_next(&in, &window, WINDOW, WINDOW_BYTES);
-        for (size_t i = 0; more > 0 && status == 0 && i < window.count; i++) {
+        for (size_t i = 0; more > 0 && status == 0 && i < window.count; i++)
             status = take_record(s, cli, &window, i, &members, &error);
-        }
     }
     if (code == FL_EXIT_DONE && status == 0 && more < 0) {
         error  = in.error;

@@ -46,9 +46,8 @@ typedef struct texts {
 
 static uint64_t little(const unsigned char *at, size_t size) {
     uint64_t value = 0;
-    for (size_t i = size; i-- > 0;) {
+    for (size_t i = size; i-- > 0;)
         value = value << 8 | at[i];
-    }
     return value;
 }
 
@@ -66,13 +65,11 @@ static const char *value_of(const char *header, const char *name) {
 /* "(18, 32)" as numpy writes it; a number too large for its type is the largest. */
 static bool read_shape(const char *shape, uint64_t *rows, uint64_t *columns) {
     char *end = NULL;
-    if (shape[0] != '(' || isdigit((unsigned char)shape[1]) == 0) {
+    if (shape[0] != '(' || isdigit((unsigned char)shape[1]) == 0)
         return false;
-    }
     *rows = strtoull(shape + 1, &end, 10);
-    if (strncmp(end, ", ", 2) != 0 || isdigit((unsigned char)end[2]) == 0) {
+    if (strncmp(end, ", ", 2) != 0 || isdigit((unsigned char)end[2]) == 0)
         return false;
-    }
     *columns = strtoull(end + 2, &end, 10);
     return *end == ')';
 }
@@ -82,9 +79,8 @@ static int read_header(const fl_stored *s, const char *header, matrix *m, fletch
     const char *order = value_of(header, "'fortran_order'");
     const char *shape = value_of(header, "'shape'");
     if (type == NULL || order == NULL || shape == NULL || strncmp(order, "False", 5) != 0 ||
-        !read_shape(shape, &m->rows, &m->columns)) {
+        !read_shape(shape, &m->rows, &m->columns))
         return fail_npy(s, "not a C-contiguous matrix with one vector per row", error);
-    }
     m->wide = strncmp(type, "'<f8'", 5) == 0;
     if (!m->wide && strncmp(type, "'<f4'", 5) != 0) {
         return fl_fail(
@@ -102,17 +98,14 @@ static int find_matrix(const fl_stored *s, const fl_map *map, size_t at, matrix 
     const size_t left  = map->size - at;
     const size_t field = left > NPY_HEAD + 2 && map->data[at + 6] == 1 ? 2 : 4;
     const size_t head  = 8 + field;
-    if (left < NPY_HEAD + 2 || memcmp(map->data + at, "\x93NUMPY", 6) != 0) {
+    if (left < NPY_HEAD + 2 || memcmp(map->data + at, "\x93NUMPY", 6) != 0)
         return fail_npy(s, "no array of numpy", error);
-    }
     const uint64_t size = little(map->data + at + 8, field);
-    if (size > HEADER_MAX || size > left - head) {
+    if (size > HEADER_MAX || size > left - head)
         return fail_npy(s, "truncated in its header", error);
-    }
     header = fl_strndup((const char *)map->data + at + head, (size_t)size);
-    if (header == NULL) {
+    if (header == NULL)
         return fl_fail_nomem(error, (size_t)size, "a header");
-    }
     int status = read_header(s, header, m, error);
     fl_free(header);
     FL_TRY(status);
@@ -137,15 +130,12 @@ static int find_entry(const fl_stored *s, const fl_cli *cli, const fl_map *map, 
         const size_t         extra = (size_t)little(head + 28, 2);
         uint64_t             size  = little(head + 18, 4);
         const size_t         data  = ZIP_HEAD + named + extra;
-        if (data > map->size - at) {
+        if (data > map->size - at)
             break;
-        }
-        if (little(head + 8, 2) != 0) {
+        if (little(head + 8, 2) != 0)
             return fail_npy(s, "its arrays are compressed; use numpy.savez", error);
-        }
-        if (size == UINT32_MAX && extra >= 20) { /* zip64: both sizes, packed and plain, first */
+        if (size == UINT32_MAX && extra >= 20) /* zip64: both sizes, packed and plain, first */
             size = little(head + ZIP_HEAD + named + 4, 8);
-        }
         const char *name = (const char *)head + ZIP_HEAD;
         const bool  npy  = named > 4 && memcmp(name + named - 4, ".npy", 4) == 0;
         first            = npy && first == SIZE_MAX ? at + data : first;
@@ -153,9 +143,8 @@ static int find_entry(const fl_stored *s, const fl_cli *cli, const fl_map *map, 
             *out = at + data;
             return 0;
         }
-        if (size > map->size - at - data) {
+        if (size > map->size - at - data)
             break;
-        }
         at += data + (size_t)size;
     }
     const char *given = cli->args.value[FL_FLAG_VECTOR_FIELD];
@@ -178,9 +167,8 @@ static int open_matrix(const fl_stored *s, const fl_cli *cli, const char *path, 
 /* ---- Texts ----------------------------------------------------------------------------------- */
 
 static void close_texts(texts *t) {
-    if (t->open) {
+    if (t->open)
         fl_input_close(&t->in);
-    }
     t->open = false;
 }
 
@@ -193,14 +181,12 @@ static int next_text(texts *t, fletch_error *error) {
             *error = t->in.error;
             return error->code;
         }
-        if (more > 0) {
+        if (more > 0)
             continue;
-        }
         close_texts(t);
         t->window.count = 0;
-        if (t->file == args->input_count) {
+        if (t->file == args->input_count)
             return 0;
-        }
         const char          *path  = args->inputs[t->file++];
         const fl_input_piece piece = {path, fl_input_format_of(t->cli, path), 0, 0};
         t->open                    = true;
@@ -216,9 +202,8 @@ static int next_text(texts *t, fletch_error *error) {
 
 /* The rows of one matrix, each with the next text. */
 static int take_matrix(fl_stored *s, const matrix *m, texts *t, fletch_error *error) {
-    if (m->rows == 0) { /* and its columns may be any number */
+    if (m->rows == 0) /* and its columns may be any number */
         return 0;
-    }
     const size_t columns = (size_t)m->columns;
     float       *row     = fl_alloc_array(columns, sizeof *row);
     int          status = row == NULL ? fl_fail_nomem(error, columns * sizeof *row, "a vector") : 0;
@@ -229,9 +214,8 @@ static int take_matrix(fl_stored *s, const matrix *m, texts *t, fletch_error *er
             memcpy(&value, m->data + (at + k) * sizeof value, sizeof value);
             row[k] = (float)value;
         }
-        if (!m->wide) {
+        if (!m->wide)
             memcpy(row, m->data + at * sizeof *row, columns * sizeof *row);
-        }
         const int more = next_text(t, error);
         status         = more < 0 ? more : 0;
         if (more == 0) {
@@ -310,9 +294,8 @@ static fl_exit take_parts(fl_stored *s, const fl_filejob *job, fl_cli *cli) {
             job->suffix, job->dtype);
         return FL_EXIT_MODEL;
     }
-    for (uint64_t number = 0; status == 0 && number < job->parts; number++) {
+    for (uint64_t number = 0; status == 0 && number < job->parts; number++)
         status = take_part(s, job, number, &t, &error);
-    }
     status = status == 0 ? expect_end(s, &t, &error) : status;
     close_texts(&t);
     fl_window_free(&t.window);

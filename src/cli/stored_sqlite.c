@@ -14,17 +14,15 @@
 static int take(void *user, const fl_sqlite_row *row, fletch_error *error) {
     fl_stored *s     = user;
     size_t     width = row->vector_size / sizeof(float);
-    if (row->text == NULL || row->vector == NULL) {
+    if (row->text == NULL || row->vector == NULL)
         return fl_stored_take(s, NULL, 0, NULL, 0, error);
-    }
     fl_buf_clear(&s->numbers);
     if (row->blob) {
         fl_buf_append(&s->numbers, row->vector, row->vector_size);
     } else {
         char *text = fl_strndup(row->vector, row->vector_size);
-        if (text == NULL) {
+        if (text == NULL)
             return fl_fail_nomem(error, row->vector_size, "a vector");
-        }
         const int status = fl_stored_numbers(s, text, row->vector_size, &width, error);
         fl_free(text);
         FL_TRY(status);
@@ -48,9 +46,8 @@ fl_exit fl_stored_sqlite(fl_stored *s, fl_cli *cli) {
                              .sql     = cli->args.value[FL_FLAG_SQL],
                              .text    = text != NULL ? text : "text",
                              .vectors = vectors != NULL ? vectors : fl_stored_vector_names};
-    if (fl_sqlite_read(&ask, &facts, take, s, &error) < 0) {
+    if (fl_sqlite_read(&ask, &facts, take, s, &error) < 0)
         return fl_stored_fail(&error);
-    }
     s->unit = facts.store;
     (void)memcpy(s->id, facts.vector_id, sizeof s->id);
     return FL_EXIT_DONE;

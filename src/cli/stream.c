@@ -101,18 +101,15 @@ static const fl_sign *find_sign(const char *data, size_t size, bool *open) {
     for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
         const fl_sign *sign  = &signs[i];
         const size_t   whole = sign->offset + sign->size, seen = size < whole ? size : whole;
-        if (sign->offset >= seen) {
+        if (sign->offset >= seen)
             continue; /* the few that begin late: only where the first read holds them */
-        }
-        if (memcmp(data + sign->offset, sign->bytes, seen - sign->offset) != 0) {
+        if (memcmp(data + sign->offset, sign->bytes, seen - sign->offset) != 0)
             continue;
-        }
         if (seen < whole) {
             *open = *open || sign->offset == 0;
         } else if (sign->kind != SIGN_ZSTD || sign->offset == 0 || (data[0] & 0xf0) == 0x50) {
-            if (sign->kind != SIGN_WORD || is_binary(data, size)) {
+            if (sign->kind != SIGN_WORD || is_binary(data, size))
                 return sign;
-            }
         }
     }
     return NULL;
@@ -333,9 +330,8 @@ static size_t decode(fl_byte_stream *stream, char *out, size_t room) {
 }
 
 int64_t fl_stream_read(fl_byte_stream *stream, char *out, size_t room, fletch_error *error) {
-    if (!stream->judged) {
+    if (!stream->judged)
         FL_TRY(judge(stream, error));
-    }
     if (stream->charset == FL_CHARSET_UTF8) {
         const size_t left  = stream->plain_end - stream->plain_begin,
                      count = left < room ? left : room;

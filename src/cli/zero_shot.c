@@ -13,9 +13,8 @@ static bool add(fl_zero_shot *z, const char *sentence, const char *label, size_t
     char  *hypothesis         = fl_alloc(fl_entail_fill(sentence, all, label, size, NULL) + 1);
     z->labels[z->count]       = name;
     z->hypotheses[z->count++] = hypothesis;
-    if (name == NULL || hypothesis == NULL) {
+    if (name == NULL || hypothesis == NULL)
         return false;
-    }
     memcpy(name, label, size);
     name[size] = '\0';
     fl_entail_fill(sentence, all, label, size, hypothesis);
@@ -25,11 +24,9 @@ static bool add(fl_zero_shot *z, const char *sentence, const char *label, size_t
 /* A label that is there again: the answer has a member for each. */
 static const char *find_twice(const fl_zero_shot *z) {
     for (size_t i = 0; i < z->count; i++) {
-        for (size_t k = 0; k < i; k++) {
-            if (strcmp(z->labels[i], z->labels[k]) == 0) {
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(z->labels[i], z->labels[k]) == 0)
                 return z->labels[i];
-            }
-        }
     }
     return NULL;
 }
@@ -54,9 +51,8 @@ fl_exit fl_zero_shot_read(const fl_cli *cli, fl_zero_shot *out) {
     out->labels      = fl_alloc_zero(room, sizeof *out->labels);
     out->hypotheses  = fl_alloc_zero(room, sizeof *out->hypotheses);
     bool whole       = out->labels != NULL && out->hypotheses != NULL;
-    for (size_t size; whole && (size = fl_entail_next(&list, end, &label)) > 0;) {
+    for (size_t size; whole && (size = fl_entail_next(&list, end, &label)) > 0;)
         whole = add(out, sentence, label, size);
-    }
     if (!whole) {
         fl_cli_message("out of memory for the labels");
         return FL_EXIT_FAILED;

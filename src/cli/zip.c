@@ -28,9 +28,8 @@ typedef struct writer {
 } writer;
 
 static void put(writer *w, unsigned bytes, uint64_t value) {
-    for (unsigned i = 0; i < bytes; i++) {
+    for (unsigned i = 0; i < bytes; i++)
         w->out[w->at++] = (char)(value >> 8 * i & 0xff);
-    }
 }
 
 /* From "version needed" to the length of the extra field, in head and directory. */
@@ -94,9 +93,8 @@ void fl_zip_end(fl_buf *out, const fl_zip_entry *entries, size_t count) {
     writer              w     = {end, 0};
     const fl_zip_entry *last  = &entries[count - 1];
     uint64_t            place = last->at + fl_zip_head_size(last->name) + last->size, size = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         size += put_entry(out, &entries[i]);
-    }
     put(&w, 4, 0x06064b50);
     put(&w, 8, END64 - 12);
     put(&w, 4, VERSION << 16 | VERSION);

@@ -17,10 +17,8 @@ const fl_engine_ops *fl_engine_at(size_t index) {
 }
 
 const fl_engine_ops *fl_engine_find(const char *name) {
-    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
-        if (strcmp(engines[i]->name, name) == 0) {
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++)
+        if (strcmp(engines[i]->name, name) == 0)
             return engines[i];
-        }
-    }
     return NULL;
 }

@@ -79,11 +79,10 @@ void fl_url_escape(fl_buf *out, const char *text, bool keep_slash) {
         bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
                      (*c >= '0' && *c <= '9') || strchr("-_.~", *c) != NULL ||
                      (keep_slash && *c == '/');
-        if (plain) {
+        if (plain)
             fl_buf_putc(out, *c);
-        } else {
+        else
             fl_buf_printf(out, "%%%02X", (unsigned)(unsigned char)*c);
-        }
     }
 }
 
@@ -118,9 +117,8 @@ static char *resolve(const char *url, const char *location) {
     char  *full   = NULL;
     char   origin[512];
     if (parsed != NULL && fl_curl.url_set(parsed, CURLUPART_URL, url, 0) == CURLUE_OK &&
-        fl_curl.url_set(parsed, CURLUPART_URL, location, 0) == CURLUE_OK) {
+        fl_curl.url_set(parsed, CURLUPART_URL, location, 0) == CURLUE_OK)
         fl_curl.url_get(parsed, CURLUPART_URL, &full, 0);
-    }
     fl_curl.url_cleanup(parsed);
     if (full != NULL && (!origin_of(full, origin) ||
                          (strncmp(url, "https:", 6) == 0 && strncmp(full, "https:", 6) != 0))) {
@@ -150,24 +148,21 @@ static void copy_etag(fl_reply *reply, const char *value, size_t size) {
         value++;
         size--;
     }
-    while (size > 0 && value[size - 1] == '"') {
+    while (size > 0 && value[size - 1] == '"')
         size--;
-    }
     copy_value(reply->etag, sizeof reply->etag, value, size);
     /* Hashes are compared, and name files, in small letters. */
     bool hash = (size == 40 || size == 64) && strspn(reply->etag, HEX) == size;
-    for (char *at = reply->etag; hash && *at != '\0'; at++) {
+    for (char *at = reply->etag; hash && *at != '\0'; at++)
         *at = (char)(*at >= 'A' && *at <= 'F' ? *at - 'A' + 'a' : *at);
-    }
 }
 
 static bool copy_number(uint64_t *out, const char *value, size_t size) {
     char    text[32];
     int64_t number;
     copy_value(text, sizeof text, value, size);
-    if (size >= sizeof text || !fl_parse_i64(text, &number) || number < 0) {
+    if (size >= sizeof text || !fl_parse_i64(text, &number) || number < 0)
         return false;
-    }
     *out = (uint64_t)number;
     return true;
 }
@@ -176,14 +171,12 @@ static int pause_asked(const char *value, size_t size) {
     char     text[64];
     uint64_t number;
     copy_value(text, sizeof text, value, size);
-    if (copy_number(&number, value, size)) {
+    if (copy_number(&number, value, size))
         return number < PAUSE_MAX_S ? (int)number : PAUSE_MAX_S;
-    }
     time_t then = fl_curl.getdate(text, NULL);
     time_t now  = time(NULL);
-    if (then == (time_t)-1 || then <= now) {
+    if (then == (time_t)-1 || then <= now)
         return 0;
-    }
     return then - now < PAUSE_MAX_S ? (int)(then - now) : PAUSE_MAX_S;
 }
 
@@ -210,13 +203,11 @@ static void take_header(fl_download *session, const char *line, size_t name, con
         char   text[64];
         size_t skip = size > 6 && strncasecmp(value, "bytes ", 6) == 0 ? 6 : 0;
         copy_value(text, sizeof text, value + skip, size - skip);
-        if (!copy_number(&session->range_start, text, strcspn(text, "-"))) {
+        if (!copy_number(&session->range_start, text, strcspn(text, "-")))
             session->range_start = UINT64_MAX;
-        }
     } else if (name_is(line, name, "Location")) {
-        if (size < sizeof session->location) {
+        if (size < sizeof session->location)
             copy_value(session->location, sizeof session->location, value, size);
-        }
     } else if (name_is(line, name, "Retry-After")) {
         session->retry_after = pause_asked(value, size);
     } else if (name_is(line, name, "X-Error-Code")) {
@@ -243,12 +234,10 @@ static size_t on_header(char *line, size_t one, size_t size, void *user) {
     } else if (colon != NULL) {
         const char *value = colon + 1;
         const char *end   = line + size;
-        while (value < end && (*value == ' ' || *value == '\t')) {
+        while (value < end && (*value == ' ' || *value == '\t'))
             value++;
-        }
-        while (end > value && (unsigned char)end[-1] <= ' ') {
+        while (end > value && (unsigned char)end[-1] <= ' ')
             end--;
-        }
         take_header(session, line, (size_t)(colon - line), value, (size_t)(end - value));
     }
     return one * size;
@@ -257,9 +246,8 @@ static size_t on_header(char *line, size_t one, size_t size, void *user) {
 /* The first byte of a file's body: does the server go on where we stopped? */
 static bool begin_file(fl_download *session, target *to, long status) {
     to->begun = true;
-    if (status == 206 && session->range_start == to->have) {
+    if (status == 206 && session->range_start == to->have)
         return true;
-    }
     /* 200, or a part we did not ask for: only a body that starts at 0 is of use. */
     if (status == 206 && session->range_start != 0) {
         to->unusable = true;
@@ -285,14 +273,12 @@ static size_t on_body(char *data, size_t one, size_t size, void *user) {
     }
     if (to->kind == TARGET_TEXT) {
         to->too_long = to->text->size + bytes > to->text_max;
-        if (!to->too_long) {
+        if (!to->too_long)
             fl_buf_append(to->text, data, bytes);
-        }
         return to->too_long || to->text->failed ? 0 : bytes;
     }
-    if (!to->begun && !begin_file(session, to, status)) {
+    if (!to->begun && !begin_file(session, to, status))
         return 0;
-    }
     if (to->have + bytes > to->most) {
         to->too_long = true;
         return 0;
@@ -307,14 +293,12 @@ static size_t on_body(char *data, size_t one, size_t size, void *user) {
 
 int fl_download_poll(fl_download *session) {
     const target *to = &session->target;
-    if (session->options.progress == NULL) {
+    if (session->options.progress == NULL)
         return 0;
-    }
     uint64_t done  = to->kind == TARGET_FILE ? to->have : 0;
     uint64_t total = to->kind == TARGET_FILE && to->expected != UINT64_MAX ? to->expected : 0;
-    if (session->options.progress(session->options.user, session->label, done, total) != 0) {
+    if (session->options.progress(session->options.user, session->label, done, total) != 0)
         session->cancelled = true;
-    }
     return session->cancelled ? 1 : 0;
 }
 
@@ -331,9 +315,8 @@ int fl_download_open(fl_download **out, const fl_download_options *options, flet
     int opened = fl_curl_open(
         "downloads need",
         ", or bring the model with `hf download ID` and name its folder, or its id", error);
-    if (opened != FLETCH_OK) {
+    if (opened != FLETCH_OK)
         return opened;
-    }
     fl_download *session = fl_alloc_zero(1, sizeof *session);
     CURL        *curl    = session != NULL ? fl_curl_make() : NULL;
     if (curl == NULL) {
@@ -382,9 +365,8 @@ static CURLcode once(fl_download *session, const char *url, bool head) {
         struct curl_slist *longer = fl_curl.slist_append(headers, line);
         headers                   = longer != NULL ? longer : headers;
     }
-    if (headers == NULL) {
+    if (headers == NULL)
         return CURLE_OUT_OF_MEMORY;
-    }
     target *to    = &session->target;
     bool    tail  = to->kind == TARGET_FILE && to->have > 0;
     long    quiet = (long)(to->kind == TARGET_FILE ? session->options.body_seconds
@@ -395,16 +377,14 @@ static CURLcode once(fl_download *session, const char *url, bool head) {
     to->unusable = false;
     to->too_long = false;
     to->passed   = 0;
-    if (to->kind == TARGET_TEXT) {
+    if (to->kind == TARGET_TEXT)
         fl_buf_clear(to->text); /* what an earlier try left */
-    }
     forget_headers(session);
     session->detail[0] = '\0';
     fl_curl.easy_setopt(curl, CURLOPT_URL, url);
     fl_curl.easy_setopt(curl, CURLOPT_NOBODY, head ? 1L : 0L);
-    if (!head) {
+    if (!head)
         fl_curl.easy_setopt(curl, CURLOPT_HTTPGET, 1L);
-    }
     fl_curl.easy_setopt(curl, CURLOPT_RANGE, tail ? range : NULL);
     fl_curl.easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     fl_curl.easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)session->options.head_seconds);
@@ -462,9 +442,8 @@ static bool is_cut_off(const fl_download *session, CURLcode result) {
 static bool is_worth_retrying(const fl_download *session, CURLcode result) {
     const target *to     = &session->target;
     long          status = session->reply.status;
-    if (is_cut_off(session, result)) {
+    if (is_cut_off(session, result))
         return false;
-    }
     switch (result) {
     case CURLE_OK:
         return status == 408 || status == 429 || status / 100 == 5 ||
@@ -491,9 +470,8 @@ static bool is_worth_retrying(const fl_download *session, CURLcode result) {
 static int pause_for(fl_download *session, int seconds, fletch_error *error) {
     uint64_t end = fl_clock_ns() + (uint64_t)seconds * 1000000000U;
     do {
-        if (fl_download_poll(session) != 0) {
+        if (fl_download_poll(session) != 0)
             return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "download cancelled");
-        }
         struct timespec step = {0, 50 * 1000 * 1000};
         nanosleep(&step, NULL);
     } while (fl_clock_ns() < end);
@@ -517,9 +495,8 @@ static int refuse(fl_download *session, CURLcode result, const char *url, fletch
                               (unsigned long long)to->have)
                     : fl_fail_errno(error, to->write_errno, "cannot write", session->label);
     }
-    if (result == CURLE_OUT_OF_MEMORY || (to->kind == TARGET_TEXT && to->text->failed)) {
+    if (result == CURLE_OUT_OF_MEMORY || (to->kind == TARGET_TEXT && to->text->failed))
         return fl_fail_nomem(error, 0, "a download");
-    }
     if (to->passed > PAGE_MAX) {
         return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE,
                        "%.160s answers %ld for %.160s, with a page of more than 1 MiB", who,
@@ -549,22 +526,19 @@ static int persist(fl_download *session, const char *url, bool head, fletch_erro
         long     status = session->reply.status;
         bool     cut    = result == CURLE_OK && status / 100 == 2 && to->kind == TARGET_FILE &&
                    to->expected != UINT64_MAX && to->have < to->expected;
-        if (result == CURLE_OK && !cut && !is_worth_retrying(session, result)) {
+        if (result == CURLE_OK && !cut && !is_worth_retrying(session, result))
             return 0;
-        }
         bool retry = (cut || is_worth_retrying(session, result)) && !session->cancelled;
         if (retry && to->kind == TARGET_FILE && (status == 416 || to->too_long || to->unusable)) {
-            if (ftruncate(to->fd, 0) != 0 || lseek(to->fd, 0, SEEK_SET) != 0) {
+            if (ftruncate(to->fd, 0) != 0 || lseek(to->fd, 0, SEEK_SET) != 0)
                 return fl_fail_errno(error, errno, "cannot start over", session->label);
-            }
             to->have = 0;
         }
         bool gained = to->have > best;
         lost        = gained && to->have - best >= GAIN_MIN ? 1 : lost + 1;
         best        = gained ? to->have : best;
-        if (!retry || lost >= TRIES_MAX) {
+        if (!retry || lost >= TRIES_MAX)
             return result == CURLE_OK && !cut ? 0 : refuse(session, result, url, error);
-        }
         int seconds = session->retry_after >= 0 ? session->retry_after
                       : gained                  ? 0
                                                 : 1 << (lost - 1);
@@ -576,9 +550,8 @@ static int persist(fl_download *session, const char *url, bool head, fletch_erro
                                         : "the server failed",
                      seconds);
         int stopped = pause_for(session, seconds, error);
-        if (stopped != 0) {
+        if (stopped != 0)
             return stopped;
-        }
     }
 }
 
@@ -601,18 +574,16 @@ int fl_download_head(fl_download *session, const char *url, fl_reply *reply, fle
 int fl_download_file(fl_download *session, const char *url, int fd, uint64_t expected,
                      uint64_t most, fl_reply *reply, fletch_error *error) {
     off_t have = lseek(fd, 0, SEEK_END);
-    if (have < 0) {
+    if (have < 0)
         return fl_fail_errno(error, errno, "cannot read", session->label);
-    }
     session->target = (target){.kind     = TARGET_FILE,
                                .fd       = fd,
                                .have     = (uint64_t)have,
                                .expected = expected,
                                .most     = expected != UINT64_MAX ? expected : most};
     int status      = persist(session, url, false, error);
-    if (status < 0 && session->target.too_long && ftruncate(fd, 0) != 0) {
+    if (status < 0 && session->target.too_long && ftruncate(fd, 0) != 0)
         return fl_fail_errno(error, errno, "cannot empty", session->label);
-    }
     *reply          = session->reply;
     session->target = (target){.kind = TARGET_NONE};
     return status;

@@ -46,9 +46,8 @@ static bool looks_like_model(const char *folder) {
 
 static int copy_path(char *path, size_t capacity, const char *text, fletch_error *error) {
     size_t size = strlen(text);
-    if (path == NULL) {
+    if (path == NULL)
         return 0; /* the caller only wants it done */
-    }
     if (size >= capacity) {
         return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
                        "the path needs %zu bytes, but the buffer has %zu", size + 1, capacity);
@@ -94,9 +93,8 @@ static int find(place *out, const char *name, const fl_hub_options *options, fle
     FL_TRY(fl_hub_env_read(&out->env, options, error));
     FL_TRY(fl_hub_repo_at(&out->repo, &out->env, out->name.id, error));
     out->state = FL_HUB_PARTIAL;
-    if (fl_hub_ref_read(&out->repo, out->revision, out->commit)) {
+    if (fl_hub_ref_read(&out->repo, out->revision, out->commit))
         out->state = fl_hub_snapshot_state(&out->repo, out->commit, out->missing);
-    }
     return 0;
 }
 
@@ -109,11 +107,10 @@ static int give_snapshot(const place *found, char *path, size_t capacity, fletch
 /* Not in the cache, and the network may not be asked: say what was looked for and how to get it. */
 static int not_cached(const place *found, const char *why, fletch_error *error) {
     char what[FL_HUB_ID_MAX + 64];
-    if (found->commit[0] == '\0') {
+    if (found->commit[0] == '\0')
         snprintf(what, sizeof what, "has no revision \"%.100s\"", found->revision);
-    } else {
+    else
         snprintf(what, sizeof what, "lacks %.100s at %.12s", found->missing, found->commit);
-    }
     return fl_fail(
         error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
         "%s is not usable from the cache: %.150s %s%s. Run `fletch model pull %s` where a "
@@ -146,9 +143,8 @@ static int fetch(place *found, const char *revision, const fl_hub_options *optio
 static int obtain(place *found, const fl_hub_options *options, fletch_progress_fn progress,
                   void *user, fletch_error *error) {
     char why[64];
-    if (found->state == FL_HUB_COMPLETE) {
+    if (found->state == FL_HUB_COMPLETE)
         return 0;
-    }
     if (found->env.offline != NULL || !options->auto_download) {
         if (found->state == FL_HUB_UNSURE) {
             warn_unsure(found, options->log);
@@ -159,16 +155,14 @@ static int obtain(place *found, const fl_hub_options *options, fletch_progress_f
                                                      : ", and model.auto_download is false",
                           error);
     }
-    if (found->state == FL_HUB_PARTIAL) {
+    if (found->state == FL_HUB_PARTIAL)
         return fetch(found, found->revision, options, progress, user, error);
-    }
     /* Unsure: complete the very commit that is here, and go on without when nobody answers. */
     char commit[FL_HUB_COMMIT_MAX];
     memcpy(commit, found->commit, sizeof commit);
     int status = fetch(found, commit, options, progress, user, error);
-    if (status == 0 || status == FLETCH_ECANCELLED) {
+    if (status == 0 || status == FLETCH_ECANCELLED)
         return status;
-    }
     fl_error_clear(error);
     memcpy(found->commit, commit, sizeof commit);
     warn_unsure(found, options->log);
@@ -180,19 +174,16 @@ int fl_hub_resolve(const char *name, const fl_hub_options *options, fletch_progr
                    fletch_error *error) {
     place found;
     int   status = find(&found, name, options, error);
-    if (status == 0 && !found.folder) {
+    if (status == 0 && !found.folder)
         status = obtain(&found, options, progress, user, error);
-    }
     if (status == 0) {
         status = found.folder ? copy_path(path, capacity, found.path, error)
                               : give_snapshot(&found, path, capacity, error);
     }
-    if (id_out != NULL) {
+    if (id_out != NULL)
         snprintf(id_out, FL_HUB_ID_MAX, "%s", status == 0 ? found.name.id : "");
-    }
-    if (revision_out != NULL) {
+    if (revision_out != NULL)
         snprintf(revision_out, 64, "%s", status == 0 ? found.commit : "");
-    }
     return status;
 }
 
@@ -202,9 +193,8 @@ static int pull_one(const char *name, const fl_hub_options *options, fletch_prog
     place found;
     char  why[64];
     int   status = find(&found, name, options, error);
-    if (status != 0 || found.folder) {
+    if (status != 0 || found.folder)
         return status != 0 ? status : copy_path(path, FL_HUB_PATH_MAX, found.path, error);
-    }
     char cached[FL_HUB_COMMIT_MAX];
     memcpy(cached, found.commit, sizeof cached);
     if (found.env.offline != NULL) {
@@ -231,17 +221,15 @@ static int pull_base(const char *folder, const fl_hub_options *options, fletch_p
     char     path[FL_HUB_PATH_MAX];
     fl_json *config = NULL;
     FL_TRY(fl_path_join(path, sizeof path, folder, "adapter_config.json", error));
-    if (!fl_file_exists(path)) {
+    if (!fl_file_exists(path))
         return 0;
-    }
     FL_TRY(fl_json_read(&config, path, FL_HUB_JSON_MAX, error));
     const char    *base    = fl_json_text(fl_json_get(config, "base_model_name_or_path"));
     fl_hub_options of_base = *options;
     of_base.revision       = fl_json_text(fl_json_get(config, "revision"));
     int status = base != NULL ? pull_one(base, &of_base, progress, user, path, error) : 0;
-    if (status != 0) {
+    if (status != 0)
         fl_error_prefix(error, "%s/adapter_config.json, base_model_name_or_path", folder);
-    }
     fl_json_free(config);
     return status;
 }
@@ -260,9 +248,8 @@ int fl_hub_path(const char *name, const fl_hub_options *options, char *path, siz
                 fletch_error *error) {
     place found;
     int   status = find(&found, name, options, error);
-    if (status != 0 || found.folder) {
+    if (status != 0 || found.folder)
         return status != 0 ? status : copy_path(path, capacity, found.path, error);
-    }
     return found.state == FL_HUB_PARTIAL ? not_cached(&found, "", error)
                                          : give_snapshot(&found, path, capacity, error);
 }

@@ -40,9 +40,8 @@ int fl_hub_repo_at(fl_hub_repo *repo, const fl_hub_env *env, const char *id, fle
     char *end = name + strlen(name);
     for (const char *c = repo->id; *c != '\0'; c++) {
         *end++ = *c == '/' ? '-' : *c;
-        if (*c == '/') {
+        if (*c == '/')
             *end++ = '-';
-        }
     }
     FL_TRY(fl_path_join(repo->folder, sizeof repo->folder, env->cache, name, error));
     FL_TRY(fl_path_join(locks, sizeof locks, env->cache, ".locks", error));
@@ -66,9 +65,8 @@ static int make_parent(const char *path, fletch_error *error) {
     char  folder[FL_HUB_PATH_MAX];
     char *slash = memcpy(folder, path, strlen(path) + 1);
     slash       = strrchr(folder, '/');
-    if (slash == NULL || slash == folder) {
+    if (slash == NULL || slash == folder)
         return 0;
-    }
     *slash = '\0';
     return fl_folder_make(folder, error);
 }
@@ -88,13 +86,11 @@ bool fl_hub_ref_read(const fl_hub_repo *repo, const char *revision,
     if (fl_hub_revision_is_valid(revision) &&
         fl_hub_repo_path(repo, "refs", revision, "", path, NULL) == 0 && fl_file_exists(path) &&
         fl_file_read(path, 256, &text, NULL) == 0) {
-        while (text.size > 0 && (unsigned char)text.data[text.size - 1] <= ' ') {
+        while (text.size > 0 && (unsigned char)text.data[text.size - 1] <= ' ')
             text.data[--text.size] = '\0';
-        }
         found = text.size == FL_HUB_COMMIT_MAX - 1 && fl_hub_commit_is_valid(text.data);
-        if (found) {
+        if (found)
             memcpy(commit, text.data, FL_HUB_COMMIT_MAX);
-        }
     }
     fl_buf_free(&text);
     return found;
@@ -104,9 +100,8 @@ int fl_hub_ref_write(const fl_hub_repo *repo, const char *revision, const char *
                      fletch_error *error) {
     char known[FL_HUB_COMMIT_MAX];
     char path[FL_HUB_PATH_MAX];
-    if (fl_hub_ref_read(repo, revision, known) && strcmp(known, commit) == 0) {
+    if (fl_hub_ref_read(repo, revision, known) && strcmp(known, commit) == 0)
         return 0; /* an unneeded write could fail on a cache that is read-only */
-    }
     FL_TRY(fl_hub_repo_path(repo, "refs", revision, "", path, error));
     FL_TRY(make_parent(path, error));
     return fl_atomic_put(path, commit, strlen(commit), FL_ATOMIC_DURABLE, error);
@@ -118,9 +113,8 @@ int fl_hub_mark_absent(const fl_hub_repo *repo, const char *commit, const char *
     FL_TRY(fl_hub_repo_path(repo, ".no_exist", commit, relative, path, error));
     FL_TRY(make_parent(path, error));
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
+    if (fd < 0)
         return fl_fail_errno(error, errno, "cannot write", path);
-    }
     close(fd);
     return 0;
 }
@@ -132,9 +126,8 @@ static bool tree_lacks(const fl_hub_repo *repo, const char *commit, const char *
     fl_json *tree = NULL;
     snprintf(name, sizeof name, "%s.json", commit);
     if (fl_hub_repo_path(repo, "trees", name, "", path, NULL) != 0 || !fl_file_exists(path) ||
-        fl_json_read(&tree, path, FL_HUB_JSON_MAX, NULL) != 0) {
+        fl_json_read(&tree, path, FL_HUB_JSON_MAX, NULL) != 0)
         return false;
-    }
     fl_json *files = fl_json_get(tree, "files");
     bool     lacks = fl_json_is(files, FL_JSON_OBJECT) && !fl_json_find(files, relative, NULL);
     fl_json_free(tree);
@@ -143,9 +136,8 @@ static bool tree_lacks(const fl_hub_repo *repo, const char *commit, const char *
 
 bool fl_hub_known_absent(const fl_hub_repo *repo, const char *commit, const char *relative) {
     char path[FL_HUB_PATH_MAX];
-    if (fl_hub_repo_path(repo, ".no_exist", commit, relative, path, NULL) != 0) {
+    if (fl_hub_repo_path(repo, ".no_exist", commit, relative, path, NULL) != 0)
         return false;
-    }
     return fl_file_exists(path) || tree_lacks(repo, commit, relative);
 }
 
@@ -154,18 +146,16 @@ bool fl_hub_known_absent(const fl_hub_repo *repo, const char *commit, const char
 /* Copy a blob to `target` under a temporary name, then rename. */
 static int copy_file(const char *source, const char *target, fletch_error *error) {
     int in = fl_regular_open(source, NULL, error);
-    if (in < 0) {
+    if (in < 0)
         return in;
-    }
     char          *block  = fl_alloc(COPY_BYTES);
     fl_atomic_file file   = {.fd = -1};
     int            status = block == NULL ? fl_fail_nomem(error, COPY_BYTES, "a copy")
                                           : fl_atomic_open(&file, target, error);
     while (status == 0) {
         ssize_t got = read(in, block, COPY_BYTES);
-        if (got < 0 && errno == EINTR) {
+        if (got < 0 && errno == EINTR)
             continue;
-        }
         if (got < 0) {
             status = fl_fail_errno(error, errno, "cannot read", source);
         } else if (got == 0) {
@@ -185,9 +175,8 @@ static int copy_file(const char *source, const char *target, fletch_error *error
 static bool link_says(const char *path, const char *target) {
     char    text[FL_HUB_PATH_MAX];
     ssize_t size = readlink(path, text, sizeof text - 1);
-    if (size < 0) {
+    if (size < 0)
         return false;
-    }
     text[size] = '\0';
     return strcmp(text, target) == 0;
 }
@@ -197,20 +186,16 @@ static bool make_link(const char *target, const char *path, int *status, fletch_
     int reason = EEXIST; /* why there is no link yet; link_says has an errno of its own */
     *status    = 0;
     for (int round = 0; round < 2 && reason == EEXIST; round++) {
-        if (symlink(target, path) == 0) {
+        if (symlink(target, path) == 0)
             return true;
-        }
         reason = errno;
-        if (reason == EEXIST && link_says(path, target)) {
+        if (reason == EEXIST && link_says(path, target))
             return true;
-        }
-        if (reason == EEXIST && unlink(path) != 0 && errno != ENOENT) {
+        if (reason == EEXIST && unlink(path) != 0 && errno != ENOENT)
             reason = errno;
-        }
     }
-    if (reason == EPERM || reason == ENOTSUP || reason == ENOSYS || reason == EINVAL) {
+    if (reason == EPERM || reason == ENOTSUP || reason == ENOSYS || reason == EINVAL)
         return false;
-    }
     *status = fl_fail_errno(error, reason, "cannot link", path);
     return true;
 }
@@ -225,21 +210,18 @@ int fl_hub_link(const fl_hub_env *env, const fl_hub_repo *repo, const char *comm
     FL_TRY(make_parent(pointer, error));
     fl_buf target = {0}; /* ../../blobs/<etag>, and one more ../ per folder of the name */
     fl_buf_puts(&target, "../../");
-    for (const char *c = relative; *c != '\0'; c++) {
-        if (*c == '/') {
+    for (const char *c = relative; *c != '\0'; c++)
+        if (*c == '/')
             fl_buf_puts(&target, "../");
-        }
-    }
     fl_buf_puts(&target, "blobs/");
     fl_buf_puts(&target, etag);
     if (target.failed) {
         status = fl_fail_nomem(error, target.size, "a link");
     } else if (!env->symlinks || !make_link(target.data, pointer, &status, error)) {
-        if (!fresh) {
+        if (!fresh)
             status = copy_file(blob, pointer, error);
-        } else if (rename(blob, pointer) != 0) {
+        else if (rename(blob, pointer) != 0)
             status = fl_fail_errno(error, errno, "cannot move the file to", pointer);
-        }
     }
     fl_buf_free(&target);
     return status;
@@ -270,9 +252,8 @@ int fl_hub_lock(const fl_hub_repo *repo, const char *etag, int (*wait)(void *use
     FL_TRY(fl_path_join(path, sizeof path, repo->locks, name, error));
     for (;;) {
         int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0664);
-        if (lock < 0) {
+        if (lock < 0)
             return fl_fail_errno(error, errno, "cannot lock", path);
-        }
         if (flock(lock, LOCK_EX | LOCK_NB) == 0 ? lock_is_current(lock, path)
                                                 : errno != EWOULDBLOCK && errno != EINTR) {
             /* Held, or a file system without locks: there the hash check at the end must do. */
@@ -290,9 +271,8 @@ int fl_hub_lock(const fl_hub_repo *repo, const char *etag, int (*wait)(void *use
 }
 
 void fl_hub_unlock(int fd) {
-    if (fd >= 0) {
+    if (fd >= 0)
         close(fd); /* gives the lock back */
-    }
 }
 
 /* ---- names and walks ---- */
@@ -315,18 +295,15 @@ int fl_hub_names_add(fl_hub_names *names, const char *name, fletch_error *error)
 }
 
 bool fl_hub_names_has(const fl_hub_names *names, const char *name) {
-    for (size_t i = 0; i < names->count; i++) {
-        if (strcmp(names->name[i], name) == 0) {
+    for (size_t i = 0; i < names->count; i++)
+        if (strcmp(names->name[i], name) == 0)
             return true;
-        }
-    }
     return false;
 }
 
 void fl_hub_names_free(fl_hub_names *names) {
-    for (size_t i = 0; i < names->count; i++) {
+    for (size_t i = 0; i < names->count; i++)
         fl_free(names->name[i]);
-    }
     fl_free(names->name);
     *names = (fl_hub_names){0};
 }
@@ -341,17 +318,14 @@ int fl_hub_names_read(fl_hub_names *names, const char *folder, fletch_error *err
     }
     int            status = 0;
     struct dirent *entry;
-    while (status == 0 && (entry = readdir(dir)) != NULL) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+    while (status == 0 && (entry = readdir(dir)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             status = fl_hub_names_add(names, entry->d_name, error);
-        }
-    }
     closedir(dir);
-    if (status != 0) {
+    if (status != 0)
         fl_hub_names_free(names);
-    } else if (names->count > 1) {
+    else if (names->count > 1)
         qsort(names->name, names->count, sizeof *names->name, compare_names);
-    }
     return status;
 }
 
@@ -359,20 +333,18 @@ static int walk(const char *root, const char *below, unsigned depth, fl_hub_walk
                 fletch_error *error) {
     char         folder[FL_HUB_PATH_MAX];
     fl_hub_names names;
-    if (below[0] == '\0') {
+    if (below[0] == '\0')
         snprintf(folder, sizeof folder, "%s", root);
-    } else {
+    else
         FL_TRY(fl_path_join(folder, sizeof folder, root, below, error));
-    }
     int status = fl_hub_names_read(&names, folder, error);
     for (size_t i = 0; status == 0 && i < names.count; i++) {
         char        relative[FL_HUB_PATH_MAX];
         char        path[FL_HUB_PATH_MAX];
         struct stat info;
         status = fl_path_join(path, sizeof path, folder, names.name[i], error);
-        if (status != 0) {
+        if (status != 0)
             break;
-        }
         int size = snprintf(relative, sizeof relative, "%s%s%s", below, below[0] ? "/" : "",
                             names.name[i]);
         if (size < 0 || (size_t)size >= sizeof relative) {

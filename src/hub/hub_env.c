@@ -37,9 +37,8 @@ static bool is_yes(const char *value) {
 static size_t name_length(const char *text) {
     size_t size = 0;
     while ((text[size] >= 'a' && text[size] <= 'z') || (text[size] >= 'A' && text[size] <= 'Z') ||
-           (text[size] >= '0' && text[size] <= '9') || text[size] == '_') {
+           (text[size] >= '0' && text[size] <= '9') || text[size] == '_')
         size++;
-    }
     return size;
 }
 
@@ -49,15 +48,13 @@ static size_t append_variable(fl_buf *out, const char *text) {
     size_t start  = braces ? 2 : 1;
     size_t size   = name_length(text + start);
     char   name[128];
-    if (size == 0 || size >= sizeof name || (braces && text[start + size] != '}')) {
+    if (size == 0 || size >= sizeof name || (braces && text[start + size] != '}'))
         return 0;
-    }
     memcpy(name, text + start, size);
     name[size]        = '\0';
     const char *value = getenv(name);
-    if (value == NULL) {
+    if (value == NULL)
         return 0; /* Python leaves an unknown variable as it is written */
-    }
     fl_buf_puts(out, value);
     return start + size + (braces ? 1 : 0);
 }
@@ -92,9 +89,8 @@ static int expand(char out[FL_HUB_PATH_MAX], const char *text, fletch_error *err
                          "the cache folder's name is too long (%zu bytes)", buf.size);
     } else {
         memcpy(out, buf.size > 0 ? buf.data : "", buf.size);
-        while (buf.size > 1 && out[buf.size - 1] == '/') {
+        while (buf.size > 1 && out[buf.size - 1] == '/')
             buf.size--;
-        }
         out[buf.size] = '\0';
     }
     fl_buf_free(&buf);
@@ -104,9 +100,8 @@ static int expand(char out[FL_HUB_PATH_MAX], const char *text, fletch_error *err
 /* $HF_HOME, by default $XDG_CACHE_HOME/huggingface, by default ~/.cache/huggingface. */
 static int hf_home(char out[FL_HUB_PATH_MAX], fletch_error *error) {
     const char *home = variable("HF_HOME");
-    if (home != NULL) {
+    if (home != NULL)
         return expand(out, home, error);
-    }
     const char *xdg = variable("XDG_CACHE_HOME");
     char        base[FL_HUB_PATH_MAX];
     FL_TRY(expand(base, xdg != NULL ? xdg : "~/.cache", error));
@@ -114,16 +109,13 @@ static int hf_home(char out[FL_HUB_PATH_MAX], fletch_error *error) {
 }
 
 static int read_cache(fl_hub_env *env, const fl_hub_options *options, fletch_error *error) {
-    if (options->cache_dir != NULL && options->cache_dir[0] != '\0') {
+    if (options->cache_dir != NULL && options->cache_dir[0] != '\0')
         return expand(env->cache, options->cache_dir, error);
-    }
     const char *cache = variable("HF_HUB_CACHE");
-    if (cache == NULL) {
+    if (cache == NULL)
         cache = variable("HUGGINGFACE_HUB_CACHE");
-    }
-    if (cache != NULL) {
+    if (cache != NULL)
         return expand(env->cache, cache, error);
-    }
     char home[FL_HUB_PATH_MAX];
     FL_TRY(hf_home(home, error));
     return fl_path_join(env->cache, sizeof env->cache, home, "hub", error);
@@ -131,13 +123,11 @@ static int read_cache(fl_hub_env *env, const fl_hub_options *options, fletch_err
 
 static int read_endpoint(fl_hub_env *env, fletch_error *error) {
     const char *endpoint = variable("HF_ENDPOINT");
-    if (endpoint == NULL) {
+    if (endpoint == NULL)
         endpoint = "https://huggingface.co";
-    }
     size_t size = strlen(endpoint);
-    while (size > 0 && endpoint[size - 1] == '/') {
+    while (size > 0 && endpoint[size - 1] == '/')
         size--;
-    }
     if ((strncmp(endpoint, "https://", 8) != 0 && strncmp(endpoint, "http://", 7) != 0) ||
         size >= sizeof env->endpoint) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -155,9 +145,8 @@ static int clean_token(fl_hub_env *env, const char *text, size_t size, const cha
     size_t used = 0;
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
-        if (c == '\r' || c == '\n' || c == '\t' || (c == ' ' && used == 0)) {
+        if (c == '\r' || c == '\n' || c == '\t' || (c == ' ' && used == 0))
             continue;
-        }
         if (c < ' ' || c > '~' || used + 1 >= sizeof env->token) {
             env->token[0] = '\0';
             return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -166,9 +155,8 @@ static int clean_token(fl_hub_env *env, const char *text, size_t size, const cha
         }
         env->token[used++] = (char)c;
     }
-    while (used > 0 && env->token[used - 1] == ' ') {
+    while (used > 0 && env->token[used - 1] == ' ')
         used--;
-    }
     env->token[used] = '\0';
     return 0;
 }
@@ -180,9 +168,8 @@ static int read_token(fl_hub_env *env, fletch_error *error) {
         origin = "HUGGING_FACE_HUB_TOKEN";
         token  = variable(origin);
     }
-    if (token != NULL) {
+    if (token != NULL)
         return clean_token(env, token, strlen(token), origin, error);
-    }
     char        path[FL_HUB_PATH_MAX], home[FL_HUB_PATH_MAX];
     const char *named  = variable("HF_TOKEN_PATH");
     int         status = 0;
@@ -191,9 +178,8 @@ static int read_token(fl_hub_env *env, fletch_error *error) {
                                        : hf_home(home, NULL) == 0 &&
                                      fl_path_join(path, sizeof path, home, "token", NULL) == 0;
     /* Without HOME there is no token file either. */
-    if (known && fl_file_read(path, TOKEN_FILE_MAX, &file, NULL) == 0 && file.size > 0) {
+    if (known && fl_file_read(path, TOKEN_FILE_MAX, &file, NULL) == 0 && file.size > 0)
         status = clean_token(env, file.data, file.size, path, error);
-    }
     fl_buf_free(&file);
     return status;
 }
@@ -201,9 +187,8 @@ static int read_token(fl_hub_env *env, fletch_error *error) {
 static unsigned seconds(const char *name) {
     const char *value = variable(name);
     int64_t     parsed;
-    if (value == NULL || !fl_parse_i64(value, &parsed) || parsed <= 0) {
+    if (value == NULL || !fl_parse_i64(value, &parsed) || parsed <= 0)
         return TIMEOUT_DEFAULT_S;
-    }
     return parsed < TIMEOUT_MAX_S ? (unsigned)parsed : TIMEOUT_MAX_S;
 }
 
@@ -214,11 +199,10 @@ int fl_hub_env_read(fl_hub_env *env, const fl_hub_options *options, fletch_error
     /* As in Python, TRANSFORMERS_OFFLINE is only asked when HF_HUB_OFFLINE says nothing at all. */
     const char *name =
         variable("HF_HUB_OFFLINE") != NULL ? "HF_HUB_OFFLINE" : "TRANSFORMERS_OFFLINE";
-    if (options->offline) {
+    if (options->offline)
         env->offline = "model.offline";
-    } else if (is_yes(variable(name))) {
+    else if (is_yes(variable(name)))
         env->offline = name;
-    }
     env->symlinks     = !is_yes(variable("HF_HUB_DISABLE_SYMLINKS"));
     env->head_seconds = seconds("HF_HUB_ETAG_TIMEOUT");
     env->body_seconds = seconds("HF_HUB_DOWNLOAD_TIMEOUT");

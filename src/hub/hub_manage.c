@@ -24,9 +24,8 @@
 
 /* "models--org--name" -> "org/name" */
 static bool id_of_folder(const char *folder, char id[FL_HUB_ID_MAX]) {
-    if (strncmp(folder, "models--", 8) != 0 || strlen(folder) >= FL_HUB_ID_MAX) {
+    if (strncmp(folder, "models--", 8) != 0 || strlen(folder) >= FL_HUB_ID_MAX)
         return false;
-    }
     size_t used = 0;
     for (const char *c = folder + 8; *c != '\0'; c++) {
         bool separator = c[0] == '-' && c[1] == '-';
@@ -67,12 +66,10 @@ static int add_ref(void *user, const char *relative) {
     ref_search *search = user;
     char        commit[FL_HUB_COMMIT_MAX];
     if (fl_hub_commit_is_valid(relative) || !fl_hub_ref_read(search->repo, relative, commit) ||
-        strcmp(commit, search->commit) != 0) {
+        strcmp(commit, search->commit) != 0)
         return 0;
-    }
-    if (search->refs.size > 0) {
+    if (search->refs.size > 0)
         fl_buf_puts(&search->refs, ", ");
-    }
     fl_buf_puts(&search->refs, relative);
     return search->collect != NULL ? fl_hub_names_add(search->collect, relative, NULL) : 0;
 }
@@ -114,11 +111,9 @@ static int list_repo(const fl_hub_repo *repo, fletch_hub_entry_fn fn, void *user
                      fletch_error *error) {
     fl_hub_names commits;
     int          status = read_commits(repo, &commits, error);
-    for (size_t i = 0; status == 0 && !*stopped && i < commits.count; i++) {
-        if (fl_hub_commit_is_valid(commits.name[i])) {
+    for (size_t i = 0; status == 0 && !*stopped && i < commits.count; i++)
+        if (fl_hub_commit_is_valid(commits.name[i]))
             status = list_snapshot(repo, commits.name[i], fn, user, stopped, error);
-        }
-    }
     fl_hub_names_free(&commits);
     return status;
 }
@@ -158,15 +153,13 @@ static void blob_of(const char *path, char etag[FL_HUB_ID_MAX]) {
     char    target[FL_HUB_PATH_MAX];
     ssize_t size = readlink(path, target, sizeof target - 1);
     etag[0]      = '\0';
-    if (size <= 0) {
+    if (size <= 0)
         return;
-    }
     target[size]       = '\0';
     const char *slash  = strrchr(target, '/');
     const char *parent = slash != NULL && slash - target >= 5 ? slash - 5 : NULL;
-    if (parent != NULL && strncmp(parent, "blobs", 5) == 0 && fl_hub_etag_is_valid(slash + 1)) {
+    if (parent != NULL && strncmp(parent, "blobs", 5) == 0 && fl_hub_etag_is_valid(slash + 1))
         snprintf(etag, FL_HUB_ID_MAX, "%s", slash + 1);
-    }
 }
 
 static int verify_file(void *user, const char *relative) {
@@ -178,9 +171,8 @@ static int verify_file(void *user, const char *relative) {
     const char   *origin = "";
     struct stat   info;
     fletch_error  local;
-    if (fl_path_join(path, sizeof path, work->folder, relative, work->error) != 0) {
+    if (fl_path_join(path, sizeof path, work->folder, relative, work->error) != 0)
         return FLETCH_ENOSPC;
-    }
     blob_of(path, etag);
     const char *kind  = fl_hub_etag_kind(etag);
     bool        wrong = false;
@@ -201,9 +193,8 @@ static int verify_file(void *user, const char *relative) {
                      wrong ? "differs: content hashes to %s, not %s" : "ok", hex, etag);
         }
     }
-    if (wrong && work->wrong++ == 0) {
+    if (wrong && work->wrong++ == 0)
         snprintf(work->first, sizeof work->first, "%.*s", FL_HUB_ID_MAX - 1, relative);
-    }
     if (work->fn != NULL && work->fn(work->user, relative, verdict, origin) != 0) {
         return fl_fail(work->error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
                        "verification stopped at %.200s", relative);
@@ -216,9 +207,8 @@ int fl_hub_verify(const char *name, const fl_hub_options *options, fletch_proper
     verification work = {.fn = fn, .user = user, .error = error};
     FL_TRY(fl_hub_path(name, options, work.folder, sizeof work.folder, error));
     FL_TRY(fl_hub_walk(work.folder, verify_file, &work, error));
-    if (work.wrong == 0) {
+    if (work.wrong == 0)
         return 0;
-    }
     return fl_fail(error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
                    "%u file(s) of %.120s are damaged, %.120s first; run `fletch model rm` and "
                    "`fletch model pull` to download them again",
@@ -232,9 +222,8 @@ static int add_size(void *user, const char *relative) {
     char        path[FL_HUB_PATH_MAX];
     struct stat info;
     if (fl_path_join(path, sizeof path, sum->folder, relative, NULL) == 0 &&
-        lstat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+        lstat(path, &info) == 0 && S_ISREG(info.st_mode))
         sum->bytes += (uint64_t)info.st_size;
-    }
     return 0;
 }
 
@@ -242,13 +231,11 @@ static int add_size(void *user, const char *relative) {
 static int remove_counted(const char *path, uint64_t *freed, fletch_error *error) {
     tally       sum = {0};
     struct stat info;
-    if (lstat(path, &info) != 0) {
+    if (lstat(path, &info) != 0)
         return 0;
-    }
     snprintf(sum.folder, sizeof sum.folder, "%s", path);
-    if (S_ISDIR(info.st_mode)) {
+    if (S_ISDIR(info.st_mode))
         FL_TRY(fl_hub_walk(path, add_size, &sum, error));
-    }
     FL_TRY(fl_path_remove(path, error));
     *freed += S_ISREG(info.st_mode) ? (uint64_t)info.st_size : sum.bytes;
     return 0;
@@ -266,9 +253,8 @@ static int add_blob(void *user, const char *relative) {
     char         etag[FL_HUB_ID_MAX];
     FL_TRY(fl_path_join(path, sizeof path, search->folder, relative, search->error));
     blob_of(path, etag);
-    if (etag[0] == '\0' || fl_hub_names_has(search->etags, etag)) {
+    if (etag[0] == '\0' || fl_hub_names_has(search->etags, etag))
         return 0;
-    }
     return fl_hub_names_add(search->etags, etag, search->error);
 }
 
@@ -293,9 +279,8 @@ static int remove_ref(const char *refs, const char *name, uint64_t *freed, fletc
     /* Folders of a ref such as refs/pr/1 go when empty; rmdir refuses the others. */
     for (char *slash; (slash = strrchr(path, '/')) > path + strlen(refs);) {
         *slash = '\0';
-        if (rmdir(path) != 0) {
+        if (rmdir(path) != 0)
             break;
-        }
     }
     return 0;
 }
@@ -307,9 +292,8 @@ static int remove_refs(const fl_hub_repo *repo, const char *commit, uint64_t *fr
     ref_search   search = {.repo = repo, .commit = commit, .collect = &names};
     FL_TRY(fl_hub_repo_path(repo, "refs", "", "", refs, error));
     int status = fl_hub_walk(refs, add_ref, &search, error);
-    for (size_t i = 0; status == 0 && i < names.count; i++) {
+    for (size_t i = 0; status == 0 && i < names.count; i++)
         status = remove_ref(refs, names.name[i], freed, error);
-    }
     fl_hub_names_free(&names);
     fl_buf_free(&search.refs);
     return status;
@@ -342,17 +326,13 @@ static int remove_commit(const fl_hub_repo *repo, const char *commit, const fl_h
                          uint64_t *freed, fletch_error *error) {
     fl_hub_names mine = {0}, theirs = {0};
     int          status = find_blobs(repo, commit, false, commits, &mine, error);
-    if (status == 0) {
+    if (status == 0)
         status = find_blobs(repo, commit, true, commits, &theirs, error);
-    }
-    if (status == 0) {
+    if (status == 0)
         status = remove_names(repo, commit, freed, error);
-    }
-    for (size_t i = 0; status == 0 && i < mine.count; i++) {
-        if (!fl_hub_names_has(&theirs, mine.name[i])) {
+    for (size_t i = 0; status == 0 && i < mine.count; i++)
+        if (!fl_hub_names_has(&theirs, mine.name[i]))
             status = remove_part(repo, "blobs", mine.name[i], freed, error);
-        }
-    }
     fl_hub_names_free(&mine);
     fl_hub_names_free(&theirs);
     return status;
@@ -391,9 +371,8 @@ int fl_hub_remove(const char *name, const fl_hub_options *options, uint64_t *fre
     fl_hub_names commits;
     uint64_t     bytes                     = 0;
     char         commit[FL_HUB_COMMIT_MAX] = "";
-    if (freed != NULL) {
+    if (freed != NULL)
         *freed = 0;
-    }
     FL_TRY(find_repo(&repo, &parsed, name, options, error));
     int status = read_commits(&repo, &commits, error);
     if (status == 0 && parsed.revision[0] != '\0' &&
@@ -409,8 +388,7 @@ int fl_hub_remove(const char *name, const fl_hub_options *options, uint64_t *fre
                        : remove_commit(&repo, commit, &commits, &bytes, error);
     }
     fl_hub_names_free(&commits);
-    if (freed != NULL) {
+    if (freed != NULL)
         *freed = bytes;
-    }
     return status;
 }

@@ -30,11 +30,9 @@ static bool is_word(char c) {
 }
 
 static bool is_hex(const char *text, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        if (!((text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f'))) {
+    for (size_t i = 0; i < size; i++)
+        if (!((text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f')))
             return false;
-        }
-    }
     return text[size] == '\0';
 }
 
@@ -45,41 +43,34 @@ bool fl_hub_commit_is_valid(const char *commit) {
 
 bool fl_hub_etag_is_valid(const char *etag) {
     size_t size = strlen(etag);
-    if (size == 0 || size > 128 || etag[0] == '.') {
+    if (size == 0 || size > 128 || etag[0] == '.')
         return false;
-    }
-    for (size_t i = 0; i < size; i++) {
-        if (!is_word(etag[i]) && etag[i] != '-' && etag[i] != '.') {
+    for (size_t i = 0; i < size; i++)
+        if (!is_word(etag[i]) && etag[i] != '-' && etag[i] != '.')
             return false;
-        }
-    }
     return true;
 }
 
 const char *fl_hub_etag_kind(const char *etag) {
     assert(etag);
     size_t size = strlen(etag);
-    if (!is_hex(etag, size)) {
+    if (!is_hex(etag, size))
         return NULL;
-    }
     return size == 64 ? "sha256" : size == 40 ? "git sha1" : NULL;
 }
 
 bool fl_hub_revision_is_valid(const char *revision) {
     size_t size = strlen(revision);
-    if (size == 0 || size > 200 || !fl_path_is_safe(revision)) {
+    if (size == 0 || size > 200 || !fl_path_is_safe(revision))
         return false;
-    }
     /* What git forbids in a ref, and empty or "." parts, which would name another file in refs/. */
-    if (strpbrk(revision, " ~^:?*[%#&") != NULL) {
+    if (strpbrk(revision, " ~^:?*[%#&") != NULL)
         return false;
-    }
     char last = '/';
     for (size_t i = 0; i <= size; i++) {
         bool ends = revision[i] == '/' || revision[i] == '\0';
-        if ((last == '/' && (ends || revision[i] == '.'))) {
+        if ((last == '/' && (ends || revision[i] == '.')))
             return false;
-        }
         last = revision[i];
     }
     return true;
@@ -87,16 +78,13 @@ bool fl_hub_revision_is_valid(const char *revision) {
 
 /* One half of an id: 1..96 of [A-Za-z0-9_.-], beginning and ending with a letter, digit or '_'. */
 static bool part_is_valid(const char *part, size_t size) {
-    if (size == 0 || size > PART_MAX || !is_word(part[0]) || !is_word(part[size - 1])) {
+    if (size == 0 || size > PART_MAX || !is_word(part[0]) || !is_word(part[size - 1]))
         return false;
-    }
     for (size_t i = 0; i < size; i++) {
-        if (!is_word(part[i]) && part[i] != '-' && part[i] != '.') {
+        if (!is_word(part[i]) && part[i] != '-' && part[i] != '.')
             return false;
-        }
-        if (i > 0 && part[i] == part[i - 1] && (part[i] == '-' || part[i] == '.')) {
+        if (i > 0 && part[i] == part[i - 1] && (part[i] == '-' || part[i] == '.'))
             return false; /* "--" separates the parts in the cache; ".." leaves folders */
-        }
     }
     return true;
 }
@@ -105,17 +93,15 @@ static bool id_is_valid(const char *id) {
     const char *slash = strchr(id, '/');
     size_t      size  = strlen(id);
     if (slash == NULL || !part_is_valid(id, (size_t)(slash - id)) ||
-        !part_is_valid(slash + 1, size - (size_t)(slash - id) - 1)) {
+        !part_is_valid(slash + 1, size - (size_t)(slash - id) - 1))
         return false;
-    }
     return size < 4 || strcmp(id + size - 4, ".git") != 0;
 }
 
 static bool is_path(const char *name, size_t size) {
     if (name[0] == '/' || name[0] == '~' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-        strncmp(name, "./", 2) == 0 || strncmp(name, "../", 3) == 0) {
+        strncmp(name, "./", 2) == 0 || strncmp(name, "../", 3) == 0)
         return true;
-    }
     const char *slash =
         memchr(name, '/', size); /* "org/name" has one; more, or one last, is a path */
     return slash != NULL && (slash + 1 == name + size ||

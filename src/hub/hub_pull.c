@@ -100,9 +100,8 @@ static int refuse(const pull_work *pull, const fl_reply *reply, const char *what
 
 /* Nobody answered: name the ways on without a network. */
 static int explain_network(const pull_work *pull, int status, fletch_error *error) {
-    if (status != FLETCH_ENETWORK || error == NULL) {
+    if (status != FLETCH_ENETWORK || error == NULL)
         return status;
-    }
     char why[sizeof error->message];
     snprintf(why, sizeof why, "%s", error->message);
     return fl_fail(
@@ -177,11 +176,9 @@ static int ask_listing(pull_work *pull, fletch_error *error) {
 /* ---- which files ---- */
 
 static bool is_weights(const char *name) {
-    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++) {
-        if (fl_path_ends_with(name, fl_weight_forms[i].ending)) {
+    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++)
+        if (fl_path_ends_with(name, fl_weight_forms[i].ending))
             return true;
-        }
-    }
     return false;
 }
 
@@ -192,9 +189,8 @@ static bool find_weights(const fl_hub_names *listed, const char *folder, char *o
         const char *const names[] = {fl_weight_forms[i].single, fl_weight_forms[i].index};
         for (size_t k = 0; k < 2; k++) {
             const int length = snprintf(out, room, "%s%s", folder, names[k]);
-            if ((size_t)length < room && fl_hub_names_has(listed, out)) {
+            if ((size_t)length < room && fl_hub_names_has(listed, out))
                 return true;
-            }
         }
     }
     out[0] = '\0';
@@ -208,15 +204,13 @@ static int choose_modules(pull_work *pull, bool *weights, fletch_error *error) {
         const char *slash = strrchr(name, '/');
         char        folder[FL_HUB_ID_MAX];
         char        found[FL_HUB_ID_MAX + 32];
-        if (slash == NULL || (size_t)(slash - name) + 2 > sizeof folder) {
+        if (slash == NULL || (size_t)(slash - name) + 2 > sizeof folder)
             continue;
-        }
         snprintf(folder, sizeof folder, "%.*s", (int)(slash - name) + 1, name);
         if (find_weights(&pull->listed, folder, found, sizeof found)) {
             *weights = true;
-            if (!fl_hub_names_has(&pull->chosen, found)) {
+            if (!fl_hub_names_has(&pull->chosen, found))
                 FL_TRY(fl_hub_names_add(&pull->chosen, found, error));
-            }
         }
     }
     return 0;
@@ -231,17 +225,14 @@ static int choose(pull_work *pull, fletch_error *error) {
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < pull->listed.count; i++) {
             const char *name = pull->listed.name[i];
-            if (fl_hub_file_is_needed(name, &pull->folders) && is_weights(name) == (round == 1)) {
+            if (fl_hub_file_is_needed(name, &pull->folders) && is_weights(name) == (round == 1))
                 FL_TRY(fl_hub_names_add(&pull->chosen, name, error));
-            }
         }
     }
-    for (size_t i = 0; fl_hub_old_tokenizers[i] != NULL; i++) {
+    for (size_t i = 0; fl_hub_old_tokenizers[i] != NULL; i++)
         if (!fl_hub_names_has(&pull->listed, "tokenizer.json") &&
-            fl_hub_names_has(&pull->listed, fl_hub_old_tokenizers[i])) {
+            fl_hub_names_has(&pull->listed, fl_hub_old_tokenizers[i]))
             FL_TRY(fl_hub_names_add(&pull->chosen, fl_hub_old_tokenizers[i], error));
-        }
-    }
     FL_TRY(choose_modules(pull, &weights, error));
     if (!weights) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -271,13 +262,11 @@ static int say_done(const pull_work *pull, const char *name, uint64_t size, flet
 static int check_hash(const char *path, const char *etag, const char *name, fletch_error *error) {
     char        hex[65];
     const char *kind = fl_hub_etag_kind(etag);
-    if (kind == NULL) {
+    if (kind == NULL)
         return 0;
-    }
     FL_TRY(fl_hub_file_hash(path, etag, hex, error));
-    if (strcmp(hex, etag) == 0) {
+    if (strcmp(hex, etag) == 0)
         return 0;
-    }
     return fl_fail(
         error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
         "%.160s arrived damaged: its %s is %s, the hub says %s; it was discarded, pull again", name,
@@ -296,9 +285,8 @@ static int check_space(const pull_work *pull, const char *name, const char *path
                        fletch_error *error) {
     struct statvfs disk;
     if (statvfs(path, &disk) == 0 &&
-        bytes / (disk.f_frsize > 0 ? disk.f_frsize : 1) >= disk.f_bavail && bytes > 0) {
+        bytes / (disk.f_frsize > 0 ? disk.f_frsize : 1) >= disk.f_bavail && bytes > 0)
         return no_space(pull, name, bytes, error);
-    }
     return 0;
 }
 
@@ -313,14 +301,12 @@ static int fill(pull_work *pull, const char *url, const char *name, const char *
             "%.160s has %llu bytes as the hub says; the limit for files other than weights is %d",
             name, (unsigned long long)expected, FL_TOKENIZER_BYTES_MAX);
     }
-    if (fstat(fd, &info) != 0) {
+    if (fstat(fd, &info) != 0)
         return fl_fail_errno(error, errno, "cannot read", path);
-    }
     uint64_t have = (uint64_t)info.st_size;
     if (have > expected) {
-        if (ftruncate(fd, 0) != 0) {
+        if (ftruncate(fd, 0) != 0)
             return fl_fail_errno(error, errno, "cannot write", path);
-        }
         have = 0;
     }
     int      status = head->size_known ? check_space(pull, name, path, expected - have, error) : 0;
@@ -333,13 +319,11 @@ static int fill(pull_work *pull, const char *url, const char *name, const char *
             return no_space(pull, name,
                             expected != UINT64_MAX && expected > have ? expected - have : 0, error);
         }
-        if (status == 0 && reply.status / 100 != 2) {
+        if (status == 0 && reply.status / 100 != 2)
             status = refuse(pull, &reply, name, error);
-        }
     }
-    if (status == 0 && fsync(fd) != 0) {
+    if (status == 0 && fsync(fd) != 0)
         status = fl_fail_errno(error, errno, "cannot write", path);
-    }
     return status;
 }
 
@@ -353,9 +337,8 @@ static int fetch_blob(pull_work *pull, const char *url, const char *name, const 
         struct stat info;
         bool        resumed = stat(part, &info) == 0 && info.st_size > 0;
         int         fd      = open(part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (fd < 0) {
+        if (fd < 0)
             return fl_fail_errno(error, errno, "cannot write", part);
-        }
         int status = fill(pull, url, name, part, fd, head, error);
         close(fd);
         FL_TRY(status); /* what came stays for the next try */
@@ -364,13 +347,11 @@ static int fetch_blob(pull_work *pull, const char *url, const char *name, const 
             fl_parent_sync(blob);
             return 0;
         }
-        if (status != FLETCH_ECHECKSUM) {
+        if (status != FLETCH_ECHECKSUM)
             return status != 0 ? status : fl_fail_errno(error, errno, "cannot write", blob);
-        }
         unlink(part);
-        if (!resumed || round > 0) {
+        if (!resumed || round > 0)
             return status;
-        }
         fl_log_write(pull->log, FL_LOG_WARNING,
                      "%s: the partial file in the cache was damaged; starting over", name);
     }
@@ -381,13 +362,11 @@ static int ask(pull_work *pull, const char *name, const char *url, fl_reply *hea
                fletch_error *error) {
     fl_download_label(pull->session, name);
     FL_TRY(fl_download_head(pull->session, url, head, error));
-    if (head->status / 100 != 2 && head->status / 100 != 3) {
+    if (head->status / 100 != 2 && head->status / 100 != 3)
         return refuse(pull, head, name, error);
-    }
     if (fl_hub_etag_is_valid(head->etag) &&
-        (head->commit[0] == '\0' || strcmp(head->commit, pull->commit) == 0)) {
+        (head->commit[0] == '\0' || strcmp(head->commit, pull->commit) == 0))
         return 0;
-    }
     return fl_fail(
         error, FLETCH_ENETWORK, FLETCH_NOWHERE,
         "%.160s does not answer like a hub: %.100s at %s came with ETag \"%.70s\" and commit "
@@ -404,12 +383,10 @@ static int take_blob(pull_work *pull, const char *name, const char *url, const c
     const bool fresh =
         stat(blob, &info) != 0 || (head->size_known && (uint64_t)info.st_size != head->size) ||
         check_hash(blob, head->etag, name, NULL) == FLETCH_ECHECKSUM; /* another program's */
-    if (fresh && stat(pointer, &info) == 0) {
+    if (fresh && stat(pointer, &info) == 0)
         return 0; /* another process, without links, moved it there */
-    }
-    if (fresh) {
+    if (fresh)
         FL_TRY(fetch_blob(pull, url, name, blob, head, error));
-    }
     return fl_hub_link(pull->env, pull->repo, pull->commit, name, head->etag, fresh, error);
 }
 
@@ -419,9 +396,8 @@ static int fetch_file(pull_work *pull, const char *name, const char *url, fletch
     fl_reply    head = {0};
     int         lock = -1;
     FL_TRY(fl_hub_repo_path(pull->repo, "snapshots", pull->commit, name, pointer, error));
-    if (stat(pointer, &info) == 0 && S_ISREG(info.st_mode)) {
+    if (stat(pointer, &info) == 0 && S_ISREG(info.st_mode))
         return say_done(pull, name, (uint64_t)info.st_size, error);
-    }
     FL_TRY(ask(pull, name, url, &head, error));
     FL_TRY(fl_hub_repo_path(pull->repo, "blobs", "", "", blobs, error));
     FL_TRY(fl_folder_make(blobs, error));
@@ -429,9 +405,8 @@ static int fetch_file(pull_work *pull, const char *name, const char *url, fletch
     const int status = take_blob(pull, name, url, pointer, &head, error);
     fl_hub_unlock(lock);
     FL_TRY(status);
-    if (stat(pointer, &info) != 0) {
+    if (stat(pointer, &info) != 0)
         return fl_fail_errno(error, errno, "cannot read", pointer);
-    }
     if (!S_ISREG(info.st_mode)) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%.500s is not a file; remove it and pull again", pointer);
@@ -471,11 +446,9 @@ static int mark_absent(const pull_work *pull, fletch_error *error) {
         "modules.json",   "config_sentence_transformers.json", "sentence_bert_config.json",
         "tokenizer.json", "special_tokens_map.json",           "model.safetensors",
     };
-    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
-        if (!fl_hub_names_has(&pull->listed, optional[i])) {
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
+        if (!fl_hub_names_has(&pull->listed, optional[i]))
             FL_TRY(fl_hub_mark_absent(pull->repo, pull->commit, optional[i], error));
-        }
-    }
     return 0;
 }
 
@@ -484,9 +457,8 @@ static void tag_cache(const fl_hub_env *env) {
     static const char text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                                "# This folder holds files that can be downloaded again.\n";
     char              path[FL_HUB_PATH_MAX];
-    if (fl_path_join(path, sizeof path, env->cache, "CACHEDIR.TAG", NULL) != 0) {
+    if (fl_path_join(path, sizeof path, env->cache, "CACHEDIR.TAG", NULL) != 0)
         return;
-    }
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) {
         (void)fl_write_all(fd, text, sizeof text - 1); /* a courtesy: failure changes nothing */
@@ -499,9 +471,8 @@ static bool has_other_folders(const pull_work *pull) {
     for (size_t i = 0; i < pull->listed.count; i++) {
         const char *name = pull->listed.name[i], *slash = strrchr(name, '/');
         if (slash != NULL && !fl_hub_is_module(name) &&
-            (strcmp(slash, "/config.json") == 0 || is_weights(slash))) {
+            (strcmp(slash, "/config.json") == 0 || is_weights(slash)))
             return true;
-        }
     }
     return false;
 }
@@ -511,9 +482,8 @@ static int find_folders(pull_work *pull, fletch_error *error) {
     static const char *const files[] = {"modules.json", "router_config.json"};
     char                     path[FL_HUB_PATH_MAX];
     for (size_t i = 0; i < sizeof files / sizeof files[0] && has_other_folders(pull); i++) {
-        if (!fl_hub_names_has(&pull->listed, files[i])) {
+        if (!fl_hub_names_has(&pull->listed, files[i]))
             continue;
-        }
         FL_TRY(fl_folder_make(pull->repo->folder, error));
         FL_TRY(fetch_named(pull, files[i], error));
         FL_TRY(fl_hub_repo_path(pull->repo, "snapshots", pull->commit, files[i], path, error));
@@ -528,14 +498,11 @@ static int run(pull_work *pull, fletch_error *error) {
     FL_TRY(choose(pull, error));
     FL_TRY(fl_folder_make(pull->repo->folder, error));
     tag_cache(pull->env);
-    for (size_t i = 0; i < pull->chosen.count; i++) {
+    for (size_t i = 0; i < pull->chosen.count; i++)
         FL_TRY(fetch_named(pull, pull->chosen.name[i], error));
-    }
-    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++) {
-        if (fl_hub_names_has(&pull->chosen, fl_weight_forms[i].index)) {
+    for (size_t i = 0; i < FL_WEIGHT_FORMS; i++)
+        if (fl_hub_names_has(&pull->chosen, fl_weight_forms[i].index))
             FL_TRY(fetch_shards(pull, &fl_weight_forms[i], error));
-        }
-    }
     FL_TRY(mark_absent(pull, error));
     return strcmp(pull->revision, pull->commit) == 0
                ? 0
@@ -561,12 +528,10 @@ int fl_hub_fetch(const fl_hub_env *env, const fl_hub_repo *repo, const char *rev
     fletch_error        local;
     error      = error != NULL ? error : &local;
     int status = fl_download_open(&work.session, &options, error);
-    if (status == 0) {
+    if (status == 0)
         status = explain_network(&work, run(&work, error), error);
-    }
-    if (status == 0) {
+    if (status == 0)
         memcpy(commit, work.commit, FL_HUB_COMMIT_MAX);
-    }
     fl_download_close(work.session);
     fl_hub_names_free(&work.listed);
     fl_hub_names_free(&work.chosen);

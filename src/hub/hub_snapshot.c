@@ -31,11 +31,9 @@ const char *const fl_hub_old_tokenizers[] = {
 
 bool fl_hub_is_module(const char *name) {
     static const char *const routes[] = {"query_", "document_"};
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        if (strncmp(name, routes[i], strlen(routes[i])) == 0) {
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
+        if (strncmp(name, routes[i], strlen(routes[i])) == 0)
             name += strlen(routes[i]);
-        }
-    }
     size_t digits = strspn(name, "0123456789");
     return digits > 0 && name[digits] == '_';
 }
@@ -44,14 +42,11 @@ bool fl_hub_is_module(const char *name) {
 static bool is_in_module(const char *relative, const fl_hub_names *folders) {
     const char  *last = strrchr(relative, '/');
     const size_t size = (size_t)(last - relative);
-    if (fl_hub_is_module(relative) && strchr(relative, '/') == last) {
+    if (fl_hub_is_module(relative) && strchr(relative, '/') == last)
         return true;
-    }
-    for (size_t i = 0; i < folders->count; i++) {
-        if (strlen(folders->name[i]) == size && strncmp(folders->name[i], relative, size) == 0) {
+    for (size_t i = 0; i < folders->count; i++)
+        if (strlen(folders->name[i]) == size && strncmp(folders->name[i], relative, size) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -84,19 +79,15 @@ bool fl_hub_file_is_needed(const char *relative, const fl_hub_names *folders) {
     if (fnmatch("adapters/*/adapter_*", relative, FNM_PATHNAME) == 0) { /* of a task */
         name = strrchr(relative, '/') + 1;
     } else if (slash != NULL) {
-        if (!is_in_module(relative, folders)) {
+        if (!is_in_module(relative, folders))
             return false;
-        }
         name = strrchr(relative, '/') + 1;
-        if (strcmp(name, "model.safetensors") == 0) {
+        if (strcmp(name, "model.safetensors") == 0)
             return true;
-        }
     }
-    for (size_t i = 0; i < sizeof root / sizeof root[0]; i++) {
-        if (fnmatch(root[i], name, 0) == 0) {
+    for (size_t i = 0; i < sizeof root / sizeof root[0]; i++)
+        if (fnmatch(root[i], name, 0) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -104,22 +95,19 @@ bool fl_hub_file_is_needed(const char *relative, const fl_hub_names *folders) {
 static int add_folder(fl_hub_names *folders, const char *path, fletch_error *error) {
     char   folder[FL_HUB_PATH_MAX];
     size_t size = path != NULL ? strlen(path) : 0;
-    if (size == 0 || size >= sizeof folder || !fl_path_is_safe(path)) {
+    if (size == 0 || size >= sizeof folder || !fl_path_is_safe(path))
         return 0;
-    }
     memcpy(folder, path, size + 1);
-    if (folder[size - 1] == '/') {
+    if (folder[size - 1] == '/')
         folder[size - 1] = '\0';
-    }
     return fl_hub_names_has(folders, folder) ? 0 : fl_hub_names_add(folders, folder, error);
 }
 
 int fl_hub_folders_read(const char *path, fl_hub_names *folders, fletch_error *error) {
     fl_json *root   = NULL;
     int      status = 0;
-    if (fl_json_read(&root, path, FL_HUB_JSON_MAX, NULL) != 0) {
+    if (fl_json_read(&root, path, FL_HUB_JSON_MAX, NULL) != 0)
         return 0; /* damaged: the loader says so */
-    }
     for (size_t i = 0; status == 0 && fl_json_is(root, FL_JSON_ARRAY) && i < fl_json_count(root);
          i++) {
         status =
@@ -162,14 +150,12 @@ int fl_hub_shards_read(const char *index_path, const char *ending, fl_hub_names 
         } else if (!fl_hub_names_has(shards, name)) {
             status = fl_hub_names_add(shards, name, error);
         }
-        if (status != 0) {
+        if (status != 0)
             break;
-        }
     }
     fl_json_free(index);
-    if (status != 0) {
+    if (status != 0)
         fl_hub_names_free(shards);
-    }
     return status;
 }
 
@@ -187,9 +173,8 @@ static bool has_file(const folder_look *look, const char *prefix, const char *na
     bool there =
         fl_hub_repo_path(look->repo, "snapshots", look->commit, relative, path, NULL) == 0 &&
         fl_file_exists(path);
-    if (!there && note) {
+    if (!there && note)
         snprintf(look->missing, FL_HUB_ID_MAX, "%.*s", FL_HUB_ID_MAX - 1, relative);
-    }
     return there;
 }
 
@@ -199,13 +184,11 @@ static bool has_shards(const folder_look *look, const char *prefix, const fl_wei
     fl_hub_names shards = {0};
     snprintf(relative, sizeof relative, "%.1024s%s", prefix, form->index);
     if (fl_hub_repo_path(look->repo, "snapshots", look->commit, relative, path, NULL) != 0 ||
-        fl_hub_shards_read(path, form->ending, &shards, NULL) != 0) {
+        fl_hub_shards_read(path, form->ending, &shards, NULL) != 0)
         return true; /* a damaged index is for the loader to name, not to download again */
-    }
     bool all = true;
-    for (size_t i = 0; all && i < shards.count; i++) {
+    for (size_t i = 0; all && i < shards.count; i++)
         all = has_file(look, prefix, shards.name[i], true);
-    }
     fl_hub_names_free(&shards);
     return all;
 }
@@ -213,12 +196,10 @@ static bool has_shards(const folder_look *look, const char *prefix, const fl_wei
 static bool has_weights(const folder_look *look, const char *prefix) {
     for (size_t i = 0; i < FL_WEIGHT_FORMS; i++) {
         const fl_weight_form *form = &fl_weight_forms[i];
-        if (has_file(look, prefix, form->single, i == 0)) {
+        if (has_file(look, prefix, form->single, i == 0))
             return true;
-        }
-        if (has_file(look, prefix, form->index, false)) {
+        if (has_file(look, prefix, form->index, false))
             return has_shards(look, prefix, form);
-        }
     }
     return false;
 }
@@ -234,18 +215,16 @@ static bool has_adapter(const folder_look *look, const char *prefix) {
 
 static bool has_tokenizer(const folder_look *look, const char *prefix) {
     bool there = has_file(look, prefix, "vocab.txt", false);
-    for (size_t i = 0; !there && fl_hub_old_tokenizers[i] != NULL; i++) {
+    for (size_t i = 0; !there && fl_hub_old_tokenizers[i] != NULL; i++)
         there = has_file(look, prefix, fl_hub_old_tokenizers[i], false);
-    }
     return there || has_file(look, prefix, "tokenizer.json", true);
 }
 
 /* `first`: it reads the texts. */
 static bool has_module(const folder_look *look, bool first, const char *path, const char *type) {
     char prefix[FL_HUB_ID_MAX];
-    if (strlen(path) + 2 > sizeof prefix || (path[0] != '\0' && !fl_path_is_safe(path))) {
+    if (strlen(path) + 2 > sizeof prefix || (path[0] != '\0' && !fl_path_is_safe(path)))
         return true; /* the loader refuses such a module and says why */
-    }
     snprintf(prefix, sizeof prefix, "%s%s", path,
              path[0] == '\0' || fl_path_ends_with(path, "/") ? "" : "/");
     bool packed = fl_path_ends_with(type, ".SSEQ");
@@ -255,19 +234,16 @@ static bool has_module(const folder_look *look, bool first, const char *path, co
         return has_tokenizer(look, prefix) &&
                has_file(look, prefix, "model_rest.safetensors", true);
     }
-    if (fl_path_ends_with(type, "SparseStaticEmbedding")) { /* its weights may be an idf.json */
+    if (fl_path_ends_with(type, "SparseStaticEmbedding")) /* its weights may be an idf.json */
         return has_file(look, prefix, "config.json", true);
-    }
-    if (first && is_adapter(look, prefix)) {
+    if (first && is_adapter(look, prefix))
         return has_adapter(look, prefix);
-    }
     if (first) {
         return (table || has_file(look, prefix, "config.json", true)) &&
                has_tokenizer(look, prefix) && has_weights(look, prefix);
     }
-    if (fl_path_ends_with(type, "Normalize") || path[0] == '\0') {
+    if (fl_path_ends_with(type, "Normalize") || path[0] == '\0')
         return true;
-    }
     bool weighs = fl_path_ends_with(type, "Dense") || fl_path_ends_with(type, "LayerNorm");
     return has_file(look, prefix, "config.json", true) && (!weighs || has_weights(look, prefix));
 }
@@ -283,9 +259,8 @@ static bool has_routes(const folder_look *look) {
     fl_json *router = NULL;
     if (!has_file(look, "", "router_config.json", true) ||
         fl_hub_repo_path(look->repo, "snapshots", look->commit, "router_config.json", path, NULL) !=
-            0) {
+            0)
         return false;
-    }
     bool all = true;
     if (fl_json_read(&router, path, FL_HUB_JSON_MAX, NULL) == 0) { /* else the loader says so */
         FL_JSON_EACH(fl_json_get(router, "types"), name, type) {
@@ -324,14 +299,12 @@ fl_hub_state fl_hub_snapshot_state(const fl_hub_repo *repo, const char *commit,
                                    char missing[FL_HUB_ID_MAX]) {
     folder_look look = {repo, commit, missing};
     missing[0]       = '\0';
-    if (has_file(&look, "", "modules.json", false)) {
+    if (has_file(&look, "", "modules.json", false))
         return state_by_modules(&look);
-    }
     if (is_adapter(&look, "") ? !has_adapter(&look, "")
                               : !has_file(&look, "", "config.json", true) ||
-                                    !has_tokenizer(&look, "") || !has_weights(&look, "")) {
+                                    !has_tokenizer(&look, "") || !has_weights(&look, ""))
         return FL_HUB_PARTIAL;
-    }
     if (!fl_hub_known_absent(repo, commit, "modules.json")) {
         snprintf(missing, FL_HUB_ID_MAX, "modules.json");
         return FL_HUB_UNSURE;

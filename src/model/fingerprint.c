@@ -38,11 +38,9 @@ static bool is_torch(const char *name) {
 static bool is_model_file(const char *name) {
     static const char *const endings[] = {".json",  ".txt", ".safetensors", ".onnx",
                                           ".model", ".pt",  ".jinja",       ".metadata"};
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        if (fl_path_ends_with(name, endings[i]) && strcmp(name, endings[i]) != 0) {
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (fl_path_ends_with(name, endings[i]) && strcmp(name, endings[i]) != 0)
             return true;
-        }
-    }
     return is_torch(name) || strcmp(name, FL_HUB_NIBBLES) == 0;
 }
 
@@ -52,9 +50,8 @@ static int add_file(fl_buf *list, const char *folder, const char *name, fletch_e
     char path[4096], hex[65];
     int  status = fl_path_join(path, sizeof path, folder, name, NULL);
     status      = status == FLETCH_OK ? fl_file_sha256_kept(path, hex, error) : status;
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         fl_buf_printf(list, "%s %s\n", name, hex);
-    }
     return status == FLETCH_ENOMEM ? status : FLETCH_OK;
 }
 
@@ -155,10 +152,9 @@ static int gather(fl_hub_names *out, const char *folder, const char *below, unsi
         if (is_model_file(here.name[i]) && !(safetensors && is_torch(here.name[i])))
             status = fl_hub_names_add(out, path, error);
     }
-    for (size_t i = 0; status == 0 && (top || adapters) && i < here.count; i++) {
+    for (size_t i = 0; status == 0 && (top || adapters) && i < here.count; i++)
         if (adapters || fl_hub_is_module(here.name[i]) || strcmp(here.name[i], "adapters") == 0)
             status = gather_inner(out, folder, below, here.name[i], depth + 1, error);
-    }
     if (status == 0 && top)
         status = gather_named(out, folder, below, "modules.json", depth + 1, error);
     if (status == 0 && depth < ROUTES_DEPTH)

@@ -215,9 +215,8 @@ static int put_model(maker *m) {
     }
     fl_json_w_end(m->w);
     int status = fl_piece_merges_put(m->w, &m->index, m->scores, true, m->config->error);
-    if (status < 0) {
+    if (status < 0)
         fl_error_prefix(m->config->error, "%s", m->path);
-    }
     fl_json_w_end(m->w);
     return status;
 }

@@ -25,36 +25,31 @@ static const float *row_at(const fl_rows *rows, uint32_t i) {
 static void fetch_ahead(const fl_rows *rows, uint32_t i, uint32_t n, size_t hidden) {
     if (rows->ids && i + AHEAD < n) {
         const float *row = row_at(rows, i + AHEAD);
-        for (size_t k = 0; k < hidden; k += LINE) {
+        for (size_t k = 0; k < hidden; k += LINE)
             __builtin_prefetch(row + k);
-        }
     }
 }
 
 /* out = Σ weight(i) x[i] / divisor over i in [skip, n); weight 1 or i + 1. */
 static void weighted_sum(const fl_rows *rows, size_t hidden, uint32_t skip, uint32_t n,
                          bool by_position, float divisor, float *out) {
-    for (size_t k = 0; k < hidden; k++) {
+    for (size_t k = 0; k < hidden; k++)
         out[k] = 0.0f;
-    }
     for (uint32_t i = skip; i < n; i++) {
         const float *row    = row_at(rows, i);
         float        weight = by_position ? (float)(i + 1) : 1.0f;
         fetch_ahead(rows, i, n, hidden);
-        for (size_t k = 0; k < hidden; k++) {
+        for (size_t k = 0; k < hidden; k++)
             out[k] += row[k] * weight;
-        }
     }
-    for (size_t k = 0; k < hidden; k++) {
+    for (size_t k = 0; k < hidden; k++)
         out[k] /= divisor;
-    }
 }
 
 static void maximum(const fl_rows *rows, size_t hidden, uint32_t skip, uint32_t n, float *out) {
     assert(skip <= n);
-    for (size_t k = 0; k < hidden; k++) {
+    for (size_t k = 0; k < hidden; k++)
         out[k] = -1e9f;
-    }
     for (uint32_t i = skip; i < n; i++) {
         const float *row = row_at(rows, i);
         for (size_t k = 0; k < hidden; k++) {
@@ -65,9 +60,8 @@ static void maximum(const fl_rows *rows, size_t hidden, uint32_t skip, uint32_t 
 }
 
 static void copy_row(const float *x, size_t hidden, float scale, float *out) {
-    for (size_t k = 0; k < hidden; k++) {
+    for (size_t k = 0; k < hidden; k++)
         out[k] = x[k] * scale;
-    }
 }
 
 /* Σ (i + 1) over [skip, n) */
@@ -98,8 +92,7 @@ static void pool_one(fl_pooling mode, const fl_rows *rows, size_t hidden, uint32
 bool fl_pool_rows(const fl_pooling *modes, uint32_t count, const fl_rows *rows, size_t hidden,
                   uint32_t n, uint32_t skip, float *out) {
     skip = skip < n ? skip : n;
-    for (uint32_t p = 0; p < count; p++) {
+    for (uint32_t p = 0; p < count; p++)
         pool_one(modes[p], rows, hidden, skip, n, out + p * hidden);
-    }
     return fl_all_finite(out, hidden * count);
 }

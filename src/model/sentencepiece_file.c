@@ -24,7 +24,7 @@ static int read_piece(fl_sentencepiece_file *out, fl_proto_span body, const char
     fl_sentencepiece_piece one = {.type = FL_PIECE_NORMAL};
     fl_proto_field         field;
     int                    more;
-    while ((more = fl_proto_next(&body, &field)) > 0) {
+    while ((more = fl_proto_next(&body, &field)) > 0)
         if (field.number == 1 && field.wire == 2)
             one.text =
                 (fl_span){(const char *)field.body.at, (size_t)(field.body.end - field.body.at)};
@@ -32,7 +32,6 @@ static int read_piece(fl_sentencepiece_file *out, fl_proto_span body, const char
             one.score = real_of(&field);
         else if (field.number == 3)
             one.type = (uint32_t)field.value;
-    }
     if (more < 0 || one.text.size == 0 || !(one.score - one.score == 0))
         return damaged(path, "a piece of it is damaged", error);
     if (out->count == FL_PIECES_MAX)

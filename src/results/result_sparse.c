@@ -161,12 +161,11 @@ static int resolve_token_weights(fl_answer *answer, const fletch_request *asked,
 static uint32_t keep_heaviest_of_each(weighed *all, uint32_t count) {
     uint32_t kept = 0;
     qsort(all, count, sizeof *all, by_id);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         if (kept == 0 || all[kept - 1].id != all[i].id)
             all[kept++] = all[i];
         else if (all[i].weight > all[kept - 1].weight)
             all[kept - 1].weight = all[i].weight;
-    }
     return kept;
 }
 

@@ -66,9 +66,8 @@ FL_LOCK_OF(pool_role, fl_bufpool, lock, lock, unlock);
 
 /* The least class whose buffers hold `bytes`; CLASSES when there is none. */
 static unsigned class_of(size_t bytes) {
-    if (bytes <= (size_t)1 << LEAST_SHIFT) {
+    if (bytes <= (size_t)1 << LEAST_SHIFT)
         return 0;
-    }
     size_t   below = bytes - 1; /* so that a power of two is the last of its octave, not the next */
     unsigned octave = 63 - (unsigned)__builtin_clzll(below);
     unsigned step   = (unsigned)(below >> (octave - 2)) & (STEPS - 1);
@@ -91,9 +90,8 @@ LOCKED static void unlink_node(fl_bufpool *pool, int32_t at) {
     *(n->older == NONE ? &pool->oldest : &pool->nodes[n->older].newer) = n->newer;
     *(n->above == NONE ? &pool->top[class_of(n->capacity)] : &pool->nodes[n->above].below) =
         n->below;
-    if (n->below != NONE) {
+    if (n->below != NONE)
         pool->nodes[n->below].above = n->above;
-    }
     pool->state.buffers--;
     pool->state.bytes -= n->capacity;
     n->older     = pool->unused;
@@ -108,9 +106,8 @@ LOCKED static void link_node(fl_bufpool *pool, void *buffer, size_t capacity) {
     pool->unused   = n->older;
     *n             = (node){buffer, capacity, NONE, pool->newest, NONE, pool->top[class]};
     *(pool->newest == NONE ? &pool->oldest : &pool->nodes[pool->newest].newer) = at;
-    if (n->below != NONE) {
+    if (n->below != NONE)
         pool->nodes[n->below].above = at;
-    }
     pool->newest     = at;
     pool->top[class] = at;
     pool->state.buffers++;
@@ -132,13 +129,12 @@ LOCKED static void let_go_oldest(fl_bufpool *pool, leaving **gone) {
 
 static void release(const fl_bufpool *pool, void *buffer, size_t capacity) {
     assert(buffer);
-    if (pool->options.release) {
+    if (pool->options.release)
         pool->options.release(buffer, capacity);
-    } else if (capacity >= BIG) {
+    else if (capacity >= BIG)
         fl_big_free(buffer, capacity);
-    } else {
+    else
         fl_free(buffer);
-    }
 }
 
 static void release_all(const fl_bufpool *pool, leaving *gone) {
@@ -174,9 +170,8 @@ FL_UNCHECKED int fl_bufpool_open(fl_bufpool **out, const fl_bufpool_options *opt
     *out             = NULL;
     uint32_t    most = options->enable ? options->max_buffers : 0;
     fl_bufpool *pool = fl_alloc_zero(1, sizeof *pool);
-    if (pool == NULL) {
+    if (pool == NULL)
         return fl_fail_nomem(error, sizeof *pool, "the buffer pool");
-    }
     pool->options             = *options;
     pool->options.max_buffers = most < INT32_MAX ? most : INT32_MAX;
     pool->nodes               = fl_alloc_array(most, sizeof *pool->nodes);
@@ -184,12 +179,10 @@ FL_UNCHECKED int fl_bufpool_open(fl_bufpool **out, const fl_bufpool_options *opt
         fl_free(pool);
         return fl_fail_nomem(error, most * sizeof *pool->nodes, "the buffer pool's table");
     }
-    for (uint32_t i = 0; i < pool->options.max_buffers; i++) {
+    for (uint32_t i = 0; i < pool->options.max_buffers; i++)
         pool->nodes[i].older = i + 1 < pool->options.max_buffers ? (int32_t)i + 1 : NONE;
-    }
-    for (size_t i = 0; i < CLASSES; i++) {
+    for (size_t i = 0; i < CLASSES; i++)
         pool->top[i] = NONE;
-    }
     pool->unused = pool->options.max_buffers ? 0 : NONE;
     pool->newest = pool->oldest = NONE;
     pthread_mutex_init(&pool->lock, NULL);
@@ -198,9 +191,8 @@ FL_UNCHECKED int fl_bufpool_open(fl_bufpool **out, const fl_bufpool_options *opt
 }
 
 FL_UNCHECKED void fl_bufpool_close(fl_bufpool *pool) {
-    if (pool == NULL) {
+    if (pool == NULL)
         return;
-    }
     fl_bufpool_trim(pool, 0);
     pthread_mutex_destroy(&pool->lock);
     fl_free(pool->nodes);
@@ -227,9 +219,8 @@ static void *take_kept(fl_bufpool *pool, unsigned class, size_t *capacity) {
 
 void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
     unsigned class = class_of(bytes);
-    if (class == CLASSES) {
+    if (class == CLASSES)
         return NULL;
-    }
     fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_REQUESTS, 1);
     void *buffer = take_kept(pool, class, capacity);
     if (buffer) {
@@ -238,9 +229,8 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
     }
     *capacity = class_size(class);
     buffer    = allocate_now(pool, *capacity);
-    if (buffer == NULL && fl_bufpool_trim(pool, 0) > 0) {
+    if (buffer == NULL && fl_bufpool_trim(pool, 0) > 0)
         buffer = allocate_now(pool, *capacity); /* what was kept stood in the way */
-    }
     if (buffer) {
         lock(pool);
         pool->state.used_buffers++;
@@ -256,9 +246,8 @@ static bool keep_buffer(fl_bufpool *pool, void *buffer, size_t capacity, leaving
                         uint64_t *evicted) {
     assert(buffer && capacity >= sizeof(leaving));
     const fl_bufpool_options *o = &pool->options;
-    if (o->max_buffers == 0 || capacity > o->max_bytes) {
+    if (o->max_buffers == 0 || capacity > o->max_bytes)
         return false;
-    }
     while (pool->state.buffers == o->max_buffers || pool->state.bytes > o->max_bytes - capacity) {
         let_go_oldest(pool, gone);
         ++*evicted;
@@ -271,20 +260,17 @@ void fl_bufpool_give(fl_bufpool *pool, void *buffer, size_t capacity) {
     assert(!buffer || class_size(class_of(capacity)) == capacity);
     leaving *gone    = NULL;
     uint64_t evicted = 0;
-    if (buffer == NULL) {
+    if (buffer == NULL)
         return;
-    }
     lock(pool);
     pool->state.used_buffers--;
     pool->state.used_bytes -= capacity;
     bool kept = keep_buffer(pool, buffer, capacity, &gone, &evicted);
     unlock(pool);
-    if (!kept) {
+    if (!kept)
         release(pool, buffer, capacity);
-    }
-    if (evicted) {
+    if (evicted)
         fl_stats_add(pool->options.stats, FLETCH_COUNT_POOL_EVICTIONS, evicted);
-    }
     release_all(pool, gone);
 }
 
@@ -304,9 +290,8 @@ int fl_bufpool_reserve(fl_bufpool *pool, size_t bytes, uint32_t count, fletch_er
             return FLETCH_OK;
         }
         void *buffer = allocate(pool, capacity);
-        if (buffer == NULL) {
+        if (buffer == NULL)
             return fl_fail_nomem(error, capacity, "a preallocated buffer (io.input_buffers)");
-        }
         lock(pool);
         pool->state.used_buffers++;
         pool->state.used_bytes += capacity;
@@ -320,9 +305,8 @@ uint64_t fl_bufpool_trim(fl_bufpool *pool, uint64_t keep_bytes) {
     leaving *gone = NULL;
     lock(pool);
     uint64_t before = pool->state.bytes;
-    while (pool->state.bytes > keep_bytes) {
+    while (pool->state.bytes > keep_bytes)
         let_go_oldest(pool, &gone);
-    }
     uint64_t freed = before - pool->state.bytes;
     unlock(pool);
     release_all(pool, gone);

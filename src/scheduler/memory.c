@@ -76,13 +76,11 @@ static int add_group(const char *folder, bool v2, void *user) {
     const finding *f      = user;
     fl_memory     *memory = f->memory;
     uint64_t       limit, used;
-    if (memory->group_count == GROUPS_MAX || !fl_cgroup_memory(folder, v2, &limit, &used)) {
+    if (memory->group_count == GROUPS_MAX || !fl_cgroup_memory(folder, v2, &limit, &used))
         return FLETCH_OK; /* not visible from here, or a root, which has no limit */
-    }
     char *copy = fl_strdup(folder);
-    if (copy == NULL) {
+    if (copy == NULL)
         return fl_fail_nomem(f->error, strlen(folder) + 1, "the path of a control group");
-    }
     memory->groups[memory->group_count++] = (group){copy, v2};
     return FLETCH_OK;
 }
@@ -96,9 +94,8 @@ static int find_groups(fl_memory *memory, fletch_error *error) {
 
 static void sample_resident(fl_memory *memory) {
     const uint64_t resident = fl_os_resident(memory->options.root);
-    if (resident > 0) {
+    if (resident > 0)
         atomic_store(&memory->resident, resident);
-    }
 }
 
 static void sample_groups(fl_memory *memory) {
@@ -108,9 +105,8 @@ static void sample_groups(fl_memory *memory) {
         const group *g = &memory->groups[i];
         uint64_t     limit, used;
         (void)fl_cgroup_memory(g->folder, g->v2, &limit, &used);
-        if (limit == UINT64_MAX) {
+        if (limit == UINT64_MAX)
             continue;
-        }
         least_limit = lower(least_limit, limit);
         least_free  = lower(least_free, minus(limit, used));
         if (fullest_limit == UINT64_MAX ||
@@ -133,12 +129,10 @@ static bool is_due(atomic_uint_fast64_t *when, uint64_t age) {
 }
 
 static void refresh(fl_memory *memory) {
-    if (is_due(&memory->resident_ns, RESIDENT_NS)) {
+    if (is_due(&memory->resident_ns, RESIDENT_NS))
         sample_resident(memory);
-    }
-    if (memory->group_count && is_due(&memory->outside_ns, OUTSIDE_NS)) {
+    if (memory->group_count && is_due(&memory->outside_ns, OUTSIDE_NS))
         sample_groups(memory);
-    }
 }
 
 static uint64_t own_limit(const fl_memory *memory) {
@@ -150,9 +144,8 @@ static uint64_t free_bytes(fl_memory *memory) {
     refresh(memory);
     uint64_t ceiling = lower(own_limit(memory), memory->machine);
     uint64_t left    = atomic_load(&memory->group_free);
-    if (ceiling != UINT64_MAX) {
+    if (ceiling != UINT64_MAX)
         left = lower(left, minus(ceiling, atomic_load(&memory->resident)));
-    }
     return left;
 }
 
@@ -161,9 +154,8 @@ static uint64_t free_bytes(fl_memory *memory) {
 int fl_memory_open(fl_memory **out, const fl_memory_options *options, fletch_error *error) {
     *out              = NULL;
     fl_memory *memory = fl_alloc_zero(1, sizeof *memory);
-    if (memory == NULL) {
+    if (memory == NULL)
         return fl_fail_nomem(error, sizeof *memory, "the memory watch");
-    }
     memory->options      = *options;
     memory->options.root = fl_strdup(options->root ? options->root : "");
     memory->machine      = UINT64_MAX;
@@ -179,9 +171,8 @@ int fl_memory_open(fl_memory **out, const fl_memory_options *options, fletch_err
         return status;
     }
     uint64_t total, available;
-    if (fl_os_memory_left(memory->options.root, &total, &available)) {
+    if (fl_os_memory_left(memory->options.root, &total, &available))
         memory->machine = total;
-    }
     sample_resident(memory);
     sample_groups(memory);
     *out = memory;
@@ -189,12 +180,10 @@ int fl_memory_open(fl_memory **out, const fl_memory_options *options, fletch_err
 }
 
 void fl_memory_close(fl_memory *memory) {
-    if (memory == NULL) {
+    if (memory == NULL)
         return;
-    }
-    for (uint32_t i = 0; i < memory->group_count; i++) {
+    for (uint32_t i = 0; i < memory->group_count; i++)
         fl_free(memory->groups[i].folder);
-    }
     fl_free((void *)(uintptr_t)memory->options.root);
     fl_free(memory);
 }
@@ -223,17 +212,15 @@ uint64_t fl_memory_room(fl_memory *memory) {
 static bool promise(fl_memory *memory, uint64_t left, uint64_t bytes) {
     uint_fast64_t taken = atomic_load(&memory->reserved);
     do {
-        if (bytes > minus(left, taken)) {
+        if (bytes > minus(left, taken))
             return false;
-        }
     } while (!atomic_compare_exchange_weak(&memory->reserved, &taken, taken + bytes));
     return true;
 }
 
 bool fl_memory_reserve(fl_memory *memory, uint64_t bytes) {
-    if (promise(memory, free_bytes(memory), bytes)) {
+    if (promise(memory, free_bytes(memory), bytes))
         return true;
-    }
     sample_resident(memory); /* the caller may have given something back a moment ago */
     sample_groups(memory);
     return promise(memory, free_bytes(memory), bytes);
@@ -248,9 +235,8 @@ void fl_memory_release(fl_memory *memory, uint64_t bytes) {
 
 static bool is_scarce(const fl_memory *memory, uint64_t used, uint64_t total, const char *what,
                       char *why, size_t capacity) {
-    if (total == UINT64_MAX || (double)used < memory->options.threshold * (double)total) {
+    if (total == UINT64_MAX || (double)used < memory->options.threshold * (double)total)
         return false;
-    }
     if (why) {
         (void)snprintf(why, capacity, "%llu of %llu MiB of %s are in use",
                        (unsigned long long)(used >> 20), (unsigned long long)(total >> 20), what);
@@ -260,9 +246,8 @@ static bool is_scarce(const fl_memory *memory, uint64_t used, uint64_t total, co
 
 bool fl_memory_pressure(fl_memory *memory, char *why, size_t capacity) {
     uint64_t total, available;
-    if (!memory->options.detect) {
+    if (!memory->options.detect)
         return false;
-    }
     sample_resident(memory);
     sample_groups(memory);
     const bool own = memory->group_count > 0 && memory->groups[0].v2;
@@ -270,13 +255,11 @@ bool fl_memory_pressure(fl_memory *memory, char *why, size_t capacity) {
     if (is_scarce(memory, atomic_load(&memory->resident), own_limit(memory), "memory.limit", why,
                   capacity) ||
         is_scarce(memory, atomic_load(&memory->fullest_used), atomic_load(&memory->fullest_limit),
-                  "the control group's memory", why, capacity)) {
+                  "the control group's memory", why, capacity))
         return true;
-    }
     if (fl_os_memory_left(memory->options.root, &total, &available) &&
-        is_scarce(memory, minus(total, available), total, "the machine's memory", why, capacity)) {
+        is_scarce(memory, minus(total, available), total, "the machine's memory", why, capacity))
         return true;
-    }
     if (share >= STALL && why) {
         (void)snprintf(why, capacity, "tasks waited for memory %.0f %% of the last ten seconds",
                        share);
@@ -296,11 +279,10 @@ static uint32_t most_texts(const fl_engine_ops *ops, const fl_engine *engine, ui
     left          = left / 5 * 4;
     while (fits < most) {
         uint32_t texts = most - (most - fits) / 2;
-        if (ops->memory(engine, texts, texts * longest, longest) <= left) {
+        if (ops->memory(engine, texts, texts * longest, longest) <= left)
             fits = texts;
-        } else {
+        else
             most = texts - 1;
-        }
     }
     return fits;
 }

@@ -31,13 +31,11 @@ enum { FL_RETRY_NAMED_MAX = 4 };
 /* A run of `texts` texts, of a batch of `batch`, came back with `status`, blaming text `where` of the run. */
 static inline fl_retry_step fl_retry_next(fl_retry *retry, int status, size_t where, uint32_t texts,
                                           uint32_t batch) {
-    if (status != FLETCH_ENOMEM && status != FLETCH_EMODEL) {
+    if (status != FLETCH_ENOMEM && status != FLETCH_EMODEL)
         return FL_RETRY_BREAK;
-    }
     if (texts == 1) {
-        if (status == FLETCH_EMODEL && retry->bad <= FL_RETRY_NAMED_MAX) {
+        if (status == FLETCH_EMODEL && retry->bad <= FL_RETRY_NAMED_MAX)
             retry->part = batch;
-        }
         return FL_RETRY_FAIL_TEXT;
     }
     if (status == FLETCH_ENOMEM) {

@@ -47,9 +47,8 @@ static const char *read_template(fl_span text, template *out) {
     for (size_t at = 0; at < text.size;) {
         piece *next = &out->pieces[out->count];
         char   c    = text.data[at];
-        if (out->count++ == PIECES_MAX) {
+        if (out->count++ == PIECES_MAX)
             return "context: it has more than 32 pieces";
-        }
         if ((c == '{' || c == '}') && at + 1 < text.size && text.data[at + 1] == c) {
             *next = (piece){LITERAL, {text.data + at, 1}, {0}};
             at += 2;
@@ -57,18 +56,16 @@ static const char *read_template(fl_span text, template *out) {
             return "context: unmatched }; write }} for a literal brace";
         } else if (c == '{') {
             const char *end = memchr(text.data + at, '}', text.size - at);
-            if (end == NULL || end == text.data + at + 1) {
+            if (end == NULL || end == text.data + at + 1)
                 return "context: expected a name between { and }; write {{ for a literal brace";
-            }
             fl_span name = {text.data + at + 1, (size_t)(end - text.data) - at - 1};
             *next        = (piece){fl_span_is(name, "chunk") ? CHUNK : FIELD, name, {0}};
             has_chunk    = has_chunk || next->kind == CHUNK;
             at           = (size_t)(end - text.data) + 1;
         } else {
             size_t begin = at;
-            while (at < text.size && text.data[at] != '{' && text.data[at] != '}') {
+            while (at < text.size && text.data[at] != '{' && text.data[at] != '}')
                 at++;
-            }
             *next = (piece){LITERAL, {text.data + begin, at - begin}, {0}};
         }
     }
@@ -81,9 +78,8 @@ static void fill_field(template *context, fl_span key, fl_span value) {
     for (size_t i = 0; i < context->count; i++) {
         piece *p = &context->pieces[i];
         if (p->kind == FIELD && p->text.size == key.size &&
-            memcmp(p->text.data, key.data, key.size) == 0) {
+            memcmp(p->text.data, key.data, key.size) == 0)
             p->value = value;
-        }
     }
 }
 
@@ -94,12 +90,10 @@ static bool fill_fields(fl_http_request *request, template *context, const fl_st
     fl_json_in in;
     fl_span    key, value;
     char      *copy = fl_request_alloc(request, item->metadata_size + 1);
-    if (copy == NULL) {
+    if (copy == NULL)
         return fl_seed_no_memory(request);
-    }
-    for (size_t i = 0; i < context->count; i++) {
+    for (size_t i = 0; i < context->count; i++)
         context->pieces[i].value = (fl_span){0};
-    }
     if (item->metadata != NULL) {
         memcpy(copy, item->metadata, item->metadata_size);
         fl_json_in_again(&in, copy, item->metadata_size);
@@ -108,9 +102,8 @@ static bool fill_fields(fl_http_request *request, template *context, const fl_st
             fl_json_type type = fl_json_in_peek(&in);
             on                = type == FL_JSON_STRING ? fl_json_in_string(&in, &value)
                                                        : fl_json_in_skip(&in, &value);
-            if (on && type != FL_JSON_OBJECT && type != FL_JSON_ARRAY) {
+            if (on && type != FL_JSON_OBJECT && type != FL_JSON_ARRAY)
                 fill_field(context, key, type == FL_JSON_NULL ? (fl_span){"", 0} : value);
-            }
         }
     }
     for (size_t i = 0; i < context->count; i++) {
@@ -131,12 +124,10 @@ static fl_span value_of(const piece *p, fl_span chunk) {
 /* The template around `chunk`, in request memory; data NULL: there is none. */
 static fl_span fill_template(fl_http_request *request, const template *context, fl_span chunk) {
     size_t size = 0, at = 0;
-    if (context->count == 0) {
+    if (context->count == 0)
         return chunk;
-    }
-    for (size_t i = 0; i < context->count; i++) {
+    for (size_t i = 0; i < context->count; i++)
         size += value_of(&context->pieces[i], chunk).size;
-    }
     char *text = fl_request_alloc(request, size + 1);
     for (size_t i = 0; text != NULL && i < context->count; i++) {
         fl_span value = value_of(&context->pieces[i], chunk);
@@ -150,12 +141,10 @@ bool fl_split_check(fl_job *job) {
     const fl_ask *ask = &job->ask;
     template context;
     const char *wrong = read_template(ask->context, &context);
-    if (wrong != NULL) {
+    if (wrong != NULL)
         return fl_seed_refuse(job->request, "%s", wrong);
-    }
-    if (ask->size > 0 && ask->overlap >= ask->size) {
+    if (ask->size > 0 && ask->overlap >= ask->size)
         return fl_seed_refuse(job->request, "chunk: overlap must be less than size");
-    }
     if (ask->late_chunking == 1 && ask->context.data != NULL) {
         return fl_seed_refuse(job->request, "context and late_chunking exclude each other: a late "
                                             "chunk already carries its document's context");
@@ -222,13 +211,11 @@ static fletch_chunks *cut(fl_job *job, template *context, size_t index) {
     fletch_chunk_options  options = FLETCH_CHUNK_OPTIONS_INIT;
     fletch_chunks        *chunks  = NULL;
     fletch_error          error   = {0};
-    if (context->count > 0 && !fill_fields(job->request, context, item, index)) {
+    if (context->count > 0 && !fill_fields(job->request, context, item, index))
         return NULL;
-    }
     uint32_t room = room_of(job, context, index);
-    if (room == 0) {
+    if (room == 0)
         return NULL;
-    }
     bool fits = ask->size > 0 && ask->size <= room;
     if (ask->size > room && context->count == 0) {
         (void)fl_seed_refuse(job->request,
@@ -289,9 +276,8 @@ static void put_spans(fl_job *job, size_t index, const fletch_chunks *chunks, ou
     fl_documents         *late  = &added->late;
     const fl_stored_item *whole = &added->documents[index];
     size_t                found = 0;
-    for (size_t i = 0; i < chunks->count; i++) {
+    for (size_t i = 0; i < chunks->count; i++)
         found += chunks->tokens[i] > 0;
-    }
     late->texts[index]   = whole->text;
     late->lengths[index] = whole->text_size;
     late->counts[index] = added->chunks[index] = found > 1 ? found : 1;
@@ -317,17 +303,15 @@ static bool put_chunks(fl_job *job, template *context, size_t index, const fletc
                        output *out) {
     fl_seed_added        *added = job->extra;
     const fl_stored_item *whole = &added->documents[index];
-    if (context->count > 0 && !fill_fields(job->request, context, whole, index)) {
+    if (context->count > 0 && !fill_fields(job->request, context, whole, index))
         return false;
-    }
     added->chunks[index] = chunks->count;
     for (size_t i = 0; i < chunks->count; i++) {
         fl_stored_item *item = &added->items[out->at];
         put_item(item, whole, i, chunks, i);
         fl_span text = fill_template(job->request, context, (fl_span){item->text, item->text_size});
-        if (text.data == NULL) {
+        if (text.data == NULL)
             return fl_seed_no_memory(job->request);
-        }
         out->texts[out->at]   = text.data;
         out->sizes[out->at++] = text.size;
     }
@@ -341,20 +325,16 @@ static bool put_all(fl_job *job, template *context, fletch_chunks *const *chunks
                             .sizes = fl_request_alloc(job->request, total * sizeof *out.sizes)};
     added->items         = fl_request_alloc(job->request, total * sizeof *added->items);
     added->chunks = fl_request_alloc(job->request, added->document_count * sizeof *added->chunks);
-    if (out.texts == NULL || out.sizes == NULL || added->items == NULL || added->chunks == NULL) {
+    if (out.texts == NULL || out.sizes == NULL || added->items == NULL || added->chunks == NULL)
         return fl_seed_no_memory(job->request);
-    }
     const bool late = job->ask.late_chunking == 1;
-    if (late && !fl_job_documents(job, added->document_count, total, &added->late)) {
+    if (late && !fl_job_documents(job, added->document_count, total, &added->late))
         return false;
-    }
-    for (size_t i = 0; i < added->document_count; i++) {
-        if (late) {
+    for (size_t i = 0; i < added->document_count; i++)
+        if (late)
             put_spans(job, i, chunks[i], &out);
-        } else if (!put_chunks(job, context, i, chunks[i], &out)) {
+        else if (!put_chunks(job, context, i, chunks[i], &out))
             return false;
-        }
-    }
     added->late.spans      = late ? out.at : 0;
     job->ask.input.texts   = out.texts;
     job->ask.input.lengths = out.sizes;
@@ -380,21 +360,18 @@ bool fl_split(fl_job *job) {
     fletch_chunks **chunks = fl_request_alloc(job->request, count * sizeof *chunks);
     fletch_chunks  *wholes = fl_request_alloc(job->request, cuts ? 1 : count * sizeof *wholes);
     size_t(*places)[4]     = fl_request_alloc(job->request, cuts ? 1 : count * sizeof *places);
-    if (context == NULL || chunks == NULL || wholes == NULL || places == NULL) {
+    if (context == NULL || chunks == NULL || wholes == NULL || places == NULL)
         return fl_seed_no_memory(job->request);
-    }
     (void)read_template(job->ask.context, context);
     for (; done < count; done++) {
         chunks[done] = cuts ? cut(job, context, done)
                             : whole(&added->documents[done], places[done], &wholes[done]);
-        if (chunks[done] == NULL) {
+        if (chunks[done] == NULL)
             break;
-        }
         total += chunks[done]->count;
     }
     bool good = done == count && put_all(job, context, chunks, total);
-    for (size_t i = 0; cuts && i < done; i++) {
+    for (size_t i = 0; cuts && i < done; i++)
         fletch_chunks_free(chunks[i]);
-    }
     return good;
 }

@@ -20,9 +20,8 @@
 
 static bool good_id(const char *id) {
     size_t size = strlen(id);
-    if (size == 0 || size > FL_LIMIT_REQUEST_ID) {
+    if (size == 0 || size > FL_LIMIT_REQUEST_ID)
         return false;
-    }
     return strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == size;
 }
 
@@ -32,20 +31,18 @@ void fl_random_hex(char *out, size_t digits) {
         uint64_t salt = (uint64_t)(uintptr_t)out ^ (uint64_t)errno;
         memcpy(bytes, &salt, sizeof salt);
     }
-    for (size_t i = 0; i < digits; i++) {
+    for (size_t i = 0; i < digits; i++)
         out[i] = "0123456789abcdef"[(bytes[i / 2] >> (i % 2 * 4)) & 15];
-    }
     out[digits] = '\0';
 }
 
 /* x-request-id into the request; an id is made where there is none. */
 static void take_id(fl_http_request *request) {
     const char *id = fl_request_header(request, "x-request-id");
-    if (id != NULL && good_id(id)) {
+    if (id != NULL && good_id(id))
         memcpy(request->id, id, strlen(id) + 1);
-    } else {
+    else
         fl_random_hex(request->id, 32);
-    }
 }
 
 /* What the head says of itself; false: it is refused with -found. */
@@ -60,9 +57,8 @@ static bool check_head(fl_request_full *full, int found) {
     take_id(request);
     fl_trace_context_begin(full);
     if (found < 0) {
-        if (found != -408) {
+        if (found != -408)
             fl_metrics_rejected(request->server->metrics, FL_REJECTED_HEADERS);
-        }
         fl_reply_error(request, fl_http_code_of(-found), "%s", head->fault);
         return false;
     }
@@ -80,9 +76,8 @@ static void answer_preflight(fl_http_request *request, const fl_buf *allow) {
     if (fl_cors_allowed(server->cors, origin) != NULL &&
         fl_request_header(request, "access-control-request-method") != NULL) {
         fl_reply_header(request, "access-control-allow-methods", "%s, OPTIONS", allow->data);
-        if (asked != NULL) {
+        if (asked != NULL)
             fl_reply_header(request, "access-control-allow-headers", "%s", asked);
-        }
         fl_reply_header(request, "access-control-max-age", "86400");
     }
     fl_reply_bytes(request, 204, NULL);
@@ -112,9 +107,8 @@ static bool check_ready(fl_request_full *full) {
     fl_http_request *request = &full->shared;
     int              state   = atomic_load(&request->server->state);
     bool loading = state == FL_LOADING, leaving = state >= FL_DRAINING && !full->conn->promised;
-    if ((!loading && !leaving) || (request->route->flags & FL_ROUTE_ALWAYS) != 0) {
+    if ((!loading && !leaving) || (request->route->flags & FL_ROUTE_ALWAYS) != 0)
         return true;
-    }
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_NOT_READY);
     fl_reply_header(request, "retry-after", "1");
     fl_reply_error(request, FL_HTTP_UNAVAILABLE,
@@ -137,9 +131,8 @@ static bool check_key(fl_request_full *full, fl_api_key **found) {
     fl_http_request *request = &full->shared;
     full->keys               = fl_server_keys(request->server);
     *found                   = NULL;
-    if (full->keys == NULL || (request->route->flags & FL_ROUTE_OPEN) != 0) {
+    if (full->keys == NULL || (request->route->flags & FL_ROUTE_OPEN) != 0)
         return true;
-    }
     const char *text = presented(request);
     *found           = text != NULL ? fl_keys_find(full->keys, text, strlen(text)) : NULL;
     if (*found != NULL) {
@@ -155,9 +148,8 @@ static bool check_key(fl_request_full *full, fl_api_key **found) {
 static bool check_share(fl_request_full *full, fl_api_key *key) {
     fl_http_request *request = &full->shared;
     unsigned         wait;
-    if (key == NULL) {
+    if (key == NULL)
         return true;
-    }
     if (fl_api_key_enter(key, fl_clock_ns(), &wait)) {
         full->entered = key;
         return true;
@@ -179,9 +171,8 @@ static bool check_page(fl_request_full *full) {
     const char      *host    = fl_request_header(request, "host");
     const char      *origin  = fl_request_header(request, "origin");
     bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
-    if (full->keys != NULL || (request->route->flags & FL_ROUTE_OPEN) != 0) {
+    if (full->keys != NULL || (request->route->flags & FL_ROUTE_OPEN) != 0)
         return true;
-    }
     if (server->confined && !fl_cors_is_ours(server->hosts, host)) {
         fl_reply_error(request, FL_HTTP_PERMISSION_DENIED,
                        "the Host header is not allowed; add it to server.allowed_hosts if it is "
@@ -253,9 +244,8 @@ static bool read_wishes(fl_request_full *full, const fl_api_key *key) {
         return false;
     }
     uint64_t limit = request->server->deadline_ms;
-    if (wanted > 0 && (limit == 0 || (uint64_t)wanted < limit)) {
+    if (wanted > 0 && (limit == 0 || (uint64_t)wanted < limit))
         limit = wanted < UINT32_MAX ? (uint64_t)wanted : UINT32_MAX;
-    }
     request->deadline_ms = (uint32_t)limit;
     bulk                 = bulk || (key != NULL && fl_api_key_is_bulk(key));
     request->lane        = bulk ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;

@@ -21,25 +21,21 @@ static void put4(char *out, uint32_t bits) {
 void fl_base64_ref(char *out, const void *data, size_t size) {
     const unsigned char *p = data;
     size_t               i = 0;
-    for (; size - i >= 3; i += 3, out += 4) {
+    for (; size - i >= 3; i += 3, out += 4)
         put4(out, (uint32_t)p[i] << 16 | (uint32_t)p[i + 1] << 8 | p[i + 2]);
-    }
-    if (i == size) {
+    if (i == size)
         return;
-    }
     uint32_t two = size - i == 2 ? (uint32_t)p[i + 1] << 8 : 0;
     put4(out, (uint32_t)p[i] << 16 | two);
     out[3] = '=';
-    if (size - i == 1) {
+    if (size - i == 1)
         out[2] = '=';
-    }
 }
 
 fl_base64_fn fl_base64_best(void) {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) { /* asked once, before main: cpuid is slow in guests */
+    if (__builtin_cpu_supports("avx2")) /* asked once, before main: cpuid is slow in guests */
         return fl_base64_avx2;
-    }
 #endif
     return fl_base64_ref;
 }

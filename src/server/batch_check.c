@@ -43,16 +43,14 @@ static void tell(check *c, uint64_t line, const char *code, const char *param,
         fl_json_w_text(w, "object", "list");
         fl_json_w_array(w, "data");
     }
-    if (c->count > ERRORS_MAX) {
+    if (c->count > ERRORS_MAX)
         return;
-    }
     fl_json_w_object(w, NULL);
     fl_json_w_text(w, "code", code);
-    if (line > 0) {
+    if (line > 0)
         fl_json_w_u64(w, "line", line);
-    } else {
+    else
         fl_json_w_null(w, "line");
-    }
     fl_json_w_text(w, "message", message);
     fl_json_w_text(w, "param", param);
     fl_json_w_end(w);
@@ -133,18 +131,16 @@ static void look_at_line(check *c, fl_http_request *request) {
         return;
     }
     look_at_id(c, line.custom_id);
-    if (!fl_span_is(line.method, "POST")) {
+    if (!fl_span_is(line.method, "POST"))
         tell(c, c->line, "invalid_request", "method", "The method of a request must be POST.");
-    }
     if (!fl_span_is(line.url, "/v1/embeddings")) {
         tell(c, c->line, "url_mismatch", "url",
              "The url of a request must be the endpoint of the batch, /v1/embeddings.");
     }
-    if (line.body.data[0] != '{') {
+    if (line.body.data[0] != '{')
         tell(c, c->line, "invalid_request", "body", "The body of a request must be an object.");
-    } else {
+    else
         look_at_model(c, request, line.body);
-    }
 }
 
 static int look_at_lines(check *c, fl_batches *batches, fl_batch_lines *lines, uint64_t *total,
@@ -153,9 +149,8 @@ static int look_at_lines(check *c, fl_batches *batches, fl_batch_lines *lines, u
     size_t size;
     int    found;
     while ((found = fl_batch_lines_next(lines, &line, &size, error)) == 1) {
-        if (atomic_load(&batches->stopping)) {
+        if (atomic_load(&batches->stopping))
             return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the server ends");
-        }
         c->line = lines->number;
         atomic_store(&c->server->worked_ns, fl_clock_ns()); /* no server.idle_exit meanwhile */
         if (++*total > FL_BATCH_LINES) {
@@ -164,15 +159,13 @@ static int look_at_lines(check *c, fl_batches *batches, fl_batch_lines *lines, u
             return FLETCH_OK;
         }
         fl_request_full *full = fl_batch_line_request(c->server, line, size);
-        if (full == NULL) {
+        if (full == NULL)
             return fl_fail_nomem(error, size, "a line of a batch");
-        }
         look_at_line(c, &full->shared);
         fl_request_drop(full);
     }
-    if (found == 0 && *total == 0) {
+    if (found == 0 && *total == 0)
         tell(c, 0, "empty_file", NULL, "The input file contains no requests.");
-    }
     return found;
 }
 
@@ -180,15 +173,13 @@ int fl_batch_check(fl_batches *batches, int fd, fl_buf *errors, uint64_t *total,
                    fletch_error *error) {
     check c = {.server = batches->server, .errors = {.out = errors}};
     c.ids   = fl_alloc_zero(PLACES, sizeof *c.ids);
-    if (c.ids == NULL) {
+    if (c.ids == NULL)
         return fl_fail_nomem(error, PLACES * sizeof *c.ids, "the ids of a batch");
-    }
     fl_batch_lines lines  = {.fd = fd};
     int            status = look_at_lines(&c, batches, &lines, total, error);
     end(&c);
-    if (status == FLETCH_OK && (errors->failed || c.model.failed)) {
+    if (status == FLETCH_OK && (errors->failed || c.model.failed))
         status = fl_fail_nomem(error, errors->size, "what is wrong with a batch");
-    }
     *model = status == FLETCH_OK && c.model.size > 2 ? fl_buf_take(&c.model) : NULL;
     fl_buf_free(&c.model);
     fl_buf_free(&lines.held);

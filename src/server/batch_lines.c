@@ -34,13 +34,11 @@ static int read_on(fl_batch_lines *lines, fletch_error *error) {
         held->size -= lines->used;
         lines->used = 0;
     }
-    if (!fl_buf_reserve(held, PIECE)) {
+    if (!fl_buf_reserve(held, PIECE))
         return fl_fail_nomem(error, PIECE, "the lines of a batch");
-    }
     ssize_t got = pread(lines->fd, held->data + held->size, PIECE, (off_t)(lines->at + held->size));
-    if (got < 0) {
+    if (got < 0)
         return fl_fail_errno(error, errno, "cannot read", "a batch's input");
-    }
     lines->at_end = got == 0;
     held->size += (size_t)got;
     return FLETCH_OK;
@@ -59,9 +57,8 @@ static int next_line(fl_batch_lines *lines, char **line, size_t *size, fletch_er
             FL_TRY(read_on(lines, error));
             continue;
         }
-        if (rest == 0) {
+        if (rest == 0)
             return 0;
-        }
         *line      = from;
         *size      = end != NULL ? (size_t)(end - from) : rest;
         lines->was = lines->at;
@@ -87,9 +84,8 @@ int fl_batch_lines_next(fl_batch_lines *lines, char **line, size_t *size, fletch
 
 fl_request_full *fl_batch_line_request(fl_server *server, const char *line, size_t size) {
     fl_request_full *full = fl_request_make(server);
-    if (full == NULL) {
+    if (full == NULL)
         return NULL;
-    }
     fl_http_request *request = &full->shared;
     fl_buf_append(&full->gather, line, size);
     request->method = "POST";

@@ -87,31 +87,27 @@ static void not_found(fl_http_request *request, bool files) {
 
 static void put(fl_json_w *w, const fl_kept *kept, bool files) {
     fl_json_w_object(w, NULL);
-    if (files) {
+    if (files)
         fl_batch_file_put(w, (const fl_batch_file *)kept);
-    } else {
+    else
         fl_batch_put(w, (const fl_batch_record *)kept);
-    }
     fl_json_w_end(w);
 }
 
 static void one(fl_http_request *request, bool files) {
     char        owner[FL_OWNER];
     fl_batches *batches = begin(request, owner);
-    if (batches == NULL) {
+    if (batches == NULL)
         return;
-    }
     fl_batches_lock(batches);
     const fl_kept *kept = find(request, owner, files);
-    if (kept != NULL) {
+    if (kept != NULL)
         put(&(fl_json_w){.out = &request->reply.body}, kept, files);
-    }
     fl_batches_unlock(batches);
-    if (kept != NULL) {
+    if (kept != NULL)
         fl_reply_json(request, 200);
-    } else {
+    else
         not_found(request, files);
-    }
 }
 
 static void one_file(fl_http_request *request) {
@@ -154,9 +150,8 @@ static bool read_page(fl_http_request *request, page *out, size_t usual, size_t 
 static bool is_on(const page *p, const fl_kept *kept, const char *owner, bool files) {
     int place = p->after != NULL ? strcmp(kept->id, p->after) : 0;
     if (strcmp(kept->owner, owner) != 0 ||
-        (p->after != NULL && (p->ascending ? place <= 0 : place >= 0))) {
+        (p->after != NULL && (p->ascending ? place <= 0 : place >= 0)))
         return false;
-    }
     const char *purpose = files && ((const fl_batch_file *)kept)->output ? "batch_output" : "batch";
     return !files || p->purpose == NULL || strcmp(p->purpose, purpose) == 0;
 }
@@ -173,9 +168,8 @@ static void put_page(fl_http_request *request, const fl_kept_list *list, const p
     fl_json_w_array(&w, "data");
     for (size_t i = 0; i < list->count; i++) {
         const fl_kept *kept = list->list[p->ascending ? i : list->count - 1 - i];
-        if (!is_on(p, kept, owner, files)) {
+        if (!is_on(p, kept, owner, files))
             continue;
-        }
         if (count == p->limit) {
             more = true;
             break;
@@ -231,12 +225,10 @@ static bool read_form(fl_http_request *request, form *out) {
                       : fl_span_is(part.name, "expires_after[seconds]") ? &out->seconds
                       : fl_span_is(part.name, "expires_after[anchor]")  ? &out->anchor
                                                                         : NULL;
-        if (to != NULL) {
+        if (to != NULL)
             *to = part.data;
-        }
-        if (to == &out->file) {
+        if (to == &out->file)
             out->filename = part.filename;
-        }
     }
     if (in.fault != NULL) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST, "%s", in.fault);
@@ -258,12 +250,10 @@ static bool read_form(fl_http_request *request, form *out) {
 static bool read_lifetime(fl_http_request *request, const form *sent, int64_t *out) {
     char digits[16] = "";
     *out            = 0;
-    if (sent->seconds.data == NULL && sent->anchor.data == NULL) {
+    if (sent->seconds.data == NULL && sent->anchor.data == NULL)
         return true;
-    }
-    if (sent->seconds.size < sizeof digits && sent->seconds.data != NULL) {
+    if (sent->seconds.size < sizeof digits && sent->seconds.data != NULL)
         memcpy(digits, sent->seconds.data, sent->seconds.size);
-    }
     if (!fl_span_is(sent->anchor, "created_at") || !fl_parse_i64(digits, out) || *out < LIFE_MIN ||
         *out > LIFE_MAX) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST,
@@ -294,13 +284,11 @@ static int keep_file(fl_batches *batches, fl_batch_file *file, fl_span bytes, fl
     if (status == FLETCH_OK) {
         fl_batches_begin(batches);
         status = fl_batch_file_save(batches, file, error);
-        if (status == FLETCH_OK && !fl_kept_add(batches, &file->kept)) {
+        if (status == FLETCH_OK && !fl_kept_add(batches, &file->kept))
             status = fl_fail_nomem(error, sizeof(fl_kept *), "the list of files");
-        }
         fl_batches_end(batches);
-        if (status < 0) {
+        if (status < 0)
             (void)unlink(path);
-        }
     }
     fl_free(path);
     return status;
@@ -312,10 +300,8 @@ static void upload(fl_http_request *request) {
     fletch_error error    = {0};
     int64_t      lifetime = 0;
     fl_batches  *batches  = begin(request, owner);
-    if (batches == NULL || !read_form(request, &sent) ||
-        !read_lifetime(request, &sent, &lifetime)) {
+    if (batches == NULL || !read_form(request, &sent) || !read_lifetime(request, &sent, &lifetime))
         return;
-    }
     fl_batch_file *file = fl_alloc_zero(1, sizeof *file);
     if (file == NULL) {
         fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
@@ -345,9 +331,8 @@ static void file_content(fl_http_request *request) {
     fl_batches  *batches = begin(request, owner);
     fl_map      *map     = batches != NULL ? fl_request_alloc(request, sizeof *map) : NULL;
     if (map == NULL) {
-        if (batches != NULL) {
+        if (batches != NULL)
             fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
-        }
         return;
     }
     fl_batches_lock(batches);
@@ -376,9 +361,8 @@ static void delete_file(fl_http_request *request) {
     fl_batches            *batches = begin(request, owner);
     int                    status  = FLETCH_ENOTFOUND;
     const fl_batch_record *reader  = NULL;
-    if (batches == NULL) {
+    if (batches == NULL)
         return;
-    }
     fl_batches_begin(batches);
     fl_batch_file *file = (fl_batch_file *)(void *)find(request, owner, true);
     if (file != NULL) {
@@ -443,9 +427,8 @@ static int64_t seconds_of(fl_span raw, char window[16]) {
     int64_t number = 0;
     size_t  digits = raw.size > 3 && raw.size < 7 && raw.data[1] != '0' ? raw.size - 3 : 0;
     for (size_t i = 1; i <= digits; i++) {
-        if (raw.data[i] < '0' || raw.data[i] > '9') {
+        if (raw.data[i] < '0' || raw.data[i] > '9')
             return 0;
-        }
         number = number * 10 + (raw.data[i] - '0');
     }
     for (size_t i = 0; digits > 0 && i < sizeof units / sizeof units[0]; i++) {
@@ -515,9 +498,8 @@ static int keep_batch(fl_batches *batches, fl_batch_record *batch, const fl_batc
         memcpy(batch->output[i], output.id, FL_KEPT_ID);
     }
     FL_TRY(fl_batch_become(batches, batch, batch, error));
-    if (!fl_kept_add(batches, &batch->kept)) {
+    if (!fl_kept_add(batches, &batch->kept))
         return fl_fail_nomem(error, sizeof(fl_kept *), "the list of batches");
-    }
     fl_batches_tell(batches);
     return FLETCH_OK;
 }
@@ -529,9 +511,8 @@ static void create(fl_http_request *request) {
     fl_batches      *batches = begin(request, owner);
     fl_batch_record *batch   = batches != NULL ? fl_alloc_zero(1, sizeof *batch) : NULL;
     if (batch == NULL) {
-        if (batches != NULL) {
+        if (batches != NULL)
             fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
-        }
         return;
     }
     fl_kept_name(&batch->kept, "batch_", owner);
@@ -545,9 +526,8 @@ static void create(fl_http_request *request) {
     const fl_kept *file = fl_kept_find(&batches->files, owner, id);
     int status = file != NULL ? keep_batch(batches, batch, (const fl_batch_file *)file, &error)
                               : FLETCH_ENOTFOUND;
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         put(&(fl_json_w){.out = &request->reply.body}, &batch->kept, false);
-    }
     fl_batches_end(batches);
     if (status == FLETCH_OK) {
         fl_reply_json(request, 200);
@@ -569,9 +549,8 @@ static void cancel(fl_http_request *request) {
     fl_batches  *batches = begin(request, owner);
     int          status  = FLETCH_OK;
     bool         late    = false;
-    if (batches == NULL) {
+    if (batches == NULL)
         return;
-    }
     fl_batches_begin(batches);
     fl_batch_record *batch = (fl_batch_record *)(void *)find(request, owner, false);
     fl_batch_status  was   = batch != NULL ? batch->status : FL_BATCH_FAILED;
@@ -583,9 +562,8 @@ static void cancel(fl_http_request *request) {
     } else {
         late = was != FL_BATCH_CANCELLING;
     }
-    if (batch != NULL) {
+    if (batch != NULL)
         put(&(fl_json_w){.out = &request->reply.body}, &batch->kept, false);
-    }
     fl_batches_end(batches);
     if (batch == NULL) {
         not_found(request, false);

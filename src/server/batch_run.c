@@ -85,12 +85,10 @@ static bool is_stopping(const turn *t) {
 
 static int write_out(turn *t, int which, fletch_error *error) {
     fl_buf *text = &t->unwritten[which];
-    if (text->failed) {
+    if (text->failed)
         return fl_fail_nomem(error, text->size, "the answers of a batch");
-    }
-    if (fl_write_all(t->out[which], text->data, text->size) != 0) {
+    if (fl_write_all(t->out[which], text->data, text->size) != 0)
         return fl_fail_errno(error, errno, "cannot write", t->batch->output[which]);
-    }
     t->now.bytes[which] += text->size;
     fl_buf_clear(text);
     return FLETCH_OK;
@@ -141,9 +139,8 @@ static void answered(fl_request_full *full) {
 static int read_line(turn *t, slot *s, fl_batch_line *line, fletch_error *error) {
     fl_json_in in;
     s->full = fl_batch_line_request(t->batches->server, s->line.data, s->line.size);
-    if (s->full == NULL) {
+    if (s->full == NULL)
         return fl_fail_nomem(error, s->line.size, "a line of a batch");
-    }
     if (!fl_fields_read(&s->full->shared, &in, fl_batch_line_fields, line)) {
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "line %" PRIu64 " of %s has changed: %s",
                        s->number, t->batch->input, in.message);
@@ -219,14 +216,12 @@ static int begin_line(turn *t, unrun why, fletch_error *error) {
     char  *line;
     size_t size;
     int    found = fl_batch_lines_next(&t->lines, &line, &size, error);
-    if (found != 1) {
+    if (found != 1)
         return found;
-    }
     fl_buf_clear(&s->line);
     fl_buf_append(&s->line, line, size);
-    if (s->line.failed) {
+    if (s->line.failed)
         return fl_fail_nomem(error, size, "a line of a batch");
-    }
     s->turn   = t;
     s->number = t->lines.number;
     s->end    = t->lines.at;
@@ -321,15 +316,13 @@ static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
     batch->shown[which] = batch->progress.bytes[which] > 0;
     if (!batch->shown[which]) {
         char *path = fl_batches_path(batches, id, "jsonl");
-        if (path != NULL) {
+        if (path != NULL)
             (void)unlink(path);
-        }
         fl_free(path);
         return FLETCH_OK;
     }
-    if (fl_kept_find(&batches->files, NULL, id) != NULL) { /* before a crash */
+    if (fl_kept_find(&batches->files, NULL, id) != NULL) /* before a crash */
         return FLETCH_OK;
-    }
     fl_batch_file *file = fl_alloc_zero(1, sizeof *file);
     fl_buf         name = {0};
     fl_buf_printf(&name, "%s_%s.jsonl", batch->kept.id,
@@ -347,12 +340,10 @@ static int show_output(fl_batches *batches, fl_batch_record *batch, int which,
     file->expires      = batch->lifetime > 0 ? file->kept.created + batch->lifetime : 0;
     memcpy(file->kept.id, id, FL_KEPT_ID);
     int status = fl_batch_file_save(batches, file, error);
-    if (status == FLETCH_OK && !fl_kept_add(batches, &file->kept)) {
+    if (status == FLETCH_OK && !fl_kept_add(batches, &file->kept))
         status = fl_fail_nomem(error, sizeof *file, "the file of a batch");
-    }
-    if (status < 0) {
+    if (status < 0)
         fl_batch_file_free(file);
-    }
     return status;
 }
 
@@ -367,9 +358,8 @@ static int finish(fl_batches *batches, fl_batch_record *batch, fletch_error *err
         fl_batch_enter(&next, FL_BATCH_FINALIZING);
         FL_TRY(fl_batch_become(batches, batch, &next, error));
     }
-    for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
+    for (int i = 0; i < FL_BATCH_OUTPUTS; i++)
         FL_TRY(show_output(batches, &next, i, error));
-    }
     fl_batch_enter(&next, status);
     FL_TRY(fl_batch_become(batches, batch, &next, error));
     fl_server_log_line(batches->server->log, FL_LEVEL_INFO,
@@ -385,9 +375,8 @@ static int commit(turn *t, bool whole, fletch_error *error) {
     fl_batch_record *batch   = t->batch;
     for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
         FL_TRY(write_out(t, i, error));
-        if (fsync(t->out[i]) != 0) {
+        if (fsync(t->out[i]) != 0)
             return fl_fail_errno(error, errno, "cannot sync", batch->output[i]);
-        }
     }
     fl_batches_begin(batches);
     const fl_batch_progress was  = batch->progress;
@@ -398,9 +387,8 @@ static int commit(turn *t, bool whole, fletch_error *error) {
         bool more = t->now.count[i] > was.count[i]; /* not where it began anew */
         (void)atomic_fetch_add(&batches->lines[i], more ? t->now.count[i] - was.count[i] : 0);
     }
-    if (status == FLETCH_OK && whole) {
+    if (status == FLETCH_OK && whole)
         status = finish(batches, batch, error);
-    }
     fl_batches_end(batches);
     return status;
 }
@@ -421,17 +409,15 @@ static int run_lines(turn *t, bool *whole, fletch_error *error) {
         }
         bool room =
             t->count == 0 || (t->count < WINDOW && t->bytes < WINDOW_BYTES && why == UNRUN_NOT);
-        if (room && !over) {
+        if (room && !over)
             found = begin_line(t, why, error);
-        } else if (t->count > 0) {
+        else if (t->count > 0)
             FL_TRY(end_first(t, error));
-        } else {
+        else
             return FLETCH_OK;
-        }
     }
-    while (found == 0 && t->count > 0 && !t->stopped) {
+    while (found == 0 && t->count > 0 && !t->stopped)
         FL_TRY(end_first(t, error));
-    }
     *whole = found == 0 && !t->stopped;
     return found < 0 ? found : FLETCH_OK;
 }
@@ -455,14 +441,12 @@ static int open_outputs(turn *t, fletch_error *error) {
         FL_TRY(open_at(t, t->batch->output[i], O_WRONLY | O_CREAT, &t->out[i], error));
         lost |= fstat(t->out[i], &info[i]) != 0 || (uint64_t)info[i].st_size < t->now.bytes[i];
     }
-    if (lost) {
+    if (lost)
         t->now = (fl_batch_progress){0};
-    }
     for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
         off_t size = (off_t)t->now.bytes[i];
-        if (ftruncate(t->out[i], size) != 0 || lseek(t->out[i], size, SEEK_SET) != size) {
+        if (ftruncate(t->out[i], size) != 0 || lseek(t->out[i], size, SEEK_SET) != size)
             return fl_fail_errno(error, errno, "cannot cut", t->batch->output[i]);
-        }
     }
     t->lines.at     = t->now.at;
     t->lines.number = t->now.line;
@@ -489,9 +473,8 @@ static int end_early(fl_batches *batches, fl_batch_record *batch, fl_batch_statu
     next.errors          = errors != NULL ? errors->data : NULL;
     fl_batch_enter(&next, status);
     int saved = fl_batch_become(batches, batch, &next, error);
-    if (saved == FLETCH_OK && errors != NULL) {
+    if (saved == FLETCH_OK && errors != NULL)
         *errors = (fl_buf){0}; /* they are the batch's */
-    }
     fl_batches_end(batches);
     return saved;
 }
@@ -507,9 +490,8 @@ static int begin(fl_batches *batches, fl_batch_record *batch, uint64_t total, ch
     next.status = next.status == FL_BATCH_VALIDATING ? FL_BATCH_IN_PROGRESS : next.status;
     int status  = fl_batch_become(batches, batch, &next, error);
     fl_batches_end(batches);
-    if (status < 0) {
+    if (status < 0)
         fl_free(model);
-    }
     return status;
 }
 
@@ -540,12 +522,10 @@ static int lost_input(turn *t, fletch_error *error) {
 static int take_turn(turn *t, fl_batch_status was, fletch_error *error) {
     fl_batch_record *batch = t->batch;
     bool             begun = batch->at[FL_BATCH_IN_PROGRESS] > 0;
-    if (!begun && was == FL_BATCH_CANCELLING) {
+    if (!begun && was == FL_BATCH_CANCELLING)
         return end_early(t->batches, batch, FL_BATCH_CANCELLED, NULL, error);
-    }
-    if (!begun && (int64_t)time(NULL) >= batch->expires) {
+    if (!begun && (int64_t)time(NULL) >= batch->expires)
         return end_early(t->batches, batch, FL_BATCH_EXPIRED, NULL, error);
-    }
     if (was == FL_BATCH_FINALIZING) {
         fl_batches_begin(t->batches);
         int status = finish(t->batches, batch, error);
@@ -553,9 +533,8 @@ static int take_turn(turn *t, fl_batch_status was, fletch_error *error) {
         return status;
     }
     int status = open_at(t, batch->input, O_RDONLY, &t->lines.fd, error);
-    if (status == FLETCH_ENOTFOUND) {
+    if (status == FLETCH_ENOTFOUND)
         return lost_input(t, error);
-    }
     FL_TRY(status);
     return begun ? run_turn(t, error) : check(t, error);
 }
@@ -568,9 +547,8 @@ static void end_turn(turn *t) {
             drop(s);
         }
     }
-    for (size_t i = 0; i < WINDOW; i++) {
+    for (size_t i = 0; i < WINDOW; i++)
         fl_buf_free(&t->slots[i].line);
-    }
     for (int i = 0; i < FL_BATCH_OUTPUTS; i++) {
         fl_buf_free(&t->unwritten[i]);
         fl_close(t->out[i]);
@@ -591,12 +569,10 @@ static fl_batch_record *choose(const fl_batches *batches, const char *last, bool
     fl_batch_record *first = NULL, *next = NULL;
     for (size_t i = 0; i < batches->batches.count; i++) {
         fl_batch_record *batch = (fl_batch_record *)(void *)batches->batches.list[i];
-        if (fl_batch_is_over(batch)) {
+        if (fl_batch_is_over(batch))
             continue;
-        }
-        if (batch->status == FL_BATCH_VALIDATING && !failed) {
+        if (batch->status == FL_BATCH_VALIDATING && !failed)
             return batch;
-        }
         first = first == NULL ? batch : first;
         next  = next == NULL && strcmp(batch->kept.id, last) > 0 ? batch : next;
     }
@@ -609,9 +585,8 @@ static void drop_old_files(fl_batches *batches) {
     for (size_t i = batches->files.count; i > 0; i--) {
         fl_batch_file *file = (fl_batch_file *)(void *)batches->files.list[i - 1];
         if (file->expires > 0 && file->expires <= now &&
-            fl_batch_reading(batches, file->kept.id) == NULL) {
+            fl_batch_reading(batches, file->kept.id) == NULL)
             (void)fl_batch_file_drop(batches, file, NULL);
-        }
     }
     fl_batches_end(batches);
 }
@@ -619,9 +594,8 @@ static void drop_old_files(fl_batches *batches) {
 static int one_turn(fl_batches *batches, fl_batch_record *batch, fl_batch_status was,
                     fletch_error *error) {
     turn *t = fl_alloc_zero(1, sizeof *t);
-    if (t == NULL) {
+    if (t == NULL)
         return fl_fail_nomem(error, sizeof *t, "a turn of a batch");
-    }
     t->batches  = batches;
     t->batch    = batch;
     t->lines.fd = t->out[0] = t->out[1] = -1;
@@ -667,9 +641,8 @@ static void *run(void *arg) {
 
 int fl_batches_start(fl_server *server, fletch_error *error) {
     fl_batches *batches = server->batches;
-    if (batches == NULL) {
+    if (batches == NULL)
         return FLETCH_OK;
-    }
     int status       = fl_thread_start(&batches->thread, "batches", run, batches, error);
     batches->running = status == FLETCH_OK;
     return status;

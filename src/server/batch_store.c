@@ -77,11 +77,10 @@ static size_t place(const fl_kept_list *list, const char *id) {
     size_t low = 0, high = list->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (strcmp(list->list[middle]->id, id) < 0) {
+        if (strcmp(list->list[middle]->id, id) < 0)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }
@@ -94,9 +93,8 @@ static bool add(fl_kept_list *list, fl_kept *kept) {
     if (list->count == list->room) {
         size_t    room = list->room == 0 ? 64 : list->room * 2;
         fl_kept **more = fl_realloc_array(list->list, room, sizeof(fl_kept *));
-        if (more == NULL) {
+        if (more == NULL)
             return false;
-        }
         list->list = more;
         list->room = room;
     }
@@ -126,9 +124,8 @@ static void forget(fl_batches *batches, const fl_kept *kept) {
 fl_kept *fl_kept_find(const fl_kept_list *list, const char *owner, const char *id) {
     size_t at = place(list, id);
     if (at == list->count || strcmp(list->list[at]->id, id) != 0 ||
-        (owner != NULL && strcmp(list->list[at]->owner, owner) != 0)) {
+        (owner != NULL && strcmp(list->list[at]->owner, owner) != 0))
         return NULL;
-    }
     return list->list[at];
 }
 
@@ -147,9 +144,8 @@ bool fl_batch_is_over(const fl_batch_record *batch) {
 const fl_batch_record *fl_batch_reading(const fl_batches *batches, const char *file) {
     for (size_t i = 0; i < batches->batches.count; i++) {
         const fl_batch_record *batch = (const fl_batch_record *)batches->batches.list[i];
-        if (!fl_batch_is_over(batch) && strcmp(batch->input, file) == 0) {
+        if (!fl_batch_is_over(batch) && strcmp(batch->input, file) == 0)
             return batch;
-        }
     }
     return NULL;
 }
@@ -157,20 +153,18 @@ const fl_batch_record *fl_batch_reading(const fl_batches *batches, const char *f
 void fl_batches_count(fl_batches *batches, uint64_t count[FL_BATCH_STATUSES]) {
     memset(count, 0, FL_BATCH_STATUSES * sizeof *count);
     fl_batches_lock(batches);
-    for (size_t i = 0; i < batches->batches.count; i++) {
+    for (size_t i = 0; i < batches->batches.count; i++)
         count[((const fl_batch_record *)batches->batches.list[i])->status]++;
-    }
     fl_batches_unlock(batches);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------------- */
 
 static void put_time(fl_json_w *w, const char *key, int64_t time) {
-    if (time > 0) {
+    if (time > 0)
         fl_json_w_i64(w, key, time);
-    } else {
+    else
         fl_json_w_null(w, key);
-    }
 }
 
 static void put_raw(fl_json_w *w, const char *key, const char *raw) {
@@ -212,18 +206,15 @@ void fl_batch_put(fl_json_w *w, const fl_batch_record *batch) {
     fl_json_w_text(w, "input_file_id", batch->input);
     fl_json_w_text(w, "completion_window", batch->window);
     fl_json_w_text(w, "status", fl_batch_words[batch->status]);
-    for (size_t i = 0; i < FL_BATCH_OUTPUTS; i++) {
+    for (size_t i = 0; i < FL_BATCH_OUTPUTS; i++)
         fl_json_w_text(w, output_keys[i], batch->shown[i] ? batch->output[i] : NULL);
-    }
-    for (size_t i = 0; i < FL_BATCH_STATUSES; i++) {
+    for (size_t i = 0; i < FL_BATCH_STATUSES; i++)
         put_time(w, times[i], batch->at[i]);
-    }
     put_time(w, "expires_at", batch->expires);
     fl_json_w_object(w, "request_counts");
     fl_json_w_u64(w, "total", batch->total);
-    for (size_t i = 0; i < FL_BATCH_OUTPUTS; i++) {
+    for (size_t i = 0; i < FL_BATCH_OUTPUTS; i++)
         fl_json_w_u64(w, count_keys[i], batch->progress.count[i]);
-    }
     fl_json_w_end(w);
     put_usage(w, batch->progress.tokens);
     put_raw(w, "metadata", batch->metadata);
@@ -234,12 +225,10 @@ static int save(fl_batches *batches, const char *id, fl_json_w *w, fletch_error 
     int   status = path_of(batches, id, "json", &path, error);
     fl_json_w_end(w);
     fl_json_w_end(w);
-    if (status == FLETCH_OK && w->out->failed) {
+    if (status == FLETCH_OK && w->out->failed)
         status = fl_fail_nomem(error, w->out->size, "a record of server.batches");
-    }
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = fl_atomic_put(path, w->out->data, w->out->size, FL_ATOMIC_DURABLE, error);
-    }
     fl_buf_free(w->out);
     fl_free(path);
     return status;
@@ -299,18 +288,16 @@ static char *raw_of(const fl_buf *text, const char *wanted) {
     fl_json_in in;
     fl_span    key, raw = {0};
     fl_buf_append(&copied, text->data, text->size); /* which the reader writes into */
-    if (copied.failed) {
+    if (copied.failed)
         return NULL;
-    }
     fl_json_in_begin(&in, copied.data, copied.size);
     bool more = fl_json_in_enter(&in, FL_JSON_OBJECT);
     while (more && fl_json_in_key(&in, &key)) {
         bool is = fl_span_is(key, wanted);
         more    = fl_json_in_skip(&in, is ? &raw : NULL) && !is;
     }
-    if (raw.data != NULL && !fl_span_is(raw, "null")) {
+    if (raw.data != NULL && !fl_span_is(raw, "null"))
         fl_buf_append(&out, raw.data, raw.size);
-    }
     fl_buf_free(&copied);
     return out.size > 0 ? fl_buf_take(&out) : NULL;
 }
@@ -353,15 +340,12 @@ static void read_progress(fl_batch_record *batch, fl_json_reader *in, fl_json_re
 static fl_kept *read_batch(fl_json_reader *in, fl_json_reader *kept, const fl_buf *text) {
     fl_batch_record *batch = fl_alloc_zero(1, sizeof *batch);
     const char      *word  = fl_json_string(in, "status", "");
-    if (batch == NULL) {
+    if (batch == NULL)
         return NULL;
-    }
-    while (batch->status < FL_BATCH_CANCELLED && strcmp(word, fl_batch_words[batch->status]) != 0) {
+    while (batch->status < FL_BATCH_CANCELLED && strcmp(word, fl_batch_words[batch->status]) != 0)
         batch->status++;
-    }
-    for (size_t i = 0; i < FL_BATCH_STATUSES; i++) {
+    for (size_t i = 0; i < FL_BATCH_STATUSES; i++)
         batch->at[i] = fl_json_int(in, times[i], 0, 0, INT64_MAX);
-    }
     batch->kept.created = batch->at[FL_BATCH_VALIDATING];
     batch->expires      = fl_json_int(in, "expires_at", 0, 0, INT64_MAX);
     batch->lifetime     = fl_json_int(kept, "lifetime", 0, 0, INT64_MAX);
@@ -375,11 +359,10 @@ static fl_kept *read_batch(fl_json_reader *in, fl_json_reader *kept, const fl_bu
 }
 
 static void free_kept(fl_kept *kept) {
-    if (is_batch(kept->id)) {
+    if (is_batch(kept->id))
         fl_batch_free((fl_batch_record *)(void *)kept);
-    } else {
+    else
         fl_batch_file_free((fl_batch_file *)(void *)kept);
-    }
 }
 
 static int read_record(fl_batches *batches, const char *id, const char *path, fletch_error *error) {
@@ -387,9 +370,8 @@ static int read_record(fl_batches *batches, const char *id, const char *path, fl
     fl_json *root   = NULL;
     fl_kept *made   = NULL;
     int      status = fl_file_read(path, RECORD_MAX, &text, error);
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = fl_json_parse(&root, text.data, text.size, RECORD_MAX, 0, path, error);
-    }
     if (status == FLETCH_OK) {
         fl_json_reader in   = {.object = root, .source = path, .error = error};
         fl_json_reader kept = fl_json_below(&in, "kept");
@@ -410,9 +392,8 @@ static int read_record(fl_batches *batches, const char *id, const char *path, fl
     } else if (status == FLETCH_OK && (made == NULL || !fl_kept_add(batches, made))) {
         status = fl_fail_nomem(error, sizeof(fl_batch_record), "the records of server.batches");
     }
-    if (status < 0 && made != NULL) {
+    if (status < 0 && made != NULL)
         free_kept(made);
-    }
     fl_json_free(root);
     fl_buf_free(&text);
     return status;
@@ -451,20 +432,17 @@ static int look_through(fl_batches *batches, bool records, fletch_error *error) 
     for (struct dirent *entry; status == FLETCH_OK && (entry = readdir(folder)) != NULL;) {
         char id[FL_KEPT_ID], *path = NULL;
         if (!id_of(entry->d_name, records ? ".json" : ".jsonl", id) ||
-            (!records && is_known(batches, id))) {
+            (!records && is_known(batches, id)))
             continue;
-        }
         status = path_of(batches, id, records ? "json" : "jsonl", &path, error);
-        if (status == FLETCH_OK && records) {
+        if (status == FLETCH_OK && records)
             status = read_record(batches, id, path, error);
-        } else if (status == FLETCH_OK) {
+        else if (status == FLETCH_OK)
             (void)unlink(path);
-        }
         fl_free(path);
     }
-    if (folder != NULL) {
+    if (folder != NULL)
         (void)closedir(folder);
-    }
     return status;
 }
 
@@ -472,9 +450,8 @@ static int take_lock(fl_batches *batches, fletch_error *error) {
     char path[PATH_MAX];
     FL_TRY(fl_path_join(path, sizeof path, batches->folder, "lock", error));
     batches->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (batches->lock_fd < 0) {
+    if (batches->lock_fd < 0)
         return fl_fail_errno(error, errno, "cannot open", path);
-    }
     if (flock(batches->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s is in use by another process; give each its own server.batches",
@@ -485,13 +462,11 @@ static int take_lock(fl_batches *batches, fletch_error *error) {
 
 int fl_batches_open(fl_server *server, fletch_error *error) {
     const char *folder = fl_server_option(server, "server.batches");
-    if (folder[0] == '\0') {
+    if (folder[0] == '\0')
         return FLETCH_OK;
-    }
     fl_batches *batches = fl_alloc_zero(1, sizeof *batches);
-    if (batches == NULL) {
+    if (batches == NULL)
         return fl_fail_nomem(error, sizeof *batches, "server.batches");
-    }
     server->batches  = batches;
     batches->server  = server;
     batches->lock_fd = -1;
@@ -501,19 +476,16 @@ int fl_batches_open(fl_server *server, fletch_error *error) {
     batches->folder = fl_strdup(folder);
     int status      = batches->folder != NULL ? fl_folder_make(folder, error)
                                               : fl_fail_nomem(error, PATH_MAX, "server.batches");
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = take_lock(batches, error);
-    }
     if (status == FLETCH_OK) {
         (void)fl_atomic_sweep(folder, true);
         status = look_through(batches, true, error);
     }
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = look_through(batches, false, error);
-    }
-    if (status < 0) {
+    if (status < 0)
         fl_error_prefix(error, "server.batches");
-    }
     return status;
 }
 
@@ -532,15 +504,13 @@ void fl_batch_free(fl_batch_record *batch) {
 int fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *error) {
     char *record, *bytes;
     int   status = path_of(batches, file->kept.id, "json", &record, error);
-    if (status == FLETCH_OK && unlink(record) != 0 && errno != ENOENT) {
+    if (status == FLETCH_OK && unlink(record) != 0 && errno != ENOENT)
         status = fl_fail_errno(error, errno, "cannot remove", record);
-    }
     if (status == FLETCH_OK) {
         fl_parent_sync(record);
         bytes = fl_batches_path(batches, file->kept.id, "jsonl");
-        if (bytes != NULL) {
+        if (bytes != NULL)
             (void)unlink(bytes); /* what stays is removed at the next start */
-        }
         fl_free(bytes);
         forget(batches, &file->kept);
         fl_batch_file_free(file);
@@ -550,17 +520,15 @@ int fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *e
 }
 
 static void free_list(fl_kept_list *list) {
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < list->count; i++)
         free_kept(list->list[i]);
-    }
     fl_free(list->list);
 }
 
 void fl_batches_close(fl_server *server) {
     fl_batches *batches = server->batches;
-    if (batches == NULL) {
+    if (batches == NULL)
         return;
-    }
     free_list(&batches->files);
     free_list(&batches->batches);
     fl_close(batches->lock_fd);

@@ -121,7 +121,7 @@ int fl_batch_become(fl_batches *batches, fl_batch_record *batch, const fl_batch_
                     fletch_error *error);
 /* The file is gone, record first. */
 FL_REQUIRES(fl_writing_role)
-int fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *error);
+int  fl_batch_file_drop(fl_batches *batches, fl_batch_file *file, fletch_error *error);
 void fl_batch_file_free(fl_batch_file *file);
 void fl_batch_free(fl_batch_record *batch);
 /* Its status, from now on. */

@@ -60,13 +60,11 @@ static void on_bus(int number, siginfo_t *info, void *context) {
         if (at >= atomic_load(&noted[i].begin) && at < atomic_load(&noted[i].end)) {
             void      *page   = (void *)(at & ~(page_bytes - 1));
             fl_served *served = atomic_load(&noted[i].served);
-            if (served != NULL) {
+            if (served != NULL)
                 atomic_store(&served->spoiled, true);
-            }
             if (mmap(page, page_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-                page) {
+                page)
                 return;
-            }
         }
     }
     (void)signal(number, SIG_DFL); /* not ours: the read is tried again, and that is the end */
@@ -88,14 +86,12 @@ FL_REQUIRES(files_role) static void note(fl_served *served, const char *path) {
     size_t        count = atomic_load(&noted_count), at = 0;
     struct noted *file;
     char          real[PATH_MAX];
-    while (at < count && atomic_load(&noted[at].served) != NULL) {
+    while (at < count && atomic_load(&noted[at].served) != NULL)
         at++;
-    }
     file = &noted[at];
     if (at == FILES_MAX || realpath(path, real) == NULL || strlen(real) >= sizeof file->path ||
-        stat(real, &file->then) != 0) {
+        stat(real, &file->then) != 0)
         return; /* it is served all the same, unguarded */
-    }
     memcpy(file->path, real, strlen(real) + 1);
     file->replaced = false;
     atomic_store(&file->served, served);
@@ -103,17 +99,15 @@ FL_REQUIRES(files_role) static void note(fl_served *served, const char *path) {
     (void)fl_os_mapping(real, &begin, &end);
     atomic_store(&file->begin, begin);
     atomic_store(&file->end, end);
-    if (at == count) {
+    if (at == count)
         atomic_store(&noted_count, count + 1);
-    }
 }
 
 void fl_files_note(fl_served *served) {
     const char *path;
     lock();
-    for (size_t i = 0; (path = fletch_model_file_at(served->model, i)) != NULL; i++) {
+    for (size_t i = 0; (path = fletch_model_file_at(served->model, i)) != NULL; i++)
         note(served, path);
-    }
     unlock();
 }
 
@@ -138,9 +132,8 @@ static bool is_written(const struct stat *then, const struct stat *now) {
 FL_REQUIRES(files_role) static void look_at(fl_server *server, struct noted *file) {
     fl_served  *served = atomic_load(&file->served);
     struct stat now;
-    if (served == NULL || stat(file->path, &now) != 0) {
+    if (served == NULL || stat(file->path, &now) != 0)
         return; /* deleted: the mapping keeps it */
-    }
     bool same = now.st_ino == file->then.st_ino && now.st_dev == file->then.st_dev;
     if (!same && !file->replaced) {
         file->replaced = true;
@@ -164,8 +157,7 @@ FL_REQUIRES(files_role) static void look_at(fl_server *server, struct noted *fil
 
 void fl_files_look(fl_server *server) {
     lock();
-    for (size_t i = 0; i < atomic_load(&noted_count); i++) {
+    for (size_t i = 0; i < atomic_load(&noted_count); i++)
         look_at(server, &noted[i]);
-    }
     unlock();
 }

@@ -18,9 +18,8 @@
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 static void write_error(fl_http_reply *reply, fl_http_code code, const char *message) {
-    if (code == FL_HTTP_WRONG_TASK || code == FL_HTTP_TOO_LONG) {
+    if (code == FL_HTTP_WRONG_TASK || code == FL_HTTP_TOO_LONG)
         reply->status = 400;
-    }
     reply->type = "application/json";
     fl_buf_puts(&reply->body, "{\"message\":");
     fl_json_quote(&reply->body, message, strlen(message));
@@ -60,9 +59,8 @@ static bool put_type(fl_job *job, int type) {
     for (size_t i = 0; i < job->count; i++) {
         fletch_dtype dtype = type == TYPE_BASE64 ? FLETCH_FLOAT32 : (fletch_dtype)type;
         fl_buf_puts(body, i > 0 ? "," : "");
-        if (!fl_job_put_typed(job, i, dtype, type == TYPE_BASE64)) {
+        if (!fl_job_put_typed(job, i, dtype, type == TYPE_BASE64))
             return false;
-        }
     }
     fl_buf_puts(body, "]");
     return true;
@@ -78,9 +76,8 @@ static bool write_answer(fl_job *job, const fletch_outcome *outcome) {
         if ((job->ask.types >> type & 1) != 0) {
             fl_buf_puts(body, more ? "," : "");
             more = true;
-            if (!put_type(job, type)) {
+            if (!put_type(job, type))
                 return false;
-            }
         }
     }
     fl_buf_puts(body, "},\"texts\":[");
@@ -118,23 +115,19 @@ const fl_field fl_fields_cohere[] = {
 
 static void embed(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &style, fl_fields_cohere);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->ask.input.empty) {
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
-    if (!fl_job_model(job)) {
+    if (!fl_job_model(job))
         return;
-    }
     fl_job_take_purpose(job);
-    if (!fl_job_prepare(job)) {
+    if (!fl_job_prepare(job))
         return;
-    }
-    if (job->ask.types == 0) {
+    if (job->ask.types == 0)
         job->ask.types = 1u << job->dtype; /* float, unless a header says otherwise */
-    }
     fl_job_submit(job);
 }
 
@@ -192,9 +185,8 @@ static const fl_style rerank_style = {&faults, write_ranked, false};
 
 static void rerank(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &rerank_style, fl_fields_rerank_cohere);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->ask.input.count == 0 || job->ask.source.size == 0) {
         fl_reply_error(request, FL_HTTP_BAD_REQUEST, "invalid request: %s",
                        job->ask.input.count == 0 ? "documents must not be empty"

@@ -52,9 +52,8 @@ static void set_phase(fl_conn *conn, fl_phase phase) {
 
 static void give_buffer(fl_conn *conn) {
     fl_io *io = conn->io;
-    if (conn->lent) {
+    if (conn->lent)
         return;
-    }
     if (conn->in.capacity > 0 && conn->in.capacity <= 4 * FL_LIMIT_HEADER_BYTES &&
         io->spare_count < FL_IO_SPARE) {
         fl_buf_clear(&conn->in);
@@ -89,9 +88,8 @@ void fl_conn_open(fl_io *io, int fd, bool promised) {
 static fl_otlp_span *keep_span(fl_request_full *full, int status) {
     const fl_http_request *request = &full->shared;
     const fl_route        *route   = request->route;
-    if (full->span == NULL || atomic_load(&full->abandoned)) {
+    if (full->span == NULL || atomic_load(&full->abandoned))
         return NULL;
-    }
     if (route != NULL && (route->flags & FL_ROUTE_QUIET) != 0 && status < 500) {
         fl_otlp_give(request->server->otlp, full->span, false);
         return NULL;
@@ -107,39 +105,32 @@ static void settle(fl_conn *conn, int status) {
     fl_http_request *request = &full->shared;
     fl_server       *server  = request->server;
     conn->request            = NULL;
-    if (full->entered != NULL) {
+    if (full->entered != NULL)
         fl_api_key_leave(full->entered);
-    }
     if (full->begun) {
         fl_otlp_span *span = keep_span(full, status);
         fl_metrics_request(server->metrics, request->route, status,
                            fl_clock_ns() - request->start_ns, span);
-        if (span != NULL) {
+        if (span != NULL)
             fl_otlp_give(server->otlp, span, true);
-        }
         fl_server_log_request(server->log, request, status);
-        if (status == 499) {
+        if (status == 499)
             fl_metrics_cancelled(server->metrics);
-        }
-        if (request->route == NULL || (request->route->flags & FL_ROUTE_QUIET) == 0) {
+        if (request->route == NULL || (request->route->flags & FL_ROUTE_QUIET) == 0)
             atomic_store(&server->worked_ns, fl_clock_ns());
-        }
         (void)atomic_fetch_sub(&server->inflight, 1);
     }
-    if (atomic_load(&full->abandoned)) {
+    if (atomic_load(&full->abandoned))
         return; /* an engine may still write into it: its memory stays, and counts */
-    }
     fl_request_drop(full);
 }
 
 static void end_conn(fl_conn *conn) {
     fl_io *io = conn->io;
-    if (conn->phase == FL_PHASE_DEAD) {
+    if (conn->phase == FL_PHASE_DEAD)
         return;
-    }
-    if (conn->request != NULL) {
+    if (conn->request != NULL)
         settle(conn, 499);
-    }
     (void)atomic_fetch_sub(
         conn->phase == FL_PHASE_LINGER ? &io->server->lingering : &io->server->open, 1);
     (void)close(conn->fd);
@@ -194,9 +185,8 @@ static void put_headers(fl_request_full *full) {
         fl_buf_printf(out, "traceresponse: 00-%s-%s-%s\r\n", request->trace_id, request->span_id,
                       full->span != NULL ? "01" : "00");
     }
-    for (size_t i = 0; i < request->reply.header_count; i++) {
+    for (size_t i = 0; i < request->reply.header_count; i++)
         put_header(out, request->reply.headers[i].name, request->reply.headers[i].value);
-    }
     if (server->cors[0] != '\0') {
         const char *allow = fl_cors_allowed(server->cors, fl_request_header(request, "origin"));
         put_header(out, "access-control-allow-origin", allow);
@@ -229,16 +219,14 @@ static void put_top(fl_conn *conn, int status) {
     conn->closing |= lost || atomic_load(&conn->io->server->state) >= FL_LAME_DUCK;
     fl_buf_printf(out, "HTTP/1.1 %d %s\r\n", status, fl_http_reason(status));
     put_header(out, "date", fl_transport_date(conn->io));
-    if (lost) { /* the request's own headers may still be written by somebody */
+    if (lost) /* the request's own headers may still be written by somebody */
         put_header(out, "content-type", "application/json");
-    } else {
+    else
         put_headers(full);
-    }
-    if (conn->closing) {
+    if (conn->closing)
         put_header(out, "connection", "close");
-    } else if (full->head.minor == 0) {
+    else if (full->head.minor == 0)
         put_header(out, "connection", "keep-alive");
-    }
     full->status = status;
     conn->sent   = 0;
 }
@@ -257,9 +245,8 @@ static void begin_flow(fl_conn *conn) {
 
 static void put_chunk(fl_request_full *full, const fl_buf *data) {
     bool framed = full->head.minor > 0 && data->size > 0;
-    if (framed) {
+    if (framed)
         fl_buf_printf(&full->out, "%zx\r\n", data->size);
-    }
     fl_buf_append(&full->out, data->data, data->size);
     fl_buf_puts(&full->out, framed ? "\r\n" : "");
 }
@@ -274,9 +261,8 @@ static void take_pieces(fl_conn *conn) {
 
 static void end_flow(fl_conn *conn) {
     fl_request_full *full = conn->request;
-    if (!full->flowing) {
+    if (!full->flowing)
         begin_flow(conn);
-    }
     take_pieces(conn);
     put_chunk(full, &full->shared.reply.body);
     fl_buf_puts(&full->out, full->head.minor > 0 ? "0\r\n\r\n" : "");
@@ -292,9 +278,8 @@ static void start_reply(fl_conn *conn) {
         end_flow(conn);
     } else {
         put_top(conn, lost ? 503 : full->shared.reply.status);
-        if (full->status != 204 && full->status != 304) {
+        if (full->status != 204 && full->status != 304)
             fl_buf_printf(&full->out, "content-length: %zu\r\n", body_of(full, &data));
-        }
         fl_buf_append(&full->out, "\r\n", 2);
     }
     if (full->out.failed) { /* not even a refusal can be said */
@@ -335,11 +320,10 @@ static void end_reply(fl_conn *conn) {
 /* Nothing more can be said to the peer. A request that runs still belongs to others: it is cancelled, and ends then. */
 static void lose(fl_conn *conn) {
     conn->gone = true;
-    if (conn->phase == FL_PHASE_RUN) {
+    if (conn->phase == FL_PHASE_RUN)
         fl_conn_cancel(conn);
-    } else {
+    else
         end_conn(conn);
-    }
 }
 
 static bool write_reply(fl_conn *conn) {
@@ -349,9 +333,8 @@ static bool write_reply(fl_conn *conn) {
     uint8_t          count = 0; /* msg_iovlen is a size_t in glibc and an int in musl */
     size                   = has_body(full) ? size : 0;
     struct iovec part[2];
-    if (conn->sent < head) {
+    if (conn->sent < head)
         part[count++] = (struct iovec){full->out.data + conn->sent, head - conn->sent};
-    }
     size_t skip = conn->sent > head ? conn->sent - head : 0;
     if (skip < size) { /* const is given up for the type: sendmsg only reads */
         part[count].iov_len = size - skip;
@@ -361,18 +344,15 @@ static bool write_reply(fl_conn *conn) {
     struct msghdr message = {.msg_iov = part, .msg_iovlen = count};
     ssize_t       sent    = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
-        if (errno == EINTR) {
+        if (errno == EINTR)
             return true;
-        }
-        if (errno != EAGAIN) {
+        if (errno != EAGAIN)
             lose(conn);
-        }
         return false;
     }
     conn->sent += (uint64_t)sent;
-    if (conn->sent == head + size && conn->phase == FL_PHASE_WRITE) {
+    if (conn->sent == head + size && conn->phase == FL_PHASE_WRITE)
         end_reply(conn);
-    }
     return true;
 }
 
@@ -384,17 +364,15 @@ static bool flow(fl_conn *conn) {
         conn->sent = 0;
         take_pieces(conn);
     }
-    if (full->out.failed) { /* a torn answer is none */
+    if (full->out.failed) /* a torn answer is none */
         lose(conn);
-    }
     return !conn->gone && conn->sent < full->out.size && write_reply(conn);
 }
 
 void fl_conn_flow(fl_conn *conn) {
     if (conn->phase == FL_PHASE_RUN && atomic_load(&conn->request->flows)) {
-        if (!conn->request->flowing) {
+        if (!conn->request->flowing)
             begin_flow(conn);
-        }
         fl_conn_advance(conn);
     }
 }
@@ -408,9 +386,8 @@ static void run(fl_conn *conn) {
     request->body            = full->gather.data;
     request->body_size       = full->gather.size;
     conn->turns = atomic_exchange(&request->server->spoke, conn) == conn ? conn->turns + 1 : 0;
-    if (conn->gone) {
+    if (conn->gone)
         atomic_store(&request->cancelled, true);
-    }
     set_phase(conn, FL_PHASE_RUN);
     if (!room || full->gather.failed) {
         fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory for the request's body");
@@ -424,9 +401,8 @@ static void run(fl_conn *conn) {
     } else {
         request->route->handler(request);
     }
-    if (atomic_fetch_sub(&full->pending, 1) == 1) { /* else the reply is to come */
+    if (atomic_fetch_sub(&full->pending, 1) == 1) /* else the reply is to come */
         start_reply(conn);
-    }
 }
 
 void fl_conn_answered(fl_request_full *full) {
@@ -442,9 +418,8 @@ void fl_conn_answered(fl_request_full *full) {
 
 void fl_conn_cancel(fl_conn *conn) {
     if (conn->phase == FL_PHASE_RUN) {
-        if (conn->gone) {
+        if (conn->gone)
             atomic_store(&conn->request->shared.cancelled, true);
-        }
         fl_request_cancel(conn->request);
     }
 }
@@ -468,16 +443,13 @@ void fl_conn_abandon(fl_conn *conn) {
 /* Receive up to `size` bytes; 0: there are none now, or the connection has ended. */
 static size_t receive(fl_conn *conn, char *data, size_t size) {
     ssize_t got = -1;
-    while (conn->readable && (got = recv(conn->fd, data, size, MSG_DONTWAIT)) < 0) {
-        if (errno == EAGAIN) {
+    while (conn->readable && (got = recv(conn->fd, data, size, MSG_DONTWAIT)) < 0)
+        if (errno == EAGAIN)
             conn->readable = false;
-        } else if (errno != EINTR) {
+        else if (errno != EINTR)
             break;
-        }
-    }
-    if (!conn->readable) {
+    if (!conn->readable)
         return 0;
-    }
     if (got <= 0) {
         end_conn(conn);
         return 0;
@@ -521,12 +493,10 @@ static void begin(fl_conn *conn, int found) {
         (void)refuse(conn);
     } else if (length > 0) {
         set_phase(conn, FL_PHASE_BODY);
-        if (!full->judged) {
+        if (!full->judged)
             (void)fl_buf_reserve(&full->gather, length < FIRST_BYTES ? (size_t)length : IN_FIRST);
-        }
-        if (full->head.expects && conn->in.size == conn->used) {
+        if (full->head.expects && conn->in.size == conn->used)
             send_continue(conn);
-        }
     } else if (full->judged) {
         start_reply(conn);
     } else {
@@ -553,12 +523,10 @@ static bool read_head(fl_conn *conn) {
             return true;
         }
     }
-    if (!conn->readable) {
+    if (!conn->readable)
         return false;
-    }
-    if (conn->in.capacity == 0 && io->spare_count > 0) {
+    if (conn->in.capacity == 0 && io->spare_count > 0)
         conn->in = io->spare[--io->spare_count];
-    }
     if (conn->in.capacity - conn->in.size < IN_FIRST / 4 && !fl_buf_reserve(&conn->in, IN_FIRST)) {
         end_conn(conn);
         return false;
@@ -566,9 +534,8 @@ static bool read_head(fl_conn *conn) {
     size_t got =
         receive(conn, conn->in.data + conn->in.size, conn->in.capacity - conn->in.size - 1);
     if (got == 0) {
-        if (conn->phase == FL_PHASE_IDLE) {
+        if (conn->phase == FL_PHASE_IDLE)
             give_buffer(conn);
-        }
         return false;
     }
     conn->in.size += got;
@@ -579,9 +546,8 @@ static bool read_head(fl_conn *conn) {
 static bool welcome(fl_request_full *full, size_t count) {
     fl_http_request *request = &full->shared;
     fl_server       *server  = request->server;
-    if (full->judged) {
+    if (full->judged)
         return true;
-    }
     if (full->chunks.count > FL_LIMIT_PIECES) {
         fl_metrics_rejected(server->metrics, FL_REJECTED_BODY);
         fl_reply_header(request, "x-fletch-limit", "chunks=%d", FL_LIMIT_PIECES);
@@ -603,9 +569,8 @@ static bool welcome(fl_request_full *full, size_t count) {
 static bool take(fl_conn *conn, const char *data, size_t count) {
     fl_request_full *full = conn->request;
     full->received += count;
-    if (!welcome(full, count)) {
+    if (!welcome(full, count))
         return false;
-    }
     if (!full->judged) {
         fl_buf_append(&full->gather, data,
                       count); /* a failed buffer is told when the body is whole */
@@ -614,11 +579,10 @@ static bool take(fl_conn *conn, const char *data, size_t count) {
 }
 
 static bool body_is_whole(fl_conn *conn) {
-    if (conn->request->judged) {
+    if (conn->request->judged)
         start_reply(conn);
-    } else {
+    else
         run(conn);
-    }
     return true;
 }
 
@@ -645,23 +609,18 @@ static bool read_chunks(fl_conn *conn) {
         int found = fl_http_chunks_read(&full->chunks, in->data + conn->used, in->size - conn->used,
                                         &used, &data, &count);
         conn->used += used;
-        if (found < 0) {
+        if (found < 0)
             return refuse_chunks(conn, -found);
-        }
-        if (found == FL_CHUNK_END) {
+        if (found == FL_CHUNK_END)
             return body_is_whole(conn);
-        }
-        if (found == FL_CHUNK_MORE) {
+        if (found == FL_CHUNK_MORE)
             break;
-        }
-        if (!take(conn, data, count)) {
+        if (!take(conn, data, count))
             return refuse(conn);
-        }
     }
     in->size = conn->used = full->head.size;
-    if (!conn->readable) {
+    if (!conn->readable)
         return false;
-    }
     size_t got = receive(conn, in->data + in->size, in->capacity - in->size - 1);
     in->size += got;
     return got > 0;
@@ -669,22 +628,19 @@ static bool read_chunks(fl_conn *conn) {
 
 static bool read_body(fl_conn *conn) {
     fl_request_full *full = conn->request;
-    if (full->head.chunked) {
+    if (full->head.chunked)
         return read_chunks(conn);
-    }
     uint64_t left = full->head.length - full->received;
-    if (left == 0) {
+    if (left == 0)
         return body_is_whole(conn);
-    }
     if (conn->in.size > conn->used) {
         size_t rest  = conn->in.size - conn->used;
         size_t count = rest < left ? rest : (size_t)left;
         conn->used += count;
         return take(conn, conn->in.data + conn->used - count, count) || refuse(conn);
     }
-    if (!conn->readable) {
+    if (!conn->readable)
         return false;
-    }
     fl_buf *to    = &full->gather;
     size_t  count = left < READ_BYTES ? (size_t)left : READ_BYTES;
     if (full->judged || to->failed || !fl_buf_reserve(to, count + 1)) { /* told when it is whole */
@@ -694,13 +650,11 @@ static bool read_body(fl_conn *conn) {
         return count > 0;
     }
     count = receive(conn, to->data + to->size, count);
-    if (count == 0) {
+    if (count == 0)
         return false;
-    }
     full->received += count;
-    if (!welcome(full, count)) {
+    if (!welcome(full, count))
         return refuse(conn);
-    }
     to->size += count;
     return true;
 }
@@ -730,9 +684,8 @@ void fl_conn_advance(fl_conn *conn) {
 }
 
 void fl_conn_event(fl_conn *conn, bool readable, bool gone) {
-    if (conn->phase == FL_PHASE_DEAD) {
+    if (conn->phase == FL_PHASE_DEAD)
         return; /* since a moment ago, in the same round of events */
-    }
     conn->readable |= readable || gone;
     if (gone) {
         conn->gone = true;
@@ -763,9 +716,8 @@ static void too_slow(fl_conn *conn) {
 static void leave(fl_conn *conn) {
     conn->readable = true;
     fl_conn_advance(conn);
-    if (conn->phase == FL_PHASE_IDLE) {
+    if (conn->phase == FL_PHASE_IDLE)
         end_conn(conn);
-    }
 }
 
 void fl_conn_make_room(fl_conn *conn) {
@@ -778,21 +730,18 @@ void fl_conn_look(fl_conn *conn, uint64_t now) {
     uint64_t         age    = now > conn->since_ns ? now - conn->since_ns : 0;
     switch (conn->phase) {
     case FL_PHASE_IDLE:
-        if (state >= FL_CLOSING && now > atomic_load(&server->closing_ns) + QUIET_MS * 1000000u) {
+        if (state >= FL_CLOSING && now > atomic_load(&server->closing_ns) + QUIET_MS * 1000000u)
             leave(conn);
-        } else if (age > server->idle_ns) {
+        else if (age > server->idle_ns)
             end_conn(conn);
-        }
         break;
     case FL_PHASE_HEAD:
-        if (age > server->header_ns) {
+        if (age > server->header_ns)
             too_slow(conn);
-        }
         break;
     case FL_PHASE_BODY:
-        if (age > server->body_ns + conn->request->received / BYTES_PER_SECOND * second) {
+        if (age > server->body_ns + conn->request->received / BYTES_PER_SECOND * second)
             too_slow(conn);
-        }
         break;
     case FL_PHASE_WRITE:
         if (conn->sent - conn->marked >= BYTES_PER_SECOND) {
@@ -801,18 +750,15 @@ void fl_conn_look(fl_conn *conn, uint64_t now) {
         }
         /* The kernel takes megabytes at once for a reader that stands still: both, lately and on the whole. */
         if (now > conn->marked_ns + server->write_ns ||
-            age > server->write_ns + conn->sent / BYTES_PER_SECOND * second) {
+            age > server->write_ns + conn->sent / BYTES_PER_SECOND * second)
             end_conn(conn);
-        }
         break;
     case FL_PHASE_LINGER:
-        if (age > FL_LINGER_SECONDS * second) {
+        if (age > FL_LINGER_SECONDS * second)
             end_conn(conn);
-        }
         break;
     default: break;
     }
-    if (state == FL_STOPPED && conn->phase != FL_PHASE_RUN) {
+    if (state == FL_STOPPED && conn->phase != FL_PHASE_RUN)
         end_conn(conn);
-    }
 }

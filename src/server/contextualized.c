@@ -17,9 +17,8 @@
 #include "server/routes.h"
 
 static void write_error(fl_http_reply *reply, fl_http_code code, const char *message) {
-    if (code == FL_HTTP_WRONG_TASK) {
+    if (code == FL_HTTP_WRONG_TASK)
         reply->status = 400;
-    }
     reply->type = "application/json";
     fl_buf_puts(&reply->body, "{\"detail\":");
     fl_json_quote(&reply->body, message, strlen(message));
@@ -52,9 +51,8 @@ static bool write_documents(fl_job *job, const fletch_outcome *outcome) {
         for (size_t i = 0; i < job->work.span_counts[d]; i++, row++) {
             fl_buf_puts(body, i > 0 ? ",{\"object\":\"embedding\",\"embedding\":"
                                     : "{\"object\":\"embedding\",\"embedding\":");
-            if (!fl_job_put_row(job, row)) {
+            if (!fl_job_put_row(job, row))
                 return false;
-            }
             fl_buf_puts(body, ",\"index\":");
             fl_json_out_u64(body, i);
             fl_buf_puts(body, "}");
@@ -86,22 +84,19 @@ const fl_field fl_fields_voyage[] = {
 
 static void embed(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &style, fl_fields_voyage);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->ask.input.empty) {
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
-    if (!fl_job_model(job)) {
+    if (!fl_job_model(job))
         return;
-    }
     fl_job_take_purpose(job);
     fl_documents documents;
     if (fl_job_join(job, job->ask.input.offsets, job->ask.input.lists, &documents) &&
-        fl_job_prepare_spans(job, &documents)) {
+        fl_job_prepare_spans(job, &documents))
         fl_job_submit_later(job);
-    }
 }
 
 const fl_route fl_routes_voyage[] = {

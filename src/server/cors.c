@@ -24,13 +24,11 @@ static const char *find(const char *list, const char *text, size_t size, bool fo
     for (const char *at = list; *at != '\0';) {
         at += strspn(at, ", ");
         size_t item = strcspn(at, ", ");
-        if (item == 1 && *at == '*') {
+        if (item == 1 && *at == '*')
             return "*";
-        }
         if (item == size && size > 0 &&
-            (fold ? strncasecmp(at, text, size) : strncmp(at, text, size)) == 0) {
+            (fold ? strncasecmp(at, text, size) : strncmp(at, text, size)) == 0)
             return text;
-        }
         at += item;
     }
     return NULL;
@@ -41,9 +39,8 @@ const char *fl_cors_allowed(const char *setting, const char *origin) {
 }
 
 bool fl_cors_may_write(const char *setting, const char *origin, const char *host) {
-    if (origin == NULL || fl_cors_allowed(setting, origin) != NULL) {
+    if (origin == NULL || fl_cors_allowed(setting, origin) != NULL)
         return true;
-    }
     const char *own = strncmp(origin, "http://", 7) == 0    ? origin + 7
                       : strncmp(origin, "https://", 8) == 0 ? origin + 8
                                                             : NULL;
@@ -51,9 +48,8 @@ bool fl_cors_may_write(const char *setting, const char *origin, const char *host
 }
 
 bool fl_cors_is_ours(const char *allowed, const char *host) {
-    if (host == NULL || host[0] == '[') { /* HTTP/1.0, or an IPv6 address */
+    if (host == NULL || host[0] == '[') /* HTTP/1.0, or an IPv6 address */
         return true;
-    }
     size_t size = strcspn(host, ":");
     size -= size > 1 && host[size - 1] == '.'; /* "localhost." is the same name */
     bool numbers = strspn(host, "0123456789.") >= size;

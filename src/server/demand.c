@@ -89,9 +89,8 @@ static void set_state(fl_offer *offer, fl_model_state state) {
 
 bool fl_served_try_hold(fl_served *served) {
     fl_offer *offer = served->offer;
-    if (offer == NULL) {
+    if (offer == NULL)
         return atomic_load(&served->state) == FL_MODEL_LOADED;
-    }
     lock(offer->demand);
     bool open = state_of(offer) == FL_MODEL_LOADED;
     offer->holds += open;
@@ -101,32 +100,27 @@ bool fl_served_try_hold(fl_served *served) {
 
 static void drop(fl_offer *offer, bool used) {
     lock(offer->demand);
-    if (used) {
+    if (used)
         offer->used_ns = fl_clock_ns();
-    }
-    if (--offer->holds == 0) {
+    if (--offer->holds == 0)
         pthread_cond_signal(&offer->demand->news);
-    }
     unlock(offer->demand);
 }
 
 void fl_served_drop(fl_served *served) {
-    if (served->offer != NULL) {
+    if (served->offer != NULL)
         drop(served->offer, false);
-    }
 }
 
 void fl_demand_leave_model(fl_request_full *full) {
-    if (full->taken != NULL) {
+    if (full->taken != NULL)
         drop(full->taken->offer, true);
-    }
 }
 
 uint64_t fl_served_stays_ns(const fl_served *served) {
     fl_offer *offer = served->offer;
-    if (offer == NULL) {
+    if (offer == NULL)
         return for_ever;
-    }
     lock(offer->demand);
     uint64_t keep = offer->keep_ns, spent = fl_clock_ns() - offer->used_ns;
     unlock(offer->demand);
@@ -156,9 +150,8 @@ uint64_t fl_served_bytes(const fl_served *served) {
 
 static void refuse(fl_http_request *request, const fl_served *served, const fletch_error *error,
                    fl_http_code code) {
-    if (code == FL_HTTP_UNAVAILABLE) {
+    if (code == FL_HTTP_UNAVAILABLE)
         fl_reply_header(request, "retry-after", "%d", RETRY_SECONDS);
-    }
     if (code == FL_HTTP_INTERNAL) {
         fl_reply_error(request, code, "model '%s' cannot be opened: %s; see the server's log",
                        served->name, fletch_status_text(error->code));
@@ -179,22 +172,19 @@ static bool wait_for(fl_http_request *request, fl_served *served, uint64_t await
     full->awaits          = served;
     full->awaited         = awaited;
     full->awaits_ns       = fl_clock_ns();
-    if (!fl_request_run_later(request, request->route->handler, 0)) {
+    if (!fl_request_run_later(request, request->route->handler, 0))
         (void)fl_demand_arrive(full, false);
-    }
     return false;
 }
 
 bool fl_request_take(fl_http_request *request, fl_served *served) {
     fl_request_full *full  = fl_full(request);
     fl_offer        *offer = served->offer;
-    if (offer == NULL || full->taken == served) {
+    if (offer == NULL || full->taken == served)
         return true;
-    }
     fl_demand *demand = offer->demand;
-    if (atomic_load(&demand->left)) {
+    if (atomic_load(&demand->left))
         return refuse_end(request);
-    }
     lock(demand);
     bool open   = state_of(offer) == FL_MODEL_LOADED && !offer->leaving;
     bool failed = state_of(offer) == FL_MODEL_FAILED && fl_clock_ns() < offer->retry_ns;
@@ -202,24 +192,21 @@ bool fl_request_take(fl_http_request *request, fl_served *served) {
         offer->holds++;
     } else if (!failed) {
         offer->since_ns = offer->waiters++ > 0 ? offer->since_ns : fl_clock_ns();
-        if (state_of(offer) == FL_MODEL_FAILED) {
+        if (state_of(offer) == FL_MODEL_FAILED)
             set_state(offer, FL_MODEL_CLOSED);
-        }
         pthread_cond_signal(&demand->news);
     }
     fletch_error error = {0};
     fl_http_code code  = offer->code;
-    if (failed) {
+    if (failed)
         error = offer->error;
-    }
     unlock(demand);
     if (failed) {
         refuse(request, served, &error, code);
         return false;
     }
-    if (open) {
+    if (open)
         full->taken = served;
-    }
     return open || wait_for(request, served, 0);
 }
 
@@ -237,9 +224,8 @@ static bool gives_up(const fl_request_full *full) {
 
 bool fl_demand_due(const fl_request_full *full) {
     const fl_served *served = full->awaits;
-    if (served == NULL || atomic_load(&served->offer->demand->left)) {
+    if (served == NULL || atomic_load(&served->offer->demand->left))
         return true;
-    }
     fl_offer *offer = served->offer;
     lock(offer->demand);
     int  state = state_of(offer);
@@ -252,9 +238,8 @@ bool fl_demand_due(const fl_request_full *full) {
 
 bool fl_demand_arrive(fl_request_full *full, bool over) {
     fl_served *served = full->awaits;
-    if (served == NULL) {
+    if (served == NULL)
         return false;
-    }
     fl_offer *offer = served->offer;
     full->awaits    = NULL;
     full->shared.open_ns += fl_clock_ns() - full->awaits_ns;
@@ -286,9 +271,8 @@ void fl_served_order(fl_served *served, const char *id, bool force) {
     bool other     = id != NULL && strcmp(id, served->id) != 0;
     offer->force   = force && (other || state_of(offer) != FL_MODEL_LOADED);
     offer->refused = false;
-    if (state_of(offer) == FL_MODEL_FAILED) {
+    if (state_of(offer) == FL_MODEL_FAILED)
         set_state(offer, FL_MODEL_CLOSED);
-    }
     if (other) {
         offer->next_id = id;
         offer->bytes   = 0;
@@ -300,9 +284,8 @@ void fl_served_order(fl_served *served, const char *id, bool force) {
 
 bool fl_served_is_refused(const fl_served *served) {
     fl_offer *offer = served->offer;
-    if (offer == NULL) {
+    if (offer == NULL)
         return false;
-    }
     lock(offer->demand);
     bool refused = offer->refused;
     unlock(offer->demand);
@@ -323,9 +306,8 @@ bool fl_request_unload(fl_http_request *request, fl_served *served) {
         set_state(offer, FL_MODEL_CLOSED);
     }
     unlock(demand);
-    if (!gone && atomic_load(&demand->left)) {
+    if (!gone && atomic_load(&demand->left))
         return refuse_end(request);
-    }
     return gone || wait_for(request, served, next);
 }
 
@@ -334,11 +316,9 @@ bool fl_request_unload(fl_http_request *request, fl_served *served) {
 static void add(void *user, const char *name, const char *id, bool listed) {
     fl_demand *demand = user;
     fl_served *have;
-    for (size_t i = 0; (have = fl_server_record_at(demand->server, i)) != NULL; i++) {
-        if (strcmp(have->name, name) == 0 || (!listed && strcmp(have->id, id) == 0)) {
+    for (size_t i = 0; (have = fl_server_record_at(demand->server, i)) != NULL; i++)
+        if (strcmp(have->name, name) == 0 || (!listed && strcmp(have->id, id) == 0))
             return;
-        }
-    }
     fl_offer  *offer  = fl_alloc_zero(1, sizeof *offer);
     fl_served *served = offer != NULL ? fl_models_make(demand->server, name, id) : NULL;
     if (served == NULL) {
@@ -376,18 +356,16 @@ static void look_again(fl_http_request *request) {
 
 fl_served *fl_demand_find(fl_server *server, const char *name, size_t size) {
     fl_served *served = fl_server_model(server, name, size);
-    if (served != NULL || server->demand == NULL) {
+    if (served != NULL || server->demand == NULL)
         return served;
-    }
     look(server->demand, 0);
     return fl_server_model(server, name, size);
 }
 
 bool fl_request_look(fl_http_request *request) {
     enum { COST_NS = 10000000 };
-    if (request->server->demand == NULL || fl_full(request)->looked) {
+    if (request->server->demand == NULL || fl_full(request)->looked)
         return false;
-    }
     fl_full(request)->looked = true;
     (void)fl_request_run_later(request, look_again, COST_NS);
     return true;
@@ -398,18 +376,16 @@ bool fl_request_look(fl_http_request *request) {
 static void read_limit(fl_demand *demand, fletch_model *model) {
     fletch_stats stats = {.size = sizeof stats};
     if (model != NULL && fletch_stats_get(model, &stats, NULL) == FLETCH_OK &&
-        stats.memory_limit > 0) {
+        stats.memory_limit > 0)
         demand->limit = stats.memory_limit;
-    }
 }
 
 /* Whether `offer` gives what its name stood for; into id what it gives. */
 static bool is_same(const fl_offer *offer, char id[ID_ROOM]) {
     id[0] = '\0';
     fl_served_vector_id(offer->served, id);
-    if (id[0] == '\0') { /* no vectors of its own: a reranker */
+    if (id[0] == '\0') /* no vectors of its own: a reranker */
         memcpy(id, offer->served->fingerprint, ID_ROOM);
-    }
     return offer->vector_id[0] == '\0' || strcmp(offer->vector_id, id) == 0;
 }
 
@@ -525,9 +501,8 @@ static fl_offer *offer_at(const fl_demand *demand, size_t i) {
 LOCKED static bool find_over(const fl_demand *demand, uint64_t now, step *next) {
     fl_offer *offer;
     EACH(demand, offer) {
-        if (!is_idle(offer)) {
+        if (!is_idle(offer))
             continue;
-        }
         uint64_t spent = now > offer->used_ns ? now - offer->used_ns : 0;
         bool     over  = offer->waiters == 0 && spent >= offer->keep_ns;
         if (offer->leaving || over) {
@@ -535,9 +510,8 @@ LOCKED static bool find_over(const fl_demand *demand, uint64_t now, step *next) 
             next->why   = offer->leaving ? FL_CLOSE_ASKED : FL_CLOSE_IDLE;
             return true;
         }
-        if (offer->keep_ns != for_ever && offer->used_ns + offer->keep_ns < next->look_ns) {
+        if (offer->keep_ns != for_ever && offer->used_ns + offer->keep_ns < next->look_ns)
             next->look_ns = offer->used_ns + offer->keep_ns;
-        }
     }
     return false;
 }
@@ -568,9 +542,8 @@ LOCKED static bool find_room(const fl_demand *demand, fl_offer *wanted, step *ne
     EACH(demand, offer) {
         bool idle = is_idle(offer) && offer->waiters == 0;
         busy      = busy || (state_of(offer) == FL_MODEL_LOADED && !idle);
-        if (idle && (oldest == NULL || offer->used_ns < oldest->used_ns)) {
+        if (idle && (oldest == NULL || offer->used_ns < oldest->used_ns))
             oldest = offer;
-        }
     }
     next->close     = oldest;
     next->why       = FL_CLOSE_ROOM;
@@ -584,21 +557,18 @@ LOCKED static step think(const fl_demand *demand) {
     uint64_t  now = fl_clock_ns(), behind = 0;
     step      next = {.look_ns = for_ever};
     fl_offer *offer, *first;
-    if (find_over(demand, now, &next)) {
+    if (find_over(demand, now, &next))
         return next;
-    }
     do {
         first = NULL;
         EACH(demand, offer) {
             bool wanted = offer->waiters > 0 && state_of(offer) == FL_MODEL_CLOSED;
             if (wanted && offer->since_ns > behind &&
-                (first == NULL || offer->since_ns < first->since_ns)) {
+                (first == NULL || offer->since_ns < first->since_ns))
                 first = offer;
-            }
         }
-        if (first != NULL && find_room(demand, first, &next)) {
+        if (first != NULL && find_room(demand, first, &next))
             return next;
-        }
         if (first != NULL) {
             behind       = first->since_ns;
             next.look_ns = now + ROOM_LOOK_MS * (second / 1000);
@@ -668,14 +638,12 @@ int fl_demand_open(fl_server *server, fletch_error *error) {
                        "server.keep_alive is '%s': write 5m, 1h30m, seconds, 0, or -1 for ever",
                        stay);
     }
-    if (list[0] == '\0') {
+    if (list[0] == '\0')
         return FLETCH_OK;
-    }
     FL_TRY(fl_offers_check(server->config, list, error));
     fl_demand *demand = fl_alloc_zero(1, sizeof *demand);
-    if (demand == NULL) {
+    if (demand == NULL)
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for models on demand");
-    }
     demand->server  = server;
     demand->list    = list;
     demand->keep_ns = keep_ns;
@@ -692,9 +660,8 @@ int fl_demand_open(fl_server *server, fletch_error *error) {
 
 int fl_demand_start(fl_server *server, fletch_error *error) {
     fl_demand *demand = server->demand;
-    if (demand == NULL) {
+    if (demand == NULL)
         return FLETCH_OK;
-    }
     const fl_served *first = fl_server_model_at(server, 0);
     read_limit(demand, first != NULL ? first->model : NULL);
     look(demand, 0);
@@ -713,16 +680,14 @@ void fl_demand_leave(fl_server *server) {
 
 bool fl_demand_stop(fl_server *server) {
     fl_demand *demand = server->demand;
-    if (demand == NULL || !demand->running) {
+    if (demand == NULL || !demand->running)
         return true;
-    }
     uint64_t end = fl_clock_ns() + STOP_SECONDS * second;
     lock(demand);
     demand->ending = true;
     pthread_cond_signal(&demand->news);
-    while (!demand->ended && fl_clock_ns() < end) {
+    while (!demand->ended && fl_clock_ns() < end)
         fl_cond_wait_until(&demand->news, &demand->lock, end);
-    }
     bool ended = demand->ended;
     unlock(demand);
     if (ended) {
@@ -734,9 +699,8 @@ bool fl_demand_stop(fl_server *server) {
 
 void fl_demand_free(fl_server *server) {
     fl_demand *demand = server->demand;
-    if (demand == NULL) {
+    if (demand == NULL)
         return;
-    }
     fletch_config_free(demand->config);
     pthread_cond_destroy(&demand->news);
     pthread_mutex_destroy(&demand->look_lock);

@@ -32,22 +32,19 @@ enum { WEIGHT = sizeof(int32_t) + sizeof(float) };
 /* A Content-Type that is "application/json" (or …+json), or absent. */
 static bool is_json(const fl_http_request *request, bool when_absent) {
     const char *type = fl_request_header(request, "content-type");
-    if (type == NULL || type[0] == '\0') {
+    if (type == NULL || type[0] == '\0')
         return when_absent;
-    }
     size_t size = strcspn(type, "; \t");
-    if (strncasecmp(type, "application/", 12) != 0 || size < 16) {
+    if (strncasecmp(type, "application/", 12) != 0 || size < 16)
         return false;
-    }
     return size == 16 ? strncasecmp(type + 12, "json", 4) == 0
                       : strncasecmp(type + size - 5, "+json", 5) == 0;
 }
 
 fl_job *fl_job_parse(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     const fl_faults *faults = style->faults;
-    if (request->work != NULL) { /* it is read in place, so once */
+    if (request->work != NULL) /* it is read in place, so once */
         return request->work;
-    }
     if (faults->type.text != NULL && !is_json(request, faults->untyped)) {
         fl_reply_error(request, faults->type.code, "%s", faults->type.text);
         return NULL;
@@ -102,11 +99,9 @@ static void take_words(fl_ask *ask, const int said[FL_ASK_HEADERS]) {
     }
     ask->dtype      = ask->dtype == 0 ? said[DTYPE] : ask->dtype;
     int *switches[] = {[NORMALIZE] = &ask->normalize, [DETAILS] = &ask->details};
-    for (int i = NORMALIZE; i <= DETAILS; i++) {
-        if (said[i] != 0 && *switches[i] == 0) {
+    for (int i = NORMALIZE; i <= DETAILS; i++)
+        if (said[i] != 0 && *switches[i] == 0)
             *switches[i] = said[i] == SAID_TRUE || said[i] == SAID_1 ? 1 : -1;
-        }
-    }
 }
 
 /* Every header is checked, also where the body has spoken and wins. */
@@ -114,24 +109,20 @@ static bool take_headers(fl_job *job) {
     const char *dimensions = fl_request_header(job->request, "x-fletch-dimensions");
     int64_t     wanted;
     int         said[FL_ASK_HEADERS] = {0};
-    if (dimensions != NULL && !fl_parse_i64(dimensions, &wanted)) {
+    if (dimensions != NULL && !fl_parse_i64(dimensions, &wanted))
         return refuse_header(job, "x-fletch-dimensions: expected a number");
-    }
-    if (dimensions != NULL && job->ask.dimensions == FL_ASK_NONE) {
+    if (dimensions != NULL && job->ask.dimensions == FL_ASK_NONE)
         job->ask.dimensions = wanted;
-    }
     const char *prompt = fl_request_header(job->request, "x-fletch-prompt-name");
-    if (prompt != NULL && job->ask.prompt_name.data == NULL) {
+    if (prompt != NULL && job->ask.prompt_name.data == NULL)
         job->ask.prompt_name = (fl_span){prompt, strlen(prompt)};
-    }
     for (size_t i = 0; i < FL_ASK_HEADERS; i++) {
         const fl_ask_header *header = &fl_ask_headers[i];
         const char          *value  = fl_request_header(job->request, header->name);
         if (value != NULL) {
             said[i] = fl_word_index(header->words, (fl_span){value, strlen(value)});
-            if (said[i] == 0) {
+            if (said[i] == 0)
                 return refuse_header(job, header->wrong);
-            }
         }
     }
     take_words(&job->ask, said);
@@ -142,11 +133,9 @@ static bool take_headers(fl_job *job) {
 
 const char *fl_served_prompt(const fl_served *served, fl_span name) {
     const fletch_prompt *prompt;
-    for (size_t i = 0; (prompt = fletch_prompt_at(served->model, i)) != NULL; i++) {
-        if (fl_span_is(name, prompt->name)) {
+    for (size_t i = 0; (prompt = fletch_prompt_at(served->model, i)) != NULL; i++)
+        if (fl_span_is(name, prompt->name))
             return prompt->text;
-        }
-    }
     return NULL;
 }
 
@@ -154,16 +143,12 @@ const char *fl_served_prompt(const fl_served *served, fl_span name) {
 static const char *prompt_name_of(const fl_served *served, fl_span name) {
     static const char *const always[] = {"query", "document"}; /* also where the folder has none */
     const fletch_prompt     *prompt;
-    for (size_t i = 0; name.data != NULL && i < 2; i++) {
-        if (fl_span_is(name, always[i])) {
+    for (size_t i = 0; name.data != NULL && i < 2; i++)
+        if (fl_span_is(name, always[i]))
             return always[i];
-        }
-    }
-    for (size_t i = 0; name.data != NULL && (prompt = fletch_prompt_at(served->model, i)); i++) {
-        if (fl_span_is(name, prompt->name)) {
+    for (size_t i = 0; name.data != NULL && (prompt = fletch_prompt_at(served->model, i)); i++)
+        if (fl_span_is(name, prompt->name))
             return prompt->name;
-        }
-    }
     return NULL;
 }
 
@@ -171,18 +156,15 @@ static const char *prompt_name_of(const fl_served *served, fl_span name) {
 
 static fletch_truncate truncate_of(const fl_job *job) {
     const fl_ask *ask = &job->ask;
-    if (ask->truncate == -1 || ask->cut == FL_WORD_CUT_NOTHING) {
+    if (ask->truncate == -1 || ask->cut == FL_WORD_CUT_NOTHING)
         return FLETCH_TRUNCATE_ERROR;
-    }
-    if (ask->cut != 0) { /* START drops the beginning */
+    if (ask->cut != 0) /* START drops the beginning */
         return ask->cut == FL_WORD_CUT_START ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
-    }
     bool left = ask->direction == FL_WORD_LEFT || ask->direction == FL_WORD_LEFT_SMALL;
     if (ask->truncate == 0) { /* the server's rule, unless only the side was named */
         const char *rule = fl_server_option(job->request->server, "model.truncate");
-        if (ask->direction == 0 || strcmp(rule, "error") == 0) {
+        if (ask->direction == 0 || strcmp(rule, "error") == 0)
             return FLETCH_TRUNCATE_DEFAULT;
-        }
     }
     return left ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
 }
@@ -197,15 +179,13 @@ static bool choose_options(fl_job *job) {
     options->truncated            = job->truncated;
     options->dimensions = job->columns < job->served->info.dimensions ? (uint32_t)job->columns : 0;
     fl_span name        = job->ask.prompt_name;
-    if (name.data == NULL) {
+    if (name.data == NULL)
         return true;
-    }
     /* where queries and documents differ by more than their prompts, the library wants the name */
-    if (fl_served_is_late(job->served) || fl_served_is_sparse(job->served)) {
+    if (fl_served_is_late(job->served) || fl_served_is_sparse(job->served))
         options->prompt_name = prompt_name_of(job->served, name);
-    } else {
+    else
         options->prompt = fl_served_prompt(job->served, name);
-    }
     if (options->prompt == NULL && options->prompt_name == NULL) {
         fl_job_refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE,
                       "the model has no prompt of this name");
@@ -217,9 +197,8 @@ static bool choose_options(fl_job *job) {
 static bool choose_columns(fl_job *job) {
     int64_t wanted = job->ask.dimensions;
     job->columns   = job->served->info.dimensions;
-    if (wanted == FL_ASK_NONE) {
+    if (wanted == FL_ASK_NONE)
         return true;
-    }
     if (wanted < 1 || (uint64_t)wanted > job->columns) {
         fl_job_refuse(job, FL_REFUSE_DIMENSIONS, FLETCH_NOWHERE,
                       wanted < 1 ? "`dimensions` should be positive"
@@ -231,12 +210,10 @@ static bool choose_columns(fl_job *job) {
 }
 
 size_t fl_job_texts_max(const fl_served *served) {
-    if (fl_served_is_sparse(served)) {
+    if (fl_served_is_sparse(served))
         return FL_ANSWER_MAX / WEIGHT_TEXT / served->info.dimensions;
-    }
-    if (fl_served_ranks(served)) {
+    if (fl_served_ranks(served))
         return FL_ANSWER_MAX / RANKED_TEXT;
-    }
     return FL_ANSWER_MAX / FLOAT_TEXT_BYTES / served->info.dimensions;
 }
 
@@ -252,9 +229,8 @@ static bool take_memory(fl_job *job) {
     size_t cells, bytes;
     bool   too_much = fl_mul_overflow(job->count, job->columns, &cells) != 0 ||
                     fl_mul_overflow(cells, FLOAT_TEXT_BYTES, &bytes) != 0 || bytes > FL_ANSWER_MAX;
-    if (too_much) {
+    if (too_much)
         return refuse_answer(job);
-    }
     job->rows      = fl_request_alloc(job->request, cells * sizeof *job->rows);
     job->tokens    = fl_request_alloc(job->request, job->count * sizeof *job->tokens);
     job->truncated = fl_request_alloc(job->request, job->count);
@@ -313,13 +289,11 @@ typedef struct kind_rules {
 
 /* From where the model is known and what the headers say is taken. */
 static bool fill(fl_job *job, const kind_rules *rules) {
-    if (!rules->room(job) || !choose_options(job)) {
+    if (!rules->room(job) || !choose_options(job))
         return false;
-    }
     job->work.kind = rules->kind;
-    if (!rules->settle(job)) {
+    if (!rules->settle(job))
         return false;
-    }
     fill_work(job);
     return rules->bound == NULL || rules->bound(job);
 }
@@ -358,9 +332,8 @@ static void choose_form(fl_job *job) {
 static bool settle_rows(fl_job *job) {
     choose_form(job);
     job->octets = takes_octets(job);
-    if (job->ask.types != 0 && !job->octets) { /* an answer of several types is made of float32 */
+    if (job->ask.types != 0 && !job->octets) /* an answer of several types is made of float32 */
         job->dtype = FLETCH_FLOAT32;
-    }
     return true;
 }
 
@@ -394,9 +367,8 @@ void fl_job_take_purpose(fl_job *job) {
                                            {"classification", "Classification", NULL, NULL},
                                            {"clustering", "Clustering", NULL, NULL}};
     int                      type       = job->ask.input_type - FL_WORD_PURPOSE;
-    if (type < 0 || type >= (int)(sizeof names / sizeof names[0])) {
+    if (type < 0 || type >= (int)(sizeof names / sizeof names[0]))
         return;
-    }
     for (int i = 0; i < 4 && names[type][i] != NULL; i++) {
         fl_span name = {names[type][i], strlen(names[type][i])};
         if (fl_served_prompt(job->served, name) != NULL) {
@@ -501,12 +473,10 @@ static bool refuse_outputs(fl_job *job, const char *message) {
 
 /* Whether name `index` stands before, too. */
 static bool is_named_twice(const fl_body_input *names, size_t index) {
-    for (size_t k = 0; k < index; k++) {
+    for (size_t k = 0; k < index; k++)
         if (names->lengths[k] == names->lengths[index] &&
-            memcmp(names->texts[k], names->texts[index], names->lengths[k]) == 0) {
+            memcmp(names->texts[k], names->texts[index], names->lengths[k]) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -514,9 +484,8 @@ static bool is_named_twice(const fl_body_input *names, size_t index) {
 static bool read_outputs(fl_job *job) {
     const fl_body_input *names = &job->ask.outputs;
     fletch_error         error = {0};
-    if (names->count == 0 || names->count > FL_OUTPUTS_MAX) {
+    if (names->count == 0 || names->count > FL_OUTPUTS_MAX)
         return refuse_outputs(job, "name 1 to 16 outputs");
-    }
     fletch_output *outputs = fl_request_alloc(job->request, names->count * sizeof *outputs);
     if (outputs == NULL) {
         fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
@@ -526,15 +495,12 @@ static bool read_outputs(fl_job *job) {
         outputs[i]           = (fletch_output)FLETCH_OUTPUT_INIT;
         outputs[i].out.cols  = job->columns; /* where a name has none */
         outputs[i].out.dtype = job->dtype;
-        if (fletch_output_parse(&outputs[i], names->texts[i], names->lengths[i], &error) < 0) {
+        if (fletch_output_parse(&outputs[i], names->texts[i], names->lengths[i], &error) < 0)
             return refuse_outputs(job, error.message);
-        }
-        if (is_named_twice(names, i)) {
+        if (is_named_twice(names, i))
             return refuse_outputs(job, "one is named twice");
-        }
-        if (outputs[i].out.cols > job->served->info.dimensions) {
+        if (outputs[i].out.cols > job->served->info.dimensions)
             return refuse_outputs(job, "one has more dimensions than the model");
-        }
     }
     job->work.outputs      = outputs;
     job->work.output_count = names->count;
@@ -546,15 +512,13 @@ static bool take_output_rows(fl_job *job, uint64_t *text) {
     for (size_t i = 0; i < job->work.output_count; i++) {
         fletch_output *output = &job->work.outputs[i];
         fletch_matrix *out    = &output->out;
-        if (output->kind != FLETCH_KIND_DENSE) {
+        if (output->kind != FLETCH_KIND_DENSE)
             continue;
-        }
         out->rows   = job->count;
         out->stride = fletch_row_bytes(out->cols, out->dtype);
         *text += (uint64_t)job->count * out->cols * FLOAT_TEXT_BYTES;
-        if (*text > FL_ANSWER_MAX) {
+        if (*text > FL_ANSWER_MAX)
             return refuse_answer(job);
-        }
         out->data = fl_request_alloc(job->request, job->count * out->stride);
         if (out->data == NULL) {
             fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
@@ -573,28 +537,24 @@ static bool hold_outputs(fl_job *job, uint64_t text) {
     bool           lists   = false;
     for (size_t i = 0; i < job->work.output_count; i++) {
         const fletch_output *output = &job->work.outputs[i];
-        if (output->kind == FLETCH_KIND_DENSE) {
+        if (output->kind == FLETCH_KIND_DENSE)
             continue;
-        }
         lists = true;
         bytes +=
             output->kind == FLETCH_KIND_SPARSE ? weights : tokens * (columns + 1) * sizeof(float);
     }
     const uint64_t most = text / WEIGHT_TEXT * WEIGHT; /* a byte of a weight has the longest text */
-    if (lists && most == 0) {                          /* which would be no limit */
+    if (lists && most == 0)                            /* which would be no limit */
         return refuse_answer(job);
-    }
     return !lists || hold_lists(job, bytes, most);
 }
 
 static bool settle_outputs(fl_job *job) {
     const bool late = fl_served_is_late(job->served);
-    if (!choose_columns(job)) {
+    if (!choose_columns(job))
         return false;
-    }
-    if (takes_octets(job)) {
+    if (takes_octets(job))
         return refuse_outputs(job, "they are JSON; omit Accept: application/octet-stream");
-    }
     choose_form(job);
     job->options.normalize = late ? 0 : job->ask.normalize == -1 ? -1 : 1;
     return true;
@@ -603,9 +563,8 @@ static bool settle_outputs(fl_job *job) {
 static bool bound_outputs(fl_job *job) {
     const bool late = fl_served_is_late(job->served);
     uint64_t   text = 0;
-    if (!read_outputs(job) || !take_output_rows(job, &text)) {
+    if (!read_outputs(job) || !take_output_rows(job, &text))
         return false;
-    }
     for (size_t i = 0; i < job->work.output_count; i++) { /* as /embed_all gives them */
         fletch_output *output = &job->work.outputs[i];
         output->normalize     = output->kind == FLETCH_KIND_TOKENS && !late ? -1 : 0;
@@ -677,9 +636,8 @@ static bool settle_scores(fl_job *job) {
     job->options.normalize  = 0;
     job->options.dimensions = 0;
     /* Scores by late interaction are sums of similarities, whoever asks for another activation. */
-    if (fl_served_is_late(job->served)) {
+    if (fl_served_is_late(job->served))
         job->options.activation = FLETCH_ACTIVATION_DEFAULT;
-    }
     return true;
 }
 
@@ -754,25 +712,20 @@ void fl_served_vector_id(const fl_served *served, char out[65]) {
 }
 
 const fletch_output *fl_job_dense(const fl_job *job) {
-    for (size_t i = 0; i < job->work.output_count; i++) {
-        if (job->work.outputs[i].kind == FLETCH_KIND_DENSE) {
+    for (size_t i = 0; i < job->work.output_count; i++)
+        if (job->work.outputs[i].kind == FLETCH_KIND_DENSE)
             return &job->work.outputs[i];
-        }
-    }
     return NULL;
 }
 
 static void common_headers(fl_job *job) {
     size_t cut = 0;
-    for (size_t i = 0; i < job->work.texts.count; i++) {
+    for (size_t i = 0; i < job->work.texts.count; i++)
         cut += job->truncated[i];
-    }
-    if (cut > 0) {
+    if (cut > 0)
         fl_reply_header(job->request, "x-fletch-truncated", "%zu", cut);
-    }
-    if (job->served->fingerprint[0] != '\0') {
+    if (job->served->fingerprint[0] != '\0')
         fl_reply_header(job->request, "x-fletch-fingerprint", "%s", job->served->fingerprint);
-    }
     char id[65]; /* not of late chunking: a text has other vectors in other documents */
     fletch_embed_options options = job->options;
     fletch_dtype         dtype   = job->dtype;
@@ -783,18 +736,16 @@ static void common_headers(fl_job *job) {
         dtype = dense->out.dtype;
     }
     if ((job->work.kind == FLETCH_KIND_DENSE || dense != NULL) &&
-        fletch_vector_id(job->served->model, &options, dtype, id, NULL) == FLETCH_OK) {
+        fletch_vector_id(job->served->model, &options, dtype, id, NULL) == FLETCH_OK)
         fl_reply_header(job->request, "x-fletch-vector-id", "%s", id);
-    }
 }
 
 /* The rows alone, packed, little-endian as every processor that fletch runs on. */
 static bool write_octets(fl_job *job, const fletch_outcome *outcome) {
     fl_buf *body = &job->request->reply.body;
     size_t  each = fletch_row_bytes(job->columns, job->dtype);
-    if (!fl_buf_reserve(body, each * job->count)) {
+    if (!fl_buf_reserve(body, each * job->count))
         return false;
-    }
     fl_buf_append(body, job->rows, each * job->count);
     fl_reply_header(job->request, "x-fletch-rows", "%zu", job->count);
     fl_reply_header(job->request, "x-fletch-columns", "%zu", job->columns);
@@ -804,17 +755,16 @@ static bool write_octets(fl_job *job, const fletch_outcome *outcome) {
 }
 
 static void fail(fl_job *job, const fletch_error *error) {
-    if (error->code == FLETCH_ETOOLONG) {
+    if (error->code == FLETCH_ETOOLONG)
         fl_job_refuse(job, FL_REFUSE_TOO_LONG, error->where, error->message);
-    } else if (error->code == FLETCH_ENOSPC && job->options.list_bytes > 0) {
+    else if (error->code == FLETCH_ENOSPC && job->options.list_bytes > 0)
         (void)refuse_answer(job);
-    } else if (error->code == FLETCH_EINVAL && error->where != FLETCH_NOWHERE) {
+    else if (error->code == FLETCH_EINVAL && error->where != FLETCH_NOWHERE)
         fl_job_refuse(job, FL_REFUSE_INPUT, error->where, error->message);
-    } else if (error->code == FLETCH_EINVAL && job->work.output_count > 0) {
+    else if (error->code == FLETCH_EINVAL && job->work.output_count > 0)
         (void)refuse_outputs(job, error->message);
-    } else {
+    else
         fl_reply_fail(job->request, error);
-    }
 }
 
 static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
@@ -833,21 +783,18 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
         return;
     }
     common_headers(job);
-    if (job->style->compute_headers) {
+    if (job->style->compute_headers)
         compute_headers(job, outcome);
-    }
-    if (job->octets) {
+    if (job->octets)
         fl_reply_bytes(request, 200, "application/octet-stream");
-    } else {
+    else
         fl_reply_json(request, 200);
-    }
 }
 
 void fl_job_submit(fl_job *job) {
     fletch_error error = {0};
-    if (fl_request_submit(job->request, job->served, &job->work, embedded, &error) < 0) {
+    if (fl_request_submit(job->request, job->served, &job->work, embedded, &error) < 0)
         fail(job, &error);
-    }
 }
 
 static void submit_now(fl_http_request *request) {
@@ -857,31 +804,26 @@ static void submit_now(fl_http_request *request) {
 void fl_job_submit_later(fl_job *job) {
     enum { TOKENIZE_BYTE_NS = 30 };
     uint64_t bytes = 0;
-    for (size_t i = 0; i < job->work.texts.count; i++) {
+    for (size_t i = 0; i < job->work.texts.count; i++)
         bytes += job->work.texts.lengths[i];
-    }
     (void)fl_request_run_later(job->request, submit_now, bytes * TOKENIZE_BYTE_NS);
 }
 
 uint64_t fl_job_tokens(const fl_job *job, const fletch_outcome *outcome) {
     uint64_t tokens = 0;
-    if (job->work.spans == NULL) {
+    if (job->work.spans == NULL)
         return outcome->tokens;
-    }
-    for (size_t i = 0; i < job->work.texts.count; i++) {
+    for (size_t i = 0; i < job->work.texts.count; i++)
         tokens += job->tokens[i];
-    }
     return tokens;
 }
 
 size_t fl_job_length(fl_job *job, size_t index) {
     const fl_body_input *input = &job->ask.input;
-    if (index >= input->count) {
+    if (index >= input->count)
         return 0;
-    }
-    if (job->work.ids != NULL || (input->are_ids != NULL && input->are_ids[index])) {
+    if (job->work.ids != NULL || (input->are_ids != NULL && input->are_ids[index]))
         return item_size(job, index);
-    }
     fletch_tokens          *tokens  = NULL;
     fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
     const char             *text = input->texts[index], *query = job->work.query;
@@ -895,9 +837,8 @@ size_t fl_job_length(fl_job *job, size_t index) {
         options.pair      = job->second.pointers[index];
         options.pair_size = job->second.lengths[index];
     }
-    if (fletch_tokenize(job->served->model, text, size, &options, &tokens, NULL) < 0) {
+    if (fletch_tokenize(job->served->model, text, size, &options, &tokens, NULL) < 0)
         return 0;
-    }
     size_t count = tokens->count;
     fletch_tokens_free(tokens);
     return count;

@@ -51,11 +51,9 @@ FL_LOCK_OF(log_role, fl_server_log, lock, lock, unlock);
 static const char *const names[] = {"error", "warning", "info", "debug", "trace"};
 
 int fl_server_log_level_of(const char *name) {
-    for (int i = 0; i <= FL_LEVEL_TRACE; i++) {
-        if (strcmp(names[i], name) == 0) {
+    for (int i = 0; i <= FL_LEVEL_TRACE; i++)
+        if (strcmp(names[i], name) == 0)
             return i;
-        }
-    }
     return FL_LEVEL_INFO;
 }
 
@@ -64,16 +62,13 @@ static void write_some(fl_server_log *log, const char *data, size_t size) {
     struct pollfd fd = {STDERR_FILENO, POLLOUT, 0};
     while (size > 0) {
         uint64_t end = atomic_load(&log->end_ns);
-        if (end != 0 && fl_clock_ns() > end) {
+        if (end != 0 && fl_clock_ns() > end)
             return;
-        }
-        if (poll(&fd, 1, POLL_MS) <= 0) {
+        if (poll(&fd, 1, POLL_MS) <= 0)
             continue;
-        }
         ssize_t written = write(STDERR_FILENO, data, size < PIPE_BUF ? size : PIPE_BUF);
-        if (written < 0 && errno != EINTR && errno != EAGAIN) {
+        if (written < 0 && errno != EINTR && errno != EAGAIN)
             return;
-        }
         data += written > 0 ? written : 0;
         size -= written > 0 ? (size_t)written : 0;
     }
@@ -111,9 +106,8 @@ static void *write_lines(void *arg) {
 int fl_server_log_open(fl_server_log **out, const char *format, int level, fletch_error *error) {
     *out               = NULL;
     fl_server_log *log = fl_alloc_zero(1, sizeof *log);
-    if (log == NULL) {
+    if (log == NULL)
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the log");
-    }
     pthread_mutex_init(&log->lock, NULL);
     pthread_cond_init(&log->more, NULL);
     log->json =
@@ -144,16 +138,14 @@ void fl_server_log_flush(fl_server_log *log) {
 static bool has_ended(fl_server_log *log) {
     static const struct timespec moment = {0, 1000000};
     const uint64_t               end    = atomic_load(&log->end_ns) + END_MS * 1000000ull;
-    while (!atomic_load(&log->ended) && fl_clock_ns() < end) {
+    while (!atomic_load(&log->ended) && fl_clock_ns() < end)
         (void)nanosleep(&moment, NULL);
-    }
     return atomic_load(&log->ended);
 }
 
 void fl_server_log_close(fl_server_log *log) {
-    if (log == NULL) {
+    if (log == NULL)
         return;
-    }
     lock(log);
     atomic_store(&log->end_ns, fl_clock_ns() + END_MS * 1000000ull);
     pthread_cond_signal(&log->more);
@@ -194,16 +186,14 @@ static void write_time(char out[32], bool whole) {
 /* Begin a line; false when it is not to be written. */
 FL_MAY_ACQUIRE(log_role)
 FL_UNCHECKED static bool begin_line(fl_server_log *log, int level) {
-    if (!wants(log, level)) {
+    if (!wants(log, level))
         return false;
-    }
     char now[32];
     write_time(now, log->json);
     lock(log);
     if (log->waiting.size > WAITING_MAX || log->waiting.failed) {
-        if (log->waiting.failed) {
+        if (log->waiting.failed)
             fl_buf_free(&log->waiting);
-        }
         unlock(log);
         (void)atomic_fetch_add(&log->dropped, 1);
         return false;
@@ -221,23 +211,20 @@ FL_RELEASES(log_role) static void end_line(fl_server_log *log) {
 
 /* Text for a terminal: what would steer it becomes a space. */
 static void put_plain(fl_buf *out, const char *text) {
-    for (const char *at = text; *at != '\0'; at++) {
+    for (const char *at = text; *at != '\0'; at++)
         fl_buf_putc(out, (unsigned char)*at < 0x20 || *at == 0x7F ? ' ' : *at);
-    }
 }
 
 void fl_server_log_line(fl_server_log *log, int level, const char *format, ...) {
     char    message[1024];
     va_list list;
-    if (log == NULL || !wants(log, level)) {
+    if (log == NULL || !wants(log, level))
         return;
-    }
     va_start(list, format);
     (void)vsnprintf(message, sizeof message, format, list);
     va_end(list);
-    if (!begin_line(log, level)) {
+    if (!begin_line(log, level))
         return;
-    }
     if (log->json) {
         fl_buf_puts(&log->waiting, ",\"msg\":");
         fl_json_quote(&log->waiting, message, strlen(message));
@@ -260,9 +247,8 @@ void fl_server_log_request(fl_server_log *log, const fl_http_request *request, i
     const char     *where = route != NULL ? route->path : "unmatched";
     const char     *who   = request->key != NULL ? fl_api_key_name(request->key) : "";
     int level = quiet ? FL_LEVEL_DEBUG : status >= 500 ? FL_LEVEL_WARNING : FL_LEVEL_INFO;
-    if (!begin_line(log, level)) {
+    if (!begin_line(log, level))
         return;
-    }
     fl_buf *out = &log->waiting;
     if (!log->json) {
         fl_buf_printf(out, "%d %s %s %.1f ms", status, request->method, where, took);

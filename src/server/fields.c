@@ -30,9 +30,8 @@ static bool fail_in(reading *r, const char *name, size_t index) {
     char        item[32] = "";
     const char *dot      = r->path[0] != '\0' && r->path[0] != '[' ? "." : "";
     memcpy(inner, r->path, sizeof inner);
-    if (index != SIZE_MAX) {
+    if (index != SIZE_MAX)
         (void)snprintf(item, sizeof item, "[%zu]", index);
-    }
     (void)snprintf(r->path, sizeof r->path, "%.32s%s%s%.60s", name, item, dot, inner);
     return false;
 }
@@ -45,13 +44,11 @@ static bool fail_memory(fl_json_in *in) {
 static void *grown(fl_http_request *request, const void *old, size_t count, size_t room,
                    size_t each) {
     size_t bytes;
-    if (fl_mul_overflow(room, each, &bytes)) {
+    if (fl_mul_overflow(room, each, &bytes))
         return NULL;
-    }
     void *larger = fl_request_alloc(request, bytes);
-    if (larger != NULL && count > 0) {
+    if (larger != NULL && count > 0)
         memcpy(larger, old, count * each);
-    }
     return larger;
 }
 
@@ -63,9 +60,8 @@ static bool add_text(reading *r, fl_body_input *input, fl_span text) {
         input->texts = grown(r->request, input->texts, input->count, room, sizeof *input->texts);
         input->lengths =
             grown(r->request, input->lengths, input->count, room, sizeof *input->lengths);
-        if (input->texts == NULL || input->lengths == NULL) {
+        if (input->texts == NULL || input->lengths == NULL)
             return fail_memory(r->in);
-        }
         input->room = room;
     }
     input->texts[input->count]   = text.data;
@@ -77,9 +73,8 @@ static bool add_text(reading *r, fl_body_input *input, fl_span text) {
 
 static bool add_id(reading *r, fl_body_input *input) {
     int64_t id;
-    if (!fl_json_in_integer(r->in, &id)) {
+    if (!fl_json_in_integer(r->in, &id))
         return false;
-    }
     if (id < 0 || id > INT32_MAX) {
         return fl_json_in_fail(r->in, true, "invalid value: integer `%lld`, expected a token id",
                                (long long)id);
@@ -87,9 +82,8 @@ static bool add_id(reading *r, fl_body_input *input) {
     if (input->id_count == input->id_room) {
         size_t room = input->id_room == 0 ? 64 : input->id_room * 2;
         input->ids  = grown(r->request, input->ids, input->id_count, room, sizeof *input->ids);
-        if (input->ids == NULL) {
+        if (input->ids == NULL)
             return fail_memory(r->in);
-        }
         input->id_room = room;
     }
     input->ids[input->id_count++] = (int32_t)id;
@@ -102,9 +96,8 @@ static bool end_inner(reading *r, fl_body_input *input, size_t begin, size_t cou
         size_t room    = input->list_room == 0 ? 16 : input->list_room * 2;
         input->offsets = grown(r->request, input->offsets, input->lists == 0 ? 0 : input->lists + 1,
                                room, sizeof *input->offsets);
-        if (input->offsets == NULL) {
+        if (input->offsets == NULL)
             return fail_memory(r->in);
-        }
         input->list_room = room;
     }
     input->offsets[++input->lists] = (int64_t)count;
@@ -115,14 +108,11 @@ static bool end_inner(reading *r, fl_body_input *input, size_t begin, size_t cou
 /* One list of ids: "[1, 2]". */
 static bool read_ids(reading *r, fl_body_input *input) {
     size_t begin = input->id_count;
-    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY))
         return false;
-    }
-    while (fl_json_in_item(r->in)) {
-        if (!add_id(r, input)) {
+    while (fl_json_in_item(r->in))
+        if (!add_id(r, input))
             return false;
-        }
-    }
     return !r->in->failed && end_inner(r, input, begin, input->id_count);
 }
 
@@ -130,14 +120,11 @@ static bool read_ids(reading *r, fl_body_input *input) {
 static bool read_inner(reading *r, fl_body_input *input) {
     size_t  begin = input->count;
     fl_span text;
-    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY))
         return false;
-    }
-    while (fl_json_in_item(r->in)) {
-        if (!fl_json_in_string(r->in, &text) || !add_text(r, input, text)) {
+    while (fl_json_in_item(r->in))
+        if (!fl_json_in_string(r->in, &text) || !add_text(r, input, text))
             return fail_in(r, "", input->count - begin);
-        }
-    }
     return !r->in->failed && end_inner(r, input, begin, input->count);
 }
 
@@ -173,29 +160,25 @@ static bool add_list(reading *r, fl_body_input *input, size_t list) {
 
 /* A list of one kind gets an item of the other: what came so far become items of a mixed one. */
 static bool become_mixed(reading *r, fl_body_input *input) {
-    for (size_t i = 0; input->form == FL_INPUT_ID_LISTS && i < input->lists; i++) {
-        if (!add_list(r, input, i)) {
+    for (size_t i = 0; input->form == FL_INPUT_ID_LISTS && i < input->lists; i++)
+        if (!add_list(r, input, i))
             return false;
-        }
-    }
     input->form = FL_INPUT_MIXED;
     return true;
 }
 
 static bool read_mixed(reading *r, fl_body_input *input, fl_json_type type) {
     fl_span text = {0};
-    if (type == FL_JSON_STRING) {
+    if (type == FL_JSON_STRING)
         return fl_json_in_string(r->in, &text) && add_text(r, input, text);
-    }
     return read_ids(r, input) && add_list(r, input, input->lists - 1);
 }
 
 /* The lists stay where they are from now on: items that are lists get their place and length. */
 static bool end_mixed(reading *r, fl_body_input *input) {
     input->are_ids = fl_request_alloc(r->request, input->count);
-    if (input->are_ids == NULL) {
+    if (input->are_ids == NULL)
         return fail_memory(r->in);
-    }
     for (size_t i = 0; i < input->count; i++) {
         input->are_ids[i] = input->texts[i] == NULL;
         if (input->are_ids[i]) {
@@ -210,22 +193,18 @@ static bool end_mixed(reading *r, fl_body_input *input) {
 /* A string, or the "text" of an object where those are allowed. */
 static bool read_text(reading *r, unsigned forms, fl_span *text) {
     fl_span key;
-    if ((forms & FL_INPUT_OBJECTS) == 0 || fl_json_in_peek(r->in) != FL_JSON_OBJECT) {
+    if ((forms & FL_INPUT_OBJECTS) == 0 || fl_json_in_peek(r->in) != FL_JSON_OBJECT)
         return fl_json_in_string(r->in, text);
-    }
     text->data = NULL;
-    if (!fl_json_in_enter(r->in, FL_JSON_OBJECT)) {
+    if (!fl_json_in_enter(r->in, FL_JSON_OBJECT))
         return false;
-    }
     while (fl_json_in_key(r->in, &key)) {
         bool own = fl_span_is(key, "text");
-        if (own ? !fl_json_in_string(r->in, text) : !fl_json_in_skip(r->in, NULL)) {
+        if (own ? !fl_json_in_string(r->in, text) : !fl_json_in_skip(r->in, NULL))
             return false;
-        }
     }
-    if (!r->in->failed && text->data == NULL) {
+    if (!r->in->failed && text->data == NULL)
         return fl_json_in_fail(r->in, true, "missing field `text`");
-    }
     return !r->in->failed;
 }
 
@@ -241,15 +220,13 @@ static bool read_item(reading *r, fl_body_input *input, unsigned forms) {
 }
 
 static bool read_list(reading *r, fl_body_input *input, const fl_field *field) {
-    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY))
         return false;
-    }
     size_t index = 0;
     for (; fl_json_in_item(r->in); index++) {
         fl_json_type type = fl_json_in_peek(r->in);
-        if (index == 0) {
+        if (index == 0)
             input->form = form_of(type, field->forms) & field->forms;
-        }
         if (input->form == 0 && !r->in->failed) {
             (void)fl_json_in_fail(r->in, true, "invalid type: %s, expected %s",
                                   fl_json_type_text(type), forms_text(field->forms));
@@ -258,23 +235,19 @@ static bool read_list(reading *r, fl_body_input *input, const fl_field *field) {
                      (input->form == FL_INPUT_ID_LISTS && type == FL_JSON_STRING);
         if (r->in->failed ||
             (other && (field->forms & FL_INPUT_MIXED) != 0 && !become_mixed(r, input)) ||
-            !read_item(r, input, field->forms)) {
+            !read_item(r, input, field->forms))
             return fail_in(r, "", index);
-        }
     }
-    if (r->in->failed) {
+    if (r->in->failed)
         return false;
-    }
     if (index == 0) {
         input->form  = (field->forms & FL_INPUT_TEXTS) != 0 ? FL_INPUT_TEXTS : FL_INPUT_ID_LISTS;
         input->empty = true;
     }
-    if (input->form == FL_INPUT_IDS && !end_inner(r, input, 0, input->id_count)) {
+    if (input->form == FL_INPUT_IDS && !end_inner(r, input, 0, input->id_count))
         return false;
-    }
-    if (input->form == FL_INPUT_IDS || input->form == FL_INPUT_ID_LISTS) {
+    if (input->form == FL_INPUT_IDS || input->form == FL_INPUT_ID_LISTS)
         input->count = input->lists;
-    }
     return input->form != FL_INPUT_MIXED || end_mixed(r, input);
 }
 
@@ -285,9 +258,8 @@ static bool read_input(reading *r, fl_body_input *input, const fl_field *field) 
         input->form = FL_INPUT_TEXT;
         return fl_json_in_string(r->in, &text) && add_text(r, input, text);
     }
-    if (type == FL_JSON_ARRAY) {
+    if (type == FL_JSON_ARRAY)
         return read_list(r, input, field);
-    }
     return fl_json_in_fail(r->in, true, "invalid type: %s, expected %s", fl_json_type_text(type),
                            forms_text(field->forms));
 }
@@ -298,19 +270,15 @@ static bool read_input(reading *r, fl_body_input *input, const fl_field *field) 
 static bool pad_second(reading *r, fl_pairs *pairs, bool pair) {
     const fl_span  nothing = {NULL, 0};
     fl_body_input *second  = &pairs->second;
-    if (second->count == 0 || second->count == pairs->first.count) {
+    if (second->count == 0 || second->count == pairs->first.count)
         return true;
-    }
-    if (!pair) {
+    if (!pair)
         return add_text(r, second, nothing);
-    }
     fl_span text  = {second->texts[0], second->lengths[0]}; /* of the first pair */
     second->count = 0;
-    while (second->count + 1 < pairs->first.count) {
-        if (!add_text(r, second, nothing)) {
+    while (second->count + 1 < pairs->first.count)
+        if (!add_text(r, second, nothing))
             return false;
-        }
-    }
     return add_text(r, second, text);
 }
 
@@ -323,13 +291,11 @@ static bool read_pair(reading *r, fl_pairs *pairs, bool begun) {
                fl_json_in_fail(r->in, true, "invalid length 0, expected a text or two");
     }
     do {
-        if (count == 2) {
+        if (count == 2)
             return fl_json_in_fail(r->in, true, "invalid length 3, expected a text or two");
-        }
         if (!fl_json_in_string(r->in, &text) ||
-            !add_text(r, count == 0 ? &pairs->first : &pairs->second, text)) {
+            !add_text(r, count == 0 ? &pairs->first : &pairs->second, text))
             return false;
-        }
         count++;
     } while (fl_json_in_item(r->in));
     return !r->in->failed && pad_second(r, pairs, count == 2);
@@ -337,20 +303,16 @@ static bool read_pair(reading *r, fl_pairs *pairs, bool begun) {
 
 static bool read_pairs(reading *r, fl_pairs *pairs) {
     fl_span text = {0};
-    if (fl_json_in_peek(r->in) == FL_JSON_STRING) {
+    if (fl_json_in_peek(r->in) == FL_JSON_STRING)
         return fl_json_in_string(r->in, &text) && add_text(r, &pairs->first, text);
-    }
-    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY))
         return false;
-    }
     for (size_t i = 0; fl_json_in_item(r->in); i++) {
         pairs->list = pairs->list || fl_json_in_peek(r->in) == FL_JSON_ARRAY;
-        if (!pairs->list) { /* the whole list is one pair */
+        if (!pairs->list) /* the whole list is one pair */
             return read_pair(r, pairs, true);
-        }
-        if (!read_pair(r, pairs, false)) {
+        if (!read_pair(r, pairs, false))
             return fail_in(r, "", i);
-        }
     }
     return !r->in->failed;
 }
@@ -361,21 +323,18 @@ int fl_word_index(const char *words, fl_span span) {
     int index = 1;
     for (const char *word = words;; index++) {
         const char *end = word + strcspn(word, "|");
-        if ((size_t)(end - word) == span.size && memcmp(word, span.data, span.size) == 0) {
+        if ((size_t)(end - word) == span.size && memcmp(word, span.data, span.size) == 0)
             return index;
-        }
-        if (*end == '\0') {
+        if (*end == '\0')
             return 0;
-        }
         word = end + 1;
     }
 }
 
 static bool read_word(reading *r, const fl_field *field, int *out) {
     fl_span span;
-    if (!fl_json_in_string(r->in, &span)) {
+    if (!fl_json_in_string(r->in, &span))
         return false;
-    }
     *out = fl_word_index(field->words, span);
     return *out != 0 ||
            fl_json_in_fail(r->in, true, "unknown variant `%.*s`, expected one of `%s`",
@@ -383,23 +342,20 @@ static bool read_word(reading *r, const fl_field *field, int *out) {
 }
 
 static bool read_words(reading *r, const fl_field *field, unsigned *out) {
-    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY))
         return false;
-    }
     while (fl_json_in_item(r->in)) {
         int index;
-        if (!read_word(r, field, &index)) {
+        if (!read_word(r, field, &index))
             return false;
-        }
         *out |= 1u << (index - 1);
     }
     return !r->in->failed;
 }
 
 static bool read_int(reading *r, const fl_field *field, int64_t *out) {
-    if (!fl_json_in_integer(r->in, out)) {
+    if (!fl_json_in_integer(r->in, out))
         return false;
-    }
     return (*out >= field->min && *out <= field->max) ||
            fl_json_in_fail(r->in, true,
                            "invalid value: integer `%lld`, expected one from %lld to %lld",
@@ -410,9 +366,8 @@ static bool read_object(reading *r, const fl_field *fields, char *out);
 
 static bool read_value(reading *r, const fl_field *field, char *out) {
     void *to = out + field->offset;
-    if ((field->flags & FL_FIELD_NULL) != 0 && fl_json_in_peek(r->in) == FL_JSON_NULL) {
+    if ((field->flags & FL_FIELD_NULL) != 0 && fl_json_in_peek(r->in) == FL_JSON_NULL)
         return fl_json_in_null(r->in);
-    }
     switch (field->type) {
     case FL_FIELD_STRING: return fl_json_in_string(r->in, to);
     case FL_FIELD_INT: return read_int(r, field, to);
@@ -420,9 +375,8 @@ static bool read_value(reading *r, const fl_field *field, char *out) {
     case FL_FIELD_WORDS: return read_words(r, field, to);
     case FL_FIELD_INPUT: return read_input(r, to, field);
     case FL_FIELD_INNER:
-        if (field->offset != 0) {
+        if (field->offset != 0)
             *(int *)to = 1;
-        }
         return read_object(r, field->inner, out);
     case FL_FIELD_PAIRS: return read_pairs(r, to);
     case FL_FIELD_ANY: return fl_json_in_skip(r->in, NULL);
@@ -430,9 +384,8 @@ static bool read_value(reading *r, const fl_field *field, char *out) {
     case FL_FIELD_BOOL: break;
     }
     bool value;
-    if (!fl_json_in_bool(r->in, &value)) {
+    if (!fl_json_in_bool(r->in, &value))
         return false;
-    }
     *(int *)to = value ? 1 : -1;
     return true;
 }
@@ -440,38 +393,31 @@ static bool read_value(reading *r, const fl_field *field, char *out) {
 static bool read_object(reading *r, const fl_field *fields, char *out) {
     uint64_t seen = 0;
     fl_span  key;
-    if (!fl_json_in_enter(r->in, FL_JSON_OBJECT)) {
+    if (!fl_json_in_enter(r->in, FL_JSON_OBJECT))
         return false;
-    }
     while (fl_json_in_key(r->in, &key)) {
         size_t i = 0;
-        while (fields[i].name != NULL && !fl_span_is(key, fields[i].name)) {
+        while (fields[i].name != NULL && !fl_span_is(key, fields[i].name))
             i++;
-        }
         if (fields[i].name == NULL) {
             if ((fields[i].flags & FL_FIELD_CLOSED) != 0) {
                 return fl_json_in_fail(r->in, true, "unknown field `%.*s`",
                                        (int)(key.size < NAME_SHOWN ? key.size : NAME_SHOWN),
                                        key.data);
             }
-            if (!fl_json_in_skip(r->in, NULL)) {
+            if (!fl_json_in_skip(r->in, NULL))
                 return false;
-            }
             continue;
         }
-        if ((seen >> i & 1) != 0) {
+        if ((seen >> i & 1) != 0)
             return fl_json_in_fail(r->in, true, "duplicate field `%s`", fields[i].name);
-        }
         seen |= 1ull << i;
-        if (!read_value(r, &fields[i], out)) {
+        if (!read_value(r, &fields[i], out))
             return fail_in(r, fields[i].name, SIZE_MAX);
-        }
     }
-    for (size_t i = 0; i < FIELDS_MAX && fields[i].name != NULL && !r->in->failed; i++) {
-        if ((fields[i].flags & FL_FIELD_REQUIRED) != 0 && (seen >> i & 1) == 0) {
+    for (size_t i = 0; i < FIELDS_MAX && fields[i].name != NULL && !r->in->failed; i++)
+        if ((fields[i].flags & FL_FIELD_REQUIRED) != 0 && (seen >> i & 1) == 0)
             return fl_json_in_fail(r->in, true, "missing field `%s`", fields[i].name);
-        }
-    }
     return !r->in->failed;
 }
 
@@ -479,9 +425,8 @@ bool fl_fields_read(fl_http_request *request, fl_json_in *in, const fl_field *fi
     reading r = {request, in, ""};
     fl_json_in_begin(in, request->body, request->body_size);
     in->depth_max = FL_LIMIT_JSON_DEPTH;
-    if (read_object(&r, fields, out) && fl_json_in_end(in)) {
+    if (read_object(&r, fields, out) && fl_json_in_end(in))
         return true;
-    }
     if (in->mistyped && r.path[0] != '\0') {
         char message[FL_JSON_IN_MESSAGE_MAX];
         memcpy(message, in->message, sizeof message);

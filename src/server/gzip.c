@@ -21,17 +21,14 @@ enum { FASTEST = 1, GZIP = 16 + MAX_WBITS, MEMORY = 8, STEP = 1 << 20 };
 /* Whether an item of Accept-Encoding ("gzip;q=0.5") has a weight above 0. */
 static bool is_wanted(const char *item, size_t size) {
     const char *weight = memchr(item, ';', size);
-    if (weight == NULL) {
+    if (weight == NULL)
         return true;
-    }
     const char *end = item + size;
     for (; weight < end && *weight != '='; weight++) {
     }
-    for (; weight < end; weight++) { /* any digit but 0 in "=0.5" */
-        if (*weight >= '1' && *weight <= '9') {
+    for (; weight < end; weight++) /* any digit but 0 in "=0.5" */
+        if (*weight >= '1' && *weight <= '9')
             return true;
-        }
-    }
     return false;
 }
 
@@ -41,9 +38,8 @@ bool fl_gzip_accepted(const char *accept) {
         at += strspn(at, ", \t");
         size_t size = strcspn(at, ","), name = strcspn(at, ",; \t");
         if ((name == 4 && strncasecmp(at, "gzip", 4) == 0) ||
-            (name == 6 && strncasecmp(at, "x-gzip", 6) == 0)) {
+            (name == 6 && strncasecmp(at, "x-gzip", 6) == 0))
             return is_wanted(at, size);
-        }
         any |= name == 1 && *at == '*' && is_wanted(at, size);
         at += size;
     }
@@ -66,9 +62,8 @@ bool fl_gzip_pack(const fl_http_request *request, const void *data, size_t size,
     int      status = Z_OK;
     size_t   room   = size - 1; /* as many would be no gain */
     if (size == 0 || !fl_buf_reserve(out, size) ||
-        deflateInit2(&zlib, FASTEST, Z_DEFLATED, GZIP, MEMORY, Z_DEFAULT_STRATEGY) != Z_OK) {
+        deflateInit2(&zlib, FASTEST, Z_DEFLATED, GZIP, MEMORY, Z_DEFAULT_STRATEGY) != Z_OK)
         return false;
-    }
     zlib.next_in  = (const Bytef *)data;
     zlib.next_out = (Bytef *)out->data;
     for (size_t taken = 0, step;

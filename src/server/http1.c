@@ -30,9 +30,8 @@ static bool is_tchar(char c) {
 
 static bool is_token(const char *text, size_t size) {
     size_t i = 0;
-    while (i < size && is_tchar(text[i])) {
+    while (i < size && is_tchar(text[i]))
         i++;
-    }
     return size > 0 && i == size;
 }
 
@@ -56,9 +55,8 @@ static bool split_target(fl_http_head *head, char *data, size_t size) {
     if (strncasecmp(at, "http://", 7) == 0) {
         size_t host     = strcspn(at + 7, "/?");
         head->authority = head->target + 7;
-        if (host == 0) {
+        if (host == 0)
             return false;
-        }
         at += 7 + host;
         if (*at !=
             '/') { /* an empty path is "/"; its place is taken from the scheme, which was read */
@@ -67,18 +65,14 @@ static bool split_target(fl_http_head *head, char *data, size_t size) {
             *--at = '/';
         }
     }
-    if (at[0] != '/' && strcmp(at, "*") != 0) {
+    if (at[0] != '/' && strcmp(at, "*") != 0)
         return false;
-    }
-    for (const char *c = data + head->target; *c != '\0'; c++) { /* the host of HTTP/1.0 too */
-        if ((unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7F || *c == '#') {
+    for (const char *c = data + head->target; *c != '\0'; c++) /* the host of HTTP/1.0 too */
+        if ((unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7F || *c == '#')
             return false;
-        }
-    }
     char *end = data + head->target + size, *mark = memchr(at, '?', (size_t)(end - at));
-    if (mark != NULL) {
+    if (mark != NULL)
         *mark = '\0';
-    }
     head->query = (uint32_t)((mark != NULL ? mark + 1 : end) - data);
     head->path  = (uint32_t)(at - data);
     return true;
@@ -92,33 +86,27 @@ static int take_request_line(fl_http_head *head, char *data, char *line, size_t 
     char *first = memchr(line, ' ', size), *last = line + size;
     while (last > line && *--last != ' ') {
     }
-    if (first == NULL || !is_token(line, (size_t)(first - line))) {
+    if (first == NULL || !is_token(line, (size_t)(first - line)))
         return refuse(head, 400, "the request line has no method");
-    }
-    if (first - line > METHOD_MAX) {
+    if (first - line > METHOD_MAX)
         return refuse(head, 501, "the method is too long");
-    }
-    if (last == first) {
+    if (last == first)
         return refuse(head, 400, "the request line has no version");
-    }
     const char *version = last + 1;
     size_t      target  = (size_t)(last - first - 1);
     bool        http    = line + size - version == 8 && memcmp(version, "HTTP/", 5) == 0 &&
                 version[5] >= '0' && version[5] <= '9' && version[6] == '.' && version[7] >= '0' &&
                 version[7] <= '9';
-    if (http) {
+    if (http)
         head->minor = version[7] - '0';
-    }
     bool known   = http && version[5] == '1' && head->minor <= 1;
     head->method = (uint32_t)(line - data);
     head->target = (uint32_t)(first + 1 - data);
     *first = *last = '\0';
-    if (memchr(data + head->target, '\0', target) != NULL || !split_target(head, data, target)) {
+    if (memchr(data + head->target, '\0', target) != NULL || !split_target(head, data, target))
         return refuse(head, 400, "invalid request target");
-    }
-    if (target > FL_LIMIT_URI) {
+    if (target > FL_LIMIT_URI)
         return refuse(head, 414, "the target is longer than 4096 bytes");
-    }
     if (!known) {
         return refuse(head, http ? 505 : 400,
                       http ? "the version is neither HTTP/1.1 nor HTTP/1.0"
@@ -132,15 +120,12 @@ static int take_request_line(fl_http_head *head, char *data, char *line, size_t 
 /* 0, 400 for what is no plain number, 413 for one beyond 64 bits. */
 static int parse_length(const char *text, uint64_t *out) {
     *out = 0;
-    if (text[0] == '\0' || strspn(text, "0123456789") != strlen(text)) {
+    if (text[0] == '\0' || strspn(text, "0123456789") != strlen(text))
         return 400;
-    }
-    for (const char *at = text; *at != '\0'; at++) {
+    for (const char *at = text; *at != '\0'; at++)
         if (__builtin_mul_overflow(*out, 10, out) ||
-            __builtin_add_overflow(*out, (uint64_t)(*at - '0'), out)) {
+            __builtin_add_overflow(*out, (uint64_t)(*at - '0'), out))
             return 413;
-        }
-    }
     return *out != UINT64_MAX ? 0 : 413;
 }
 
@@ -165,9 +150,8 @@ static void take_connection(fl_http_head *head, const char *list) {
 static int take_meaning(fl_http_head *head, const char *data, uint32_t name, uint32_t value) {
     const char *key = data + name, *text = data + value;
     if (strcasecmp(key, "content-length") == 0) {
-        if (head->has_length) {
+        if (head->has_length)
             return refuse(head, 400, "more than one Content-Length");
-        }
         head->has_length = true;
         int wrong        = parse_length(text, &head->length);
         if (wrong != 0) {
@@ -176,55 +160,43 @@ static int take_meaning(fl_http_head *head, const char *data, uint32_t name, uin
                                        : "Content-Length is not a number");
         }
     } else if (strcasecmp(key, "transfer-encoding") == 0) {
-        if (head->chunked || strcasecmp(text, "chunked") != 0) {
+        if (head->chunked || strcasecmp(text, "chunked") != 0)
             return refuse(head, 400, "the only supported transfer coding is chunked");
-        }
         head->chunked = true;
     } else if (strcasecmp(key, "host") == 0) {
-        if (head->host != 0) {
+        if (head->host != 0)
             return refuse(head, 400, "more than one Host");
-        }
-        if (!is_host(text)) {
+        if (!is_host(text))
             return refuse(head, 400, "invalid Host header");
-        }
         head->host = value;
     } else if (strcasecmp(key, "connection") == 0) {
         take_connection(head, text);
     } else if (strcasecmp(key, "expect") == 0) {
-        if (strcasecmp(text, "100-continue") != 0) {
+        if (strcasecmp(text, "100-continue") != 0)
             return refuse(head, 417, "the only supported expectation is 100-continue");
-        }
         head->expects = true;
     }
     return 0;
 }
 
 static int take_field(fl_http_head *head, char *data, char *line, size_t size) {
-    if (head->count == FL_LIMIT_HEADERS) {
+    if (head->count == FL_LIMIT_HEADERS)
         return refuse(head, 431, "more than 100 header lines");
-    }
-    if (line[0] == ' ' || line[0] == '\t') {
+    if (line[0] == ' ' || line[0] == '\t')
         return refuse(head, 400, "a header line is folded");
-    }
     char *colon = memchr(line, ':', size), *end = line + size;
-    if (colon == NULL) {
+    if (colon == NULL)
         return refuse(head, 400, "a header line has no colon");
-    }
-    if (!is_token(line, (size_t)(colon - line))) {
+    if (!is_token(line, (size_t)(colon - line)))
         return refuse(head, 400, "invalid header name");
-    }
     char *value = colon + 1;
-    while (value < end && (*value == ' ' || *value == '\t')) {
+    while (value < end && (*value == ' ' || *value == '\t'))
         value++;
-    }
-    while (end > value && (end[-1] == ' ' || end[-1] == '\t')) {
+    while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
         end--;
-    }
-    for (const char *at = value; at < end; at++) {
-        if (!is_value(*at)) {
+    for (const char *at = value; at < end; at++)
+        if (!is_value(*at))
             return refuse(head, 400, "a header's value holds a control character");
-        }
-    }
     *colon = *end                    = '\0';
     head->field[head->count].name    = (uint32_t)(line - data);
     head->field[head->count++].value = (uint32_t)(value - data);
@@ -233,21 +205,17 @@ static int take_field(fl_http_head *head, char *data, char *line, size_t size) {
 
 /* The empty line is there: what only the whole head can show. */
 static int finish(fl_http_head *head, const char *data) {
-    if (head->chunked && head->has_length) {
+    if (head->chunked && head->has_length)
         return refuse(head, 400, "both Content-Length and Transfer-Encoding");
-    }
-    if (head->chunked && head->minor == 0) {
+    if (head->chunked && head->minor == 0)
         return refuse(head, 400, "Transfer-Encoding belongs to HTTP/1.1");
-    }
-    if (head->host == 0 && head->minor == 1) {
+    if (head->host == 0 && head->minor == 1)
         return refuse(head, 400, "no Host");
-    }
     if (head->authority != 0 && head->host != 0) {
         size_t size = head->path - head->authority;
         if (strlen(data + head->host) != size ||
-            strncasecmp(data + head->host, data + head->authority, size) != 0) {
+            strncasecmp(data + head->host, data + head->authority, size) != 0)
             return refuse(head, 400, "Host and the target name different hosts");
-        }
     }
     head->length  = head->chunked ? UINT64_MAX : head->length;
     head->expects = head->expects && head->minor == 1 && head->length > 0;
@@ -263,12 +231,10 @@ static int wait(fl_http_head *head, const char *line, size_t size) {
                    : 0;
     }
     for (size_t i = 0; i < size && line[i] != ' ' && line[i] != '\r'; i++) {
-        if (!is_tchar(line[i])) {
+        if (!is_tchar(line[i]))
             return refuse(head, 400, "the request line has no method");
-        }
-        if (i == METHOD_MAX) {
+        if (i == METHOD_MAX)
             return refuse(head, 501, "the method is too long");
-        }
     }
     return size > LINE_MAX ? refuse(head, 414, "the target is longer than 4096 bytes") : 0;
 }
@@ -279,35 +245,29 @@ int fl_http_head_read(fl_http_head *head, char *data, size_t size) {
         char  *line = data + head->size;
         size_t left = size - head->size;
         char  *end  = left > 0 ? memchr(line, '\n', left) : NULL;
-        if (end == NULL) {
+        if (end == NULL)
             return wait(head, line, left);
-        }
         size_t length = (size_t)(end - line);
-        if (length == 0 || line[length - 1] != '\r') {
+        if (length == 0 || line[length - 1] != '\r')
             return refuse(head, 400, "a line ends in LF without CR");
-        }
         bool first = head->path == 0;
         head->size += (uint32_t)length + 1;
         head->lines += first ? 0 : (uint32_t)length + 1;
-        if (head->lines > FL_LIMIT_HEADER_BYTES) {
+        if (head->lines > FL_LIMIT_HEADER_BYTES)
             return refuse(head, 431, "headers larger than 16 KiB");
-        }
         int status = first         ? take_request_line(head, data, line, length - 1)
                      : length == 1 ? finish(head, data)
                                    : take_field(head, data, line, length - 1);
-        if (status != 0) {
+        if (status != 0)
             return status;
-        }
     }
 }
 
 const char *fl_http_header(const fl_http_head *head, const char *data, const char *name) {
     assert(name);
-    for (uint32_t i = 0; i < head->count; i++) {
-        if (strcasecmp(data + head->field[i].name, name) == 0) {
+    for (uint32_t i = 0; i < head->count; i++)
+        if (strcasecmp(data + head->field[i].name, name) == 0)
             return data + head->field[i].value;
-        }
-    }
     return NULL;
 }
 
@@ -339,16 +299,14 @@ enum {
 static int take_size(fl_http_chunks *chunks, char c) {
     int digit = fl_hex_digit(c);
     if (digit >= 0) {
-        if (chunks->left >> 60 != 0) {
+        if (chunks->left >> 60 != 0)
             return -413;
-        }
         chunks->left = chunks->left << 4 | (unsigned)digit;
         chunks->digits++;
         return chunks->digits > 16 ? -413 : SIZE;
     }
-    if (chunks->digits == 0) {
+    if (chunks->digits == 0)
         return -400;
-    }
     return c == '\r' ? SIZE_LF : c == ';' ? EXT : -400;
 }
 
@@ -379,9 +337,8 @@ static int take_extension(int state, char c) {
 
 /* The state after byte `c` of a line, or the negative of a status. */
 static int take_byte(fl_http_chunks *chunks, char c) {
-    if (chunks->state >= EXT && chunks->state < SIZE_LF) {
+    if (chunks->state >= EXT && chunks->state < SIZE_LF)
         return ++chunks->line <= EXT_MAX ? take_extension(chunks->state, c) : -400;
-    }
     switch (chunks->state) {
     case SIZE: return take_size(chunks, c);
     case SIZE_LF:
@@ -413,12 +370,10 @@ int fl_http_chunks_read(fl_http_chunks *chunks, const char *data, size_t size, s
             return FL_CHUNK_DATA;
         }
         int next = take_byte(chunks, data[i++]);
-        if (next < 0) {
+        if (next < 0)
             return next;
-        }
-        if (next >= TRAILER && ++chunks->line > FL_LIMIT_HEADER_BYTES) {
+        if (next >= TRAILER && ++chunks->line > FL_LIMIT_HEADER_BYTES)
             return -431;
-        }
         chunks->state = next;
         if (next == END) {
             *used = i;
@@ -463,10 +418,8 @@ const char *fl_http_reason(int status) {
         {504, "Gateway Timeout"},
         {505, "HTTP Version Not Supported"},
     };
-    for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++) {
-        if (phrases[i].status == status) {
+    for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++)
+        if (phrases[i].status == status)
             return phrases[i].phrase;
-        }
-    }
     return "Refused";
 }

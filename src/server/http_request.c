@@ -48,9 +48,8 @@ fl_request_full *fl_request_make(fl_server *server) {
     fl_pool_unlock(server);
     if (full == NULL) {
         full = fl_alloc_zero(1, sizeof *full);
-        if (full == NULL) {
+        if (full == NULL)
             return NULL;
-        }
     }
     full->shared.server = server;
     full->next          = NULL;
@@ -58,11 +57,10 @@ fl_request_full *fl_request_make(fl_server *server) {
 }
 
 static void trim(fl_buf *buf) {
-    if (buf->capacity > FL_POOLED_BYTES) {
+    if (buf->capacity > FL_POOLED_BYTES)
         fl_buf_free(buf);
-    } else {
+    else
         fl_buf_clear(buf);
-    }
 }
 
 static void free_blocks(fl_block *block) {
@@ -97,9 +95,8 @@ FL_UNCHECKED static void wipe(fl_request_full *full, fl_block *kept) {
 /* Keep the buffers, forget everything else. */
 void fl_request_retire(fl_request_full *full) {
     fl_server *server = full->shared.server;
-    if (full->shared.cleanup != NULL) {
+    if (full->shared.cleanup != NULL)
         full->shared.cleanup(&full->shared);
-    }
     fl_keys_drop(full->keys);
     fl_demand_leave_model(full);
     trim(&full->gather);
@@ -127,9 +124,8 @@ void fl_request_retire(fl_request_full *full) {
         server->pool_count++;
     }
     fl_pool_unlock(server);
-    if (!room) {
+    if (!room)
         free_full(full);
-    }
 }
 
 void fl_request_drop(fl_request_full *full) {
@@ -195,9 +191,8 @@ int fl_reply_go_on(fl_http_request *request, uint64_t to_come, fletch_error *err
                        "the answer would be larger than 512 MiB; ask for less at once");
     }
     if (size > FL_LIMIT_HEADER_BYTES && size > full->replied &&
-        !hold_reply(full, to_come > 0 ? size : size + REPLY_STEP)) {
+        !hold_reply(full, to_come > 0 ? size : size + REPLY_STEP))
         return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "no memory is left for the reply");
-    }
     return fl_request_over(request, error);
 }
 
@@ -205,21 +200,18 @@ void *fl_request_alloc(fl_http_request *request, size_t size) {
     fl_request_full *full  = fl_full(request);
     fl_block        *block = full->blocks;
     size_t           rounded;
-    if (fl_add_overflow(size, LINE - 1, &rounded)) {
+    if (fl_add_overflow(size, LINE - 1, &rounded))
         return NULL;
-    }
     rounded &= ~(size_t)(LINE - 1);
     if (block == NULL || block->capacity - block->used < rounded) {
         size_t capacity = rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES, whole;
         /* Every request has its first block, and one that is refused a last one for the refusal. */
         bool free = capacity == BLOCK_BYTES && (block == NULL || full->crowded != 0);
-        if (fl_add_overflow(capacity, LINE, &whole) || (!free && !hold(full, capacity))) {
+        if (fl_add_overflow(capacity, LINE, &whole) || (!free && !hold(full, capacity)))
             return NULL;
-        }
         fl_block *fresh = fl_alloc_aligned(whole, LINE);
-        if (fresh == NULL) {
+        if (fresh == NULL)
             return NULL;
-        }
         fresh->capacity = capacity;
         fresh->used     = 0;
         fresh->next     = block;
@@ -245,9 +237,8 @@ size_t fl_percent_decode(char *text, size_t size) {
         if (c == '%') {
             int high = i + 2 < size ? fl_hex_digit(text[i + 1]) : -1;
             int low  = high >= 0 ? fl_hex_digit(text[i + 2]) : -1;
-            if (low < 0 || (high == 0 && low == 0)) {
+            if (low < 0 || (high == 0 && low == 0))
                 return SIZE_MAX;
-            }
             c = (char)(high << 4 | low);
             i += 2;
         }
@@ -264,13 +255,11 @@ const char *fl_request_query(fl_http_request *request, const char *name) {
             (size == wanted || at[wanted] == '=')) {
             size_t length = size > wanted ? size - wanted - 1 : 0;
             char  *value  = fl_request_alloc(request, length + 1);
-            if (value == NULL) {
+            if (value == NULL)
                 return NULL;
-            }
             memcpy(value, at + size - length, length);
-            for (size_t i = 0; i < length; i++) {
+            for (size_t i = 0; i < length; i++)
                 value[i] = value[i] == '+' ? ' ' : value[i];
-            }
             size_t decoded = fl_percent_decode(value, length);
             if (decoded == SIZE_MAX) { /* a bad escape stands for itself, and fits nothing */
                 memcpy(value, at + size - length, length);
@@ -288,28 +277,25 @@ const char *fl_request_query(fl_http_request *request, const char *name) {
 
 /* A handler returned, or the reply stands. */
 static void step(fl_request_full *full) {
-    if (atomic_fetch_sub(&full->pending, 1) == 1 && !atomic_exchange(&full->resumed, true)) {
+    if (atomic_fetch_sub(&full->pending, 1) == 1 && !atomic_exchange(&full->resumed, true))
         full->conn != NULL ? fl_transport_answer(full) : full->answered(full);
-    }
 }
 
 void fl_request_run_inner(fl_request_full *full, size_t held) {
     fl_http_request *request = &full->shared;
     request->start_ns        = fl_clock_ns();
     atomic_store(&full->pending, 2);
-    if (hold(full, held)) {
+    if (hold(full, held))
         request->route->handler(request);
-    } else {
+    else
         fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", "");
-    }
     step(full);
 }
 
 void fl_request_cancel(fl_request_full *full) {
     fletch_ticket ticket = atomic_load(&full->ticket);
-    if (ticket != 0) { /* tickets are never used twice: a stale one cancels nothing */
+    if (ticket != 0) /* tickets are never used twice: a stale one cancels nothing */
         (void)fletch_cancel(full->served->model, ticket);
-    }
 }
 
 /* Send the reply that stands packed, if that makes it smaller. */
@@ -353,14 +339,12 @@ static fl_http_code tell_crowded(fl_http_request *request, char *message, size_t
 static void put_error(fl_http_request *request, fl_http_code code, char *message, size_t size) {
     fl_request_full *full  = fl_full(request);
     fl_http_reply   *reply = &request->reply;
-    if (full->crowded != 0) {
+    if (full->crowded != 0)
         code = tell_crowded(request, message, size);
-    }
     fl_utf8_make_printable(message); /* what the client sent may have been cut inside a character */
     trim(&reply->body);
-    if (reply->body.failed) {
+    if (reply->body.failed)
         fl_buf_free(&reply->body);
-    }
     reply->type               = NULL;
     reply->status             = fl_http_errors[code].status;
     const fl_dialect *dialect = request->route != NULL
@@ -380,9 +364,8 @@ static void pass_gate(fl_http_request *request) {
     fl_buf          *body = &request->reply.body;
     char             message[MESSAGE_MAX];
     full->crowded = 0; /* what was refused on the way here did not keep the reply from being made */
-    if (hold_reply(full, body->size)) {
+    if (hold_reply(full, body->size))
         return;
-    }
     if (body->size > FL_LIMIT_HEADER_BYTES) {
         fl_buf_free(body);
         put_error(request, FL_HTTP_UNAVAILABLE, message, sizeof message);
@@ -408,9 +391,8 @@ static void send_reply(fl_http_request *request, int status) {
     bool text = reply->type != NULL && strcmp(reply->type, "application/octet-stream") != 0 &&
                 !atomic_load(&full->flows);
     if (full->gzips && reply->status == 200 && size >= request->server->compress && text &&
-        fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request)) {
+        fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request))
         return;
-    }
     step(full);
 }
 
@@ -424,11 +406,10 @@ static void run_later(void *arg) {
         step(full);
         return;
     }
-    if (over) {
+    if (over)
         fl_reply_fail(&full->shared, &error);
-    } else {
+    else
         full->later(&full->shared);
-    }
     step(full);
 }
 
@@ -436,9 +417,8 @@ bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cos
     fl_request_full *full = fl_full(request);
     full->later           = fn;
     atomic_fetch_add(&full->pending, 1); /* held until fn has returned */
-    if (fl_workers_add(request->server->workers, run_later, full, cost_ns, request)) {
+    if (fl_workers_add(request->server->workers, run_later, full, cost_ns, request))
         return true;
-    }
     (void)atomic_fetch_sub(&full->pending, 1);
     fl_reply_header(request, "retry-after", "1");
     fl_reply_error(request, FL_HTTP_UNAVAILABLE, "too many requests are waiting for a thread");
@@ -464,9 +444,8 @@ size_t fl_request_gather(const fl_http_request *request, fl_wanted_fn wanted,
     void           *jobs[FL_GATHER_MAX];
     most         = most < FL_GATHER_MAX ? most : FL_GATHER_MAX;
     size_t count = fl_workers_take(request->server->workers, run_later, is_like, &like, jobs, most);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         others[i] = &((fl_request_full *)jobs[i])->shared;
-    }
     return count;
 }
 
@@ -478,21 +457,17 @@ void fl_request_gathered(fl_http_request *other) {
 static size_t lists_of(const fl_request_full *full, const fletch_outcome *outcome,
                        fletch_lists *lists[FL_OUTPUTS_MAX]) {
     size_t count = 0;
-    if (outcome->lists != NULL) {
+    if (outcome->lists != NULL)
         lists[count++] = outcome->lists;
-    }
-    for (size_t i = 0; i < full->output_count; i++) {
-        if (full->outputs[i].lists != NULL) {
+    for (size_t i = 0; i < full->output_count; i++)
+        if (full->outputs[i].lists != NULL)
             lists[count++] = full->outputs[i].lists;
-        }
-    }
     return count;
 }
 
 static void free_lists(fletch_lists *const *lists, size_t count) {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         fletch_lists_free(lists[i]);
-    }
 }
 
 /* The request may be gone when `done` has returned. */
@@ -513,9 +488,8 @@ static void run_done(void *arg) {
 static uint64_t cells_of(const fletch_lists *lists) {
     enum { NAMED = 3 };
     uint64_t cells = 0;
-    for (size_t i = 0; i < lists->count; i++) {
+    for (size_t i = 0; i < lists->count; i++)
         cells += lists->list[i].count * (lists->columns == 1 ? NAMED : lists->columns);
-    }
     return cells;
 }
 
@@ -539,16 +513,14 @@ static void on_done(void *user, const fletch_outcome *outcome) {
         outcome = &spoiled;
     }
     atomic_store(&full->ticket, 0);
-    if (full->entered != NULL) {
+    if (full->entered != NULL)
         fl_api_key_answered(full->entered, full->key_texts, outcome->tokens);
-    }
     request->tokens += outcome->tokens;
     request->tokenize_ns += outcome->tokenize_ns;
     request->queue_ns += outcome->queue_ns;
     request->forward_ns += outcome->forward_ns;
-    if (full->span != NULL) {
+    if (full->span != NULL)
         fl_otlp_stages(full->span, full->served, full->work_texts, outcome);
-    }
     if (outcome->error.code == FLETCH_OK) {
         request->texts += full->work_texts;
         fl_metrics_embedding(request->server->metrics, full->work_texts, outcome->total_ns,
@@ -561,9 +533,8 @@ static void on_done(void *user, const fletch_outcome *outcome) {
     }
     fletch_lists *lists[FL_OUTPUTS_MAX];
     size_t        count = lists_of(full, outcome, lists);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         full->work_cells += cells_of(lists[i]);
-    }
     /* Writing many numbers as text takes longer than the engine should wait for. */
     if (full->work_cells >= LARGE_RESULT) {
         full->outcome = *outcome;
@@ -573,17 +544,15 @@ static void on_done(void *user, const fletch_outcome *outcome) {
             return;
         }
         if (fl_workers_add(request->server->workers, run_done, full, full->work_cells * CELL_NS,
-                           NULL)) {
+                           NULL))
             return;
-        }
     }
     call_done(full, outcome);
 }
 
 static uint32_t time_left(const fl_http_request *request) {
-    if (request->deadline_ms == 0) {
+    if (request->deadline_ms == 0)
         return 0;
-    }
     uint64_t spent = (fl_clock_ns() - request->start_ns) / 1000000;
     return spent + 1 >= request->deadline_ms ? 1 : request->deadline_ms - (uint32_t)spent;
 }
@@ -606,9 +575,8 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
                       fl_done_fn done, fletch_error *error) {
     fl_request_full *full   = fl_full(request);
     fletch_ticket    ticket = 0;
-    if (atomic_load(&served->spoiled)) {
+    if (atomic_load(&served->spoiled))
         return refuse_spoiled(served, error);
-    }
     /* A batch's lines wait in their file. */
     full->key_texts = full->conn != NULL ? work->texts.count : 0;
     full->key_full  = full->entered != NULL && !fl_api_key_submit(full->entered, full->key_texts);
@@ -626,18 +594,14 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     full->outputs      = work->outputs;
     full->output_count = work->output_count;
     full->work_cells   = work->out.data == NULL ? 0 : work->out.rows * work->out.cols;
-    for (size_t i = 0; i < work->output_count; i++) {
+    for (size_t i = 0; i < work->output_count; i++)
         full->work_cells += work->texts.count * work->outputs[i].out.cols;
-    }
-    if (request->reply_most / CELL_TEXT > full->work_cells) {
+    if (request->reply_most / CELL_TEXT > full->work_cells)
         full->work_cells = request->reply_most / CELL_TEXT;
-    }
-    if (work->lane == FLETCH_LANE_INTERACTIVE) {
+    if (work->lane == FLETCH_LANE_INTERACTIVE)
         work->lane = request->lane;
-    }
-    if (work->deadline_ms == 0) {
+    if (work->deadline_ms == 0)
         work->deadline_ms = time_left(request);
-    }
     work->inline_us = time_to_spare(full);
     work->stop      = has_left; /* the ticket is not known before the first texts are tokenised */
     work->stop_user = request;
@@ -645,27 +609,24 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     atomic_fetch_add(&full->pending, 1);
     int status = fletch_submit(served->model, work, on_done, full, &ticket, error);
     if (status < 0) {
-        if (full->entered != NULL) {
+        if (full->entered != NULL)
             fl_api_key_answered(full->entered, full->key_texts, 0);
-        }
         (void)atomic_fetch_sub(&full->pending,
                                1); /* the caller replies yet, so it cannot reach 0 */
         return status;
     }
     if (!atomic_load(&full->sent)) {
         atomic_store(&full->ticket, ticket);
-        if (atomic_load(&request->cancelled)) {
+        if (atomic_load(&request->cancelled))
             (void)fletch_cancel(served->model, ticket);
-        }
     }
     step(full);
     return FLETCH_OK;
 }
 
 int fl_request_over(const fl_http_request *request, fletch_error *error) {
-    if (atomic_load(&request->cancelled)) {
+    if (atomic_load(&request->cancelled))
         return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the client has left");
-    }
     uint64_t limit_ns = (uint64_t)request->deadline_ms * 1000000;
     if (limit_ns != 0 && fl_clock_ns() - request->start_ns > limit_ns) {
         return fl_fail(error, FLETCH_EDEADLINE, FLETCH_NOWHERE,
@@ -683,18 +644,14 @@ void fl_reply_header(fl_http_request *request, const char *name, const char *for
     va_start(list, format);
     int size = vsnprintf(value, sizeof value, format, list);
     va_end(list);
-    if (size < 0 || size >= (int)sizeof value || reply->header_count == FL_REPLY_HEADERS) {
+    if (size < 0 || size >= (int)sizeof value || reply->header_count == FL_REPLY_HEADERS)
         return;
-    }
-    for (int i = 0; i < size; i++) {
-        if ((unsigned char)value[i] < 0x20 || (unsigned char)value[i] >= 0x7F) {
+    for (int i = 0; i < size; i++)
+        if ((unsigned char)value[i] < 0x20 || (unsigned char)value[i] >= 0x7F)
             return;
-        }
-    }
     char *copy = fl_request_alloc(request, (size_t)size + 1);
-    if (copy == NULL) {
+    if (copy == NULL)
         return;
-    }
     memcpy(copy, value, (size_t)size + 1);
     reply->headers[reply->header_count].name    = name;
     reply->headers[reply->header_count++].value = copy;
@@ -714,9 +671,8 @@ bool fl_reply_piece(fl_http_request *request, const char *type, const void *data
     fl_server       *server = request->server;
     fl_pieces_lock(server);
     bool room = full->pieces.size + size <= PIECES_MAX && fl_buf_reserve(&full->pieces, size);
-    if (room) {
+    if (room)
         fl_buf_append(&full->pieces, data, size);
-    }
     fl_pieces_unlock(server);
     if (!atomic_load(&full->flows)) {
         request->reply.type = type;
@@ -753,9 +709,8 @@ static unsigned retry_after(const fl_served *served) {
     fletch_stats stats;
     stats.size  = sizeof stats;
     double rate = served != NULL ? atomic_load(&served->tokens_per_second) : 0;
-    if (served == NULL || rate <= 0 || fletch_stats_get(served->model, &stats, NULL) < 0) {
+    if (served == NULL || rate <= 0 || fletch_stats_get(served->model, &stats, NULL) < 0)
         return 1;
-    }
     double seconds = (double)stats.queued_tokens / rate;
     return seconds < 1 ? 1 : seconds > 120 ? 120 : (unsigned)(seconds + 0.999);
 }
@@ -779,11 +734,9 @@ static const failure failures[] = {
 };
 
 static failure failure_of(int status) {
-    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
-        if (failures[i].status == status) {
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++)
+        if (failures[i].status == status)
             return failures[i];
-        }
-    }
     return (failure){status, FL_HTTP_INTERNAL, true};
 }
 

@@ -26,9 +26,8 @@ static bool windows_size(const fl_job *job, const fl_documents *documents, size_
         tokens += length;
         for (size_t k = s; length > window && k < s + documents->counts[i]; k++) {
             size_t bytes = documents->span[k].end - documents->span[k].begin;
-            if (fl_add_overflow(pieces, bytes / stride + 2, &pieces)) {
+            if (fl_add_overflow(pieces, bytes / stride + 2, &pieces))
                 return false;
-            }
         }
     }
     uint64_t batch = fl_server_number(job->request->server, "batch.max_tokens", tokens);
@@ -49,26 +48,23 @@ bool fl_job_documents(fl_job *job, size_t count, size_t spans, fl_documents *out
     out->span                = fl_request_alloc(request, spans * sizeof *out->span);
     bool good =
         out->texts != NULL && out->lengths != NULL && out->counts != NULL && out->span != NULL;
-    if (!good) {
+    if (!good)
         fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
-    }
     return good;
 }
 
 bool fl_job_join(fl_job *job, const int64_t *lists, size_t count, fl_documents *out) {
     const fl_body_input *input = &job->ask.input;
     size_t               bytes = 0, at = 0;
-    for (size_t i = 0; i < input->count; i++) {
+    for (size_t i = 0; i < input->count; i++)
         bytes += input->lengths[i];
-    }
     char *text = fl_request_alloc(job->request, bytes);
     if (text == NULL) {
         fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
         return false;
     }
-    if (!fl_job_documents(job, count, input->count, out)) {
+    if (!fl_job_documents(job, count, input->count, out))
         return false;
-    }
     for (size_t d = 0; d < count; d++, text += at) {
         at = 0;
         for (size_t i = (size_t)lists[d]; i < (size_t)lists[d + 1]; i++) {

@@ -25,13 +25,11 @@ bool fl_job_find(fl_job *job) {
 }
 
 bool fl_job_take(fl_job *job) {
-    if (job->named == NULL) {
+    if (job->named == NULL)
         return true;
-    }
     bool taken = fl_request_take(job->request, job->named);
-    if (taken && job->ask.keep_alive.data != NULL) {
+    if (taken && job->ask.keep_alive.data != NULL)
         fl_served_keep(job->named, job->keep_ns);
-    }
     return taken;
 }
 
@@ -50,9 +48,8 @@ static const char *nearest(const fl_server *server, fl_span name) {
     for (size_t i = 0; (served = fl_server_record_at(server, i)) != NULL; i++) {
         const char *slash = strrchr(served->name, '/');
         fl_nearest_see(&near, served->name);
-        if (slash != NULL) {
+        if (slash != NULL)
             fl_nearest_see_as(&near, slash + 1, served->name);
-        }
     }
     return near.name;
 }
@@ -64,17 +61,15 @@ const char *fl_job_near(fl_job *job, const char *before) {
     const char       *said   = near != NULL ? near : none;
     size_t            size   = strlen(before) + strlen(said) + sizeof "Did you mean ``?";
     char             *text   = fl_request_alloc(job->request, size);
-    if (text == NULL || (near == NULL && name.size > 0)) {
+    if (text == NULL || (near == NULL && name.size > 0))
         return "";
-    }
     (void)snprintf(text, size, near != NULL ? "%sDid you mean `%s`?" : "%s%s", before, said);
     return text;
 }
 
 bool fl_job_model(fl_job *job) {
     job->served = job->named;
-    if (job->served == NULL) {
+    if (job->served == NULL)
         fl_job_refuse(job, FL_REFUSE_MODEL, FLETCH_NOWHERE, "no model of this name is loaded");
-    }
     return job->served != NULL;
 }

@@ -24,9 +24,8 @@ static void put_span(fl_buf *out, fl_span text, size_t most) {
 /* "`query`, `passage`" */
 static void put_prompts(fl_buf *out, const fletch_model *model) {
     const fletch_prompt *prompt;
-    for (size_t i = 0; (prompt = fletch_prompt_at(model, i)) != NULL; i++) {
+    for (size_t i = 0; (prompt = fletch_prompt_at(model, i)) != NULL; i++)
         fl_buf_printf(out, "%s`%s`", i > 0 ? ", " : "", prompt->name);
-    }
 }
 
 /* What stands in a place; false: there is no such place. */
@@ -75,11 +74,10 @@ void fl_job_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
         fl_buf_append(&text, at, plain_size);
         at += plain_size;
         size_t size = strcspn(at, "}");
-        if (*at == '{' && at[size] == '}' && put(&text, &of, (fl_span){at + 1, size - 1})) {
+        if (*at == '{' && at[size] == '}' && put(&text, &of, (fl_span){at + 1, size - 1}))
             at += size + 1;
-        } else if (*at == '{') {
+        else if (*at == '{')
             fl_buf_putc(&text, *at++);
-        }
     }
     fl_reply_error(job->request, fault->code, "%.*s",
                    (int)(text.failed ? strlen(message) : text.size),

@@ -42,13 +42,11 @@ bool fl_keep_alive_parse(const char *text, size_t size, uint64_t *ns) {
         double value, unit = 1e9;
         while (at < end && used + 1 < sizeof digits &&
                ((*at >= '0' && *at <= '9') || *at == '.' || *at == 'e' || *at == 'E' ||
-                ((*at == '+' || *at == '-') && used > 0 && (at[-1] | 0x20) == 'e'))) {
+                ((*at == '+' || *at == '-') && used > 0 && (at[-1] | 0x20) == 'e')))
             digits[used++] = *at++;
-        }
         digits[used] = '\0';
-        if (!fl_parse_f64(digits, &value) || (at == end ? any : !take_unit(&at, end, &unit))) {
+        if (!fl_parse_f64(digits, &value) || (at == end ? any : !take_unit(&at, end, &unit)))
             return false; /* a number alone is of seconds */
-        }
         sum += value * unit;
         any = true;
     }

@@ -65,14 +65,12 @@ struct fl_keys {
 };
 
 static bool parse_digest(const char *hex, unsigned char digest[DIGEST]) {
-    if (strlen(hex) != DIGEST * 2) {
+    if (strlen(hex) != DIGEST * 2)
         return false;
-    }
     for (size_t i = 0; i < DIGEST * 2; i++) {
         int value = fl_hex_digit(hex[i]);
-        if (value < 0) {
+        if (value < 0)
             return false;
-        }
         digest[i / 2] = (unsigned char)(i % 2 == 0 ? value << 4 : digest[i / 2] | value);
     }
     return true;
@@ -80,9 +78,8 @@ static bool parse_digest(const char *hex, unsigned char digest[DIGEST]) {
 
 static bool parse_count(const char *text, uint64_t *out) {
     int64_t value;
-    if (!fl_parse_i64(text, &value) || value < 1 || value > 1000000) {
+    if (!fl_parse_i64(text, &value) || value < 1 || value > 1000000)
         return false;
-    }
     *out = (uint64_t)value;
     return true;
 }
@@ -90,9 +87,8 @@ static bool parse_count(const char *text, uint64_t *out) {
 static bool parse_word(fl_api_key *key, const char *word) {
     if (strncmp(word, "name=", 5) == 0) {
         size_t size = strlen(word + 5);
-        if (size == 0 || size > NAME_MAX_BYTES) {
+        if (size == 0 || size > NAME_MAX_BYTES)
             return false;
-        }
         memcpy(key->name, word + 5, size + 1);
         key->named = true;
         return true;
@@ -107,9 +103,8 @@ static bool parse_word(fl_api_key *key, const char *word) {
                   {"weight=", &key->weight}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         size_t size = strlen(counts[i].name);
-        if (strncmp(word, counts[i].name, size) == 0) {
+        if (strncmp(word, counts[i].name, size) == 0)
             return parse_count(word + size, counts[i].value) && key->weight <= WEIGHT_MAX;
-        }
     }
     if (strcmp(word, "admin") == 0) {
         key->admin = true;
@@ -123,9 +118,8 @@ static bool parse_word(fl_api_key *key, const char *word) {
 static int parse_line(fl_keys *keys, char *line, const char *path, size_t number,
                       fletch_error *error) {
     char *rest = NULL, *word = strtok_r(line, " \t\r", &rest);
-    if (word == NULL || word[0] == '#') {
+    if (word == NULL || word[0] == '#')
         return FLETCH_OK;
-    }
     fl_api_key key  = {.weight = 1};
     size_t     size = strlen(word);
     if (strncmp(word, "sha256:", 7) == 0) {
@@ -152,21 +146,16 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
         }
     }
     key.burst = key.burst == 0 ? key.rate : key.burst;
-    while (key.first < keys->count && strcmp(keys->key[key.first].name, key.name) != 0) {
+    while (key.first < keys->count && strcmp(keys->key[key.first].name, key.name) != 0)
         key.first++;
-    }
-    for (size_t i = 0; i < keys->count; i++) {
-        if (memcmp(keys->key[i].digest, key.digest, DIGEST) == 0) {
+    for (size_t i = 0; i < keys->count; i++)
+        if (memcmp(keys->key[i].digest, key.digest, DIGEST) == 0)
             return fl_fail(error, FLETCH_ECONFIG, number, "%s:%zu: duplicate key", path, number);
-        }
-    }
-    if (keys->count == KEYS_MAX) {
+    if (keys->count == KEYS_MAX)
         return fl_fail(error, FLETCH_ECONFIG, number, "%s: more than %d keys", path, KEYS_MAX);
-    }
     fl_buf_append(&keys->list, &key, sizeof key);
-    if (keys->list.failed) {
+    if (keys->list.failed)
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the API keys");
-    }
     keys->key = (fl_api_key *)(void *)keys->list.data;
     keys->count++;
     return FLETCH_OK;
@@ -181,9 +170,8 @@ static int parse_file(fl_keys *keys, fl_buf *text, const char *path, fletch_erro
     }
     while (line != NULL) {
         char *next = strchr(line, '\n');
-        if (next != NULL) {
+        if (next != NULL)
             *next++ = '\0';
-        }
         FL_TRY(parse_line(keys, line, path, ++number, error));
         line = next;
     }
@@ -197,28 +185,23 @@ static int parse_file(fl_keys *keys, fl_buf *text, const char *path, fletch_erro
 
 int fl_keys_load(fl_keys **out, const char *path, fletch_error *error) {
     *out = NULL;
-    if (path == NULL || path[0] == '\0') {
+    if (path == NULL || path[0] == '\0')
         return FLETCH_OK;
-    }
     fl_buf   text = {0};
     fl_keys *keys = fl_alloc_zero(1, sizeof *keys);
-    if (keys == NULL) {
+    if (keys == NULL)
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the API keys");
-    }
     atomic_store(&keys->holders, 1);
     int status = fl_file_read(path, FILE_MAX, &text, error);
-    if (status < 0) {
+    if (status < 0)
         fl_error_prefix(error, "server.api_key_file");
-    } else {
+    else
         status = parse_file(keys, &text, path, error);
-    }
-    if (text.data != NULL) {
+    if (text.data != NULL)
         memset(text.data, 0, text.capacity);
-    }
     fl_buf_free(&text);
-    for (size_t i = 0; i < keys->count; i++) {
+    for (size_t i = 0; i < keys->count; i++)
         pthread_mutex_init(&keys->key[i].lock, NULL);
-    }
     if (status < 0) {
         fl_keys_drop(keys);
         return status;
@@ -228,19 +211,16 @@ int fl_keys_load(fl_keys **out, const char *path, fletch_error *error) {
 }
 
 fl_keys *fl_keys_hold(fl_keys *keys) {
-    if (keys != NULL) {
+    if (keys != NULL)
         (void)atomic_fetch_add(&keys->holders, 1);
-    }
     return keys;
 }
 
 void fl_keys_drop(fl_keys *keys) {
-    if (keys == NULL || atomic_fetch_sub(&keys->holders, 1) > 1) {
+    if (keys == NULL || atomic_fetch_sub(&keys->holders, 1) > 1)
         return;
-    }
-    for (size_t i = 0; i < keys->count; i++) {
+    for (size_t i = 0; i < keys->count; i++)
         pthread_mutex_destroy(&keys->key[i].lock);
-    }
     fl_buf_free(&keys->list);
     fl_free(keys);
 }
@@ -251,16 +231,14 @@ size_t fl_keys_count(const fl_keys *keys) {
 
 fl_api_key *fl_keys_find(fl_keys *keys, const char *text, size_t size) {
     unsigned char digest[DIGEST];
-    if (size == 0 || size > FL_LIMIT_API_KEY) {
+    if (size == 0 || size > FL_LIMIT_API_KEY)
         return NULL;
-    }
     fl_sha256(text, size, digest);
     size_t found = SIZE_MAX;
     for (size_t i = 0; i < keys->count; i++) {
         unsigned difference = 0;
-        for (size_t k = 0; k < DIGEST; k++) {
+        for (size_t k = 0; k < DIGEST; k++)
             difference |= (unsigned)(digest[k] ^ keys->key[i].digest[k]);
-        }
         size_t mask = (size_t)0 - (size_t)((difference - 1) >> 31); /* all ones when equal */
         found       = (found & ~mask) | (i & mask);
     }
@@ -291,9 +269,8 @@ fl_api_key *fl_keys_of_owner(fl_keys *keys, const char *owner) {
     char its[FL_OWNER];
     for (size_t i = 0; keys != NULL && i < keys->count; i++) {
         fl_api_key_owner(&keys->key[i], its);
-        if (strcmp(its, owner) == 0) {
+        if (strcmp(its, owner) == 0)
             return &keys->key[i];
-        }
     }
     return NULL;
 }

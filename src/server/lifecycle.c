@@ -111,9 +111,8 @@ static int check_exposure(fl_server *server, fletch_error *error) {
     bool        insecure = strcmp(fl_server_option(server, "server.insecure"), "true") == 0;
     const char *where    = fl_sockets_exposed(server);
     server->confined     = where == NULL;
-    if (fl_server_has_keys(server) || insecure || where == NULL) {
+    if (fl_server_has_keys(server) || insecure || where == NULL)
         return FLETCH_OK;
-    }
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                    "%s is reachable from other machines and no API key is required; set "
                    "server.api_key_file, or --server-insecure if that is intended",
@@ -202,14 +201,12 @@ static int open_parts(fl_server *server, const fl_serve *serve, fletch_error *er
 static int check(fl_server *server, const fl_serve *serve, bool *opening, fletch_error *error) {
     int status = open_parts(server, serve, error);
     /* A file that is named and not there is a mistake of the configuration, whatever the system says. */
-    if (status == FLETCH_EIO || status == FLETCH_ENOTFOUND || status == FLETCH_EDENIED) {
+    if (status == FLETCH_EIO || status == FLETCH_ENOTFOUND || status == FLETCH_EDENIED)
         status = error->code = FLETCH_ECONFIG;
-    }
     FL_TRY(status);
     status = fl_models_check(serve->config, serve->models, serve->model_count, error);
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = fl_demand_open(server, error);
-    }
     *opening = status < 0;
     return status;
 }
@@ -230,19 +227,16 @@ static void share_memory(fl_server *server) {
     uint64_t limit = fl_server_number(server, "memory.limit", 0), used = fl_os_resident("");
     uint64_t share = limit > used ? (limit - used) / 4 : 0;
     share          = share > SHARE_MIN ? share : SHARE_MIN;
-    if (limit > 0 && share < atomic_load(&server->max_bodies)) {
+    if (limit > 0 && share < atomic_load(&server->max_bodies))
         atomic_store(&server->max_bodies, share);
-    }
-    if (limit > 0 && share < atomic_load(&server->max_replies)) {
+    if (limit > 0 && share < atomic_load(&server->max_replies))
         atomic_store(&server->max_replies, share);
-    }
 }
 
 static void announce(const fl_server *server) {
     const fl_served *first = fl_server_model_at(server, 0);
-    for (size_t i = 0; i < server->listener_count; i++) {
+    for (size_t i = 0; i < server->listener_count; i++)
         printf("listening on %s\n", server->listeners[i].where);
-    }
     printf("ready: ");
     if (first != NULL) {
         printf("%s, %u dimensions, %u tokens, %s", first->name, first->info.dimensions,
@@ -266,9 +260,8 @@ static void sleep_ms(unsigned milliseconds) {
 
 static bool wait_idle(const fl_server *server, uint64_t limit_ns) {
     uint64_t end = fl_clock_ns() + limit_ns;
-    while (atomic_load(&server->inflight) > 0 && fl_clock_ns() < end) {
+    while (atomic_load(&server->inflight) > 0 && fl_clock_ns() < end)
         sleep_ms(5);
-    }
     return atomic_load(&server->inflight) == 0;
 }
 
@@ -278,9 +271,8 @@ static void let_leave(fl_server *server) {
     atomic_store(&server->closing_ns, fl_clock_ns());
     atomic_store(&server->state, FL_CLOSING);
     fl_transport_wake(server);
-    while (atomic_load(&server->open) > 0 && fl_clock_ns() < end) {
+    while (atomic_load(&server->open) > 0 && fl_clock_ns() < end)
         sleep_ms(5);
-    }
 }
 
 /* True when every reply has left. */
@@ -296,9 +288,8 @@ static bool drain(fl_server *server) {
     fl_server_log_line(server->log, FL_LEVEL_INFO, "%s: draining, %d requests in flight",
                        number != 0 ? strsignal(number) : "idle (server.idle_exit)",
                        atomic_load(&server->inflight));
-    if (number != 0 && number != SIGINT) { /* nobody waits for a person, or sends to who is idle */
+    if (number != 0 && number != SIGINT) /* nobody waits for a person, or sends to who is idle */
         sleep_ms((unsigned)lame);
-    }
     fl_sockets_hush(server);
     sleep_ms(HANDSHAKE_MS);
     atomic_store(&server->state, FL_DRAINING);
@@ -312,9 +303,8 @@ static bool drain(fl_server *server) {
                        atomic_load(&server->inflight));
     fl_demand_leave(server);
     fl_transport_cancel(server);
-    if (wait_idle(server, 2 * second)) {
+    if (wait_idle(server, 2 * second))
         return false;
-    }
     fl_transport_abandon(
         server); /* an engine that does not come back: its memory cannot be freed */
     (void)wait_idle(server, second);
@@ -373,9 +363,8 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
     fl_server *server = fl_alloc_zero(1, sizeof *server);
     *opening          = false;
     *code             = 0;
-    if (server == NULL) {
+    if (server == NULL)
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the server");
-    }
     init(server, serve);
     fl_files_guard();
     int status = load(server, serve, opening, error);

@@ -43,9 +43,8 @@ static void answer(fl_http_request *request, const fl_served *served, const char
     fl_json_w_object(&w, NULL);
     fl_json_w_text(&w, "model", served->name);
     fl_json_w_text(&w, "state", state);
-    if (vector_id != NULL) {
+    if (vector_id != NULL)
         fl_json_w_text(&w, "vector_id", vector_id);
-    }
     fl_json_w_end(&w);
     fl_reply_json(request, 200);
 }
@@ -75,13 +74,11 @@ static bool order(fl_job *job) {
                            (int)(id.size < 200 ? id.size : 200), id.data);
             return false;
         }
-        if (job->named->offer == NULL) {
+        if (job->named->offer == NULL)
             return refuse_pinned(job->request, job->named);
-        }
     }
-    if (job->named->offer != NULL) {
+    if (job->named->offer != NULL)
         fl_served_order(job->named, other != NULL ? other->id : NULL, job->ask.force == 1);
-    }
     return true;
 }
 
@@ -92,25 +89,21 @@ static fl_job *begin(fl_http_request *request, const fl_field *fields) {
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "model: expected a name");
         return NULL;
     }
-    if (job == NULL || !fl_job_find(job)) {
+    if (job == NULL || !fl_job_find(job))
         return NULL;
-    }
     return fl_job_model(job) ? job : NULL;
 }
 
 static void load(fl_http_request *request) {
     fl_job *job    = begin(request, fl_fields_load);
     char    id[65] = "";
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
-    if (job->extra == NULL && !order(job)) {
+    if (job->extra == NULL && !order(job))
         return;
-    }
     job->extra = job; /* the order stands */
-    if (!fl_job_take(job)) {
+    if (!fl_job_take(job))
         return;
-    }
     if (job->ask.other_id.size > 0 && fl_served_is_refused(job->served)) {
         fl_reply_error(request, FL_HTTP_CONFLICT,
                        "'%.*s' gives different vectors from model '%s' (another vector id): "
@@ -124,16 +117,14 @@ static void load(fl_http_request *request) {
 
 static void unload(fl_http_request *request) {
     fl_job *job = begin(request, fl_fields_unload);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->served->offer == NULL) {
         (void)refuse_pinned(request, job->served);
         return;
     }
-    if (fl_request_unload(request, job->served)) {
+    if (fl_request_unload(request, job->served))
         answer(request, job->served, "closed", NULL);
-    }
 }
 
 const fl_route fl_routes_load[] = {{"POST", "/models/load", &fl_dialect_plain, load, 0},

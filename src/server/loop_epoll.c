@@ -21,9 +21,8 @@ struct fl_loop {
 
 fl_loop *fl_loop_open(void) {
     fl_loop *loop = fl_alloc(sizeof *loop);
-    if (loop == NULL) {
+    if (loop == NULL)
         return NULL;
-    }
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = FL_LISTENERS};
     loop->epoll              = epoll_create1(EPOLL_CLOEXEC);
     loop->wake               = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

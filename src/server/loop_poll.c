@@ -100,9 +100,8 @@ static bool has_left(fl_conn *conn) {
 static int ask_all(fl_loop *loop, fl_conn *list, int timeout_ms) {
     for (fl_conn *conn = list->next; conn != list; conn = conn->next) {
         const bool writes = conn->phase == FL_PHASE_WRITE;
-        if (conn->phase == FL_PHASE_RUN && conn->readable && !conn->gone && has_left(conn)) {
+        if (conn->phase == FL_PHASE_RUN && conn->readable && !conn->gone && has_left(conn))
             fl_conn_event(conn, true, true); /* what runs is cancelled; it stays where it is */
-        }
         if (!conn->gone) {
             ask(loop, conn->fd, (conn->readable ? 0 : POLLIN) | (writes ? POLLOUT : 0), conn);
         } else if (writes) {
@@ -120,11 +119,9 @@ void fl_loop_wait(fl_io *io, int timeout_ms) {
     size_t         at = 1;
     loop->count       = 0;
     ask(loop, loop->wake[0], POLLIN, NULL);
-    for (size_t i = 0; i < io->server->listener_count; i++) {
-        if ((listens >> i & 1) != 0) {
+    for (size_t i = 0; i < io->server->listener_count; i++)
+        if ((listens >> i & 1) != 0)
             ask(loop, io->server->listeners[i].fd, POLLIN, NULL);
-        }
-    }
     timeout_ms = ask_all(loop, &io->busy, timeout_ms);
     timeout_ms = ask_all(loop, &io->lingering, timeout_ms);
     timeout_ms = ask_all(loop, &io->idle, timeout_ms);
@@ -134,15 +131,12 @@ void fl_loop_wait(fl_io *io, int timeout_ms) {
         }
         fl_transport_called(io);
     }
-    for (size_t i = 0; i < FL_LISTENERS; i++) {
-        if ((listens >> i & 1) != 0 && loop->fds[at++].revents != 0) {
+    for (size_t i = 0; i < FL_LISTENERS; i++)
+        if ((listens >> i & 1) != 0 && loop->fds[at++].revents != 0)
             fl_transport_knocked(io, i);
-        }
-    }
     for (; at < loop->count; at++) {
         const int got = loop->fds[at].revents;
-        if (got != 0 || loop->fds[at].fd < 0) {
+        if (got != 0 || loop->fds[at].fd < 0)
             fl_conn_event(loop->conns[at], (got & POLLIN) != 0, (got & (POLLHUP | POLLERR)) != 0);
-        }
     }
 }

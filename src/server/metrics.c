@@ -93,17 +93,15 @@ int fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error) {
             "server.metrics_prefix must be letters, digits and '_' and not begin with a digit");
     }
     fl_metrics *metrics = fl_alloc_zero(1, sizeof *metrics);
-    if (metrics == NULL) {
+    if (metrics == NULL)
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the metrics");
-    }
     memcpy(metrics->prefix, prefix, strlen(prefix) + 1);
     metrics->count = 1;
     pthread_mutex_init(&metrics->exemplars_lock, NULL);
     for (size_t i = 0; metrics->count < ROUTES_MAX; i++) {
         const fl_route *route = fl_route_at(i);
-        if (route == NULL) {
+        if (route == NULL)
             break;
-        }
         metrics->row[metrics->count++].route = route;
     }
     *out = metrics;
@@ -111,9 +109,8 @@ int fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error) {
 }
 
 void fl_metrics_close(fl_metrics *metrics) {
-    if (metrics != NULL) {
+    if (metrics != NULL)
         pthread_mutex_destroy(&metrics->exemplars_lock);
-    }
     fl_free(metrics);
 }
 
@@ -142,14 +139,12 @@ static void keep_exemplar(fl_metrics *metrics, exemplar *last, double seconds,
 static void observe(fl_metrics *metrics, spread *seen, uint64_t ns, const fl_otlp_span *span) {
     double seconds = (double)ns / 1e9;
     size_t i       = 0;
-    while (i < BOUNDS && seconds > bounds[i]) {
+    while (i < BOUNDS && seconds > bounds[i])
         i++;
-    }
     add(&seen->bucket[i], 1);
     add(&seen->sum_ns, ns);
-    if (span != NULL) {
+    if (span != NULL)
         keep_exemplar(metrics, &seen->last[i], seconds, span);
-    }
 }
 
 void fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns,
@@ -161,9 +156,8 @@ void fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, 
             break;
         }
     }
-    while (code < CODE_COUNT && codes[code] != status) {
+    while (code < CODE_COUNT && codes[code] != status)
         code++;
-    }
     add(&metrics->row[row].code[code], 1);
     observe(metrics, &metrics->row[row].duration, ns, span);
 }
@@ -262,9 +256,8 @@ static void write_requests(const writer *w) {
         for (size_t c = 0; c <= CODE_COUNT; c++) {
             uint64_t value = get(&row->code[c]);
             char     code[16];
-            if (value == 0) {
+            if (value == 0)
                 continue;
-            }
             snprintf(code, sizeof code, "%d", c < CODE_COUNT ? codes[c] : 0);
             fl_buf_printf(w->out,
                           "%s_requests_total{route=\"%s\",method=\"%s\",code=\"%s\"} %llu\n",
@@ -279,12 +272,10 @@ static void write_requests(const writer *w) {
         const route_row *row = &metrics->row[i];
         char             labels[256];
         uint64_t         any = 0;
-        for (size_t c = 0; c <= CODE_COUNT; c++) {
+        for (size_t c = 0; c <= CODE_COUNT; c++)
             any += get(&row->code[c]);
-        }
-        if (any == 0) {
+        if (any == 0)
             continue;
-        }
         snprintf(labels, sizeof labels, "route=\"%s\",method=\"%s\"",
                  row->route != NULL ? row->route->path : "unmatched",
                  row->route != NULL ? row->route->method : "");
@@ -351,9 +342,8 @@ static void write_batches(const writer *w) {
     static const char *const results[FL_BATCH_OUTPUTS] = {"completed", "failed"};
     fl_batches              *batches                   = w->server->batches;
     uint64_t                 count[FL_BATCH_STATUSES];
-    if (batches == NULL) {
+    if (batches == NULL)
         return;
-    }
     fl_batches_count(batches, count);
     head(w, "batches", "gauge", "Stored batches (server.batches), by status.");
     for (int i = 0; i < FL_BATCH_STATUSES; i++) {
@@ -374,9 +364,8 @@ static void write_demand(const writer *w) {
     fl_demand_counts         counts                       = fl_demand_counted(w->server);
     size_t                   states[FL_MODEL_STATE_COUNT] = {0};
     const fl_served         *served;
-    for (size_t i = 0; (served = fl_server_record_at(w->server, i)) != NULL; i++) {
+    for (size_t i = 0; (served = fl_server_record_at(w->server, i)) != NULL; i++)
         states[atomic_load(&served->state)]++;
-    }
     head(w, "models", "gauge", "Models that can be served, by state.");
     for (size_t i = 0; i < FL_MODEL_STATE_COUNT; i++) {
         fl_buf_printf(w->out, "%s_models{state=\"%s\"} %zu\n", prefix, fl_model_state_words[i],
@@ -400,9 +389,8 @@ static void write_demand(const writer *w) {
 static void label(char *out, size_t capacity, const char *value) {
     size_t used = 0;
     for (const char *at = value; *at != '\0' && used + 3 < capacity; at++) {
-        if (*at == '"' || *at == '\\' || *at == '\n') {
+        if (*at == '"' || *at == '\\' || *at == '\n')
             out[used++] = '\\';
-        }
         out[used++] = *at == '\n' ? 'n' : *at;
     }
     out[used] = '\0';
@@ -424,11 +412,9 @@ static const struct {
 };
 
 static const char *counter_name(size_t counter) {
-    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) {
-        if ((size_t)other_names[i].counter == counter) {
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++)
+        if ((size_t)other_names[i].counter == counter)
             return other_names[i].name;
-        }
-    }
     return fletch_counter_name(counter);
 }
 
@@ -437,9 +423,8 @@ static void write_counter(const writer *w, size_t counter, const fletch_stats *s
                           char (*names)[160], size_t count) {
     char        name[80], help[160];
     const char *base = counter_name(counter), *text = fletch_counter_text(counter);
-    if (base == NULL) {
+    if (base == NULL)
         return;
-    }
     size_t size = strlen(base);
     bool   ns   = size > 3 && strcmp(base + size - 3, "_ns") == 0;
     snprintf(name, sizeof name, "%.*s%s_total", (int)(ns ? size - 3 : size), base,
@@ -499,9 +484,8 @@ static void write_library_histogram(const writer *w, const char *name, const cha
 static void write_models(const writer *w, const fletch_stats *stats, char (*names)[160],
                          size_t count) {
     const char *prefix = w->metrics->prefix;
-    for (size_t counter = 0; fletch_counter_name(counter) != NULL; counter++) {
+    for (size_t counter = 0; fletch_counter_name(counter) != NULL; counter++)
         write_counter(w, counter, stats, names, count);
-    }
     for (size_t g = 0; g < GAUGE_COUNT; g++) {
         head(w, gauges[g].name, "gauge", gauges[g].help);
         for (size_t i = 0; i < count; i++) {
@@ -558,9 +542,8 @@ static void write_key_rows(const writer *w, const fl_key_usage *rows, size_t cou
                               (unsigned long long)(pass == 0 ? rows[i].tokens : rows[i].waiting));
             }
         }
-        if (pass == 0) {
+        if (pass == 0)
             head(w, names[1], "gauge", "Texts queued or being embedded, by name of the API key.");
-        }
     }
 }
 
@@ -639,23 +622,18 @@ static void put_device(const writer *w, const char *name, const device_row *row,
 
 static void write_device_rows(const writer *w, const device_row *rows, size_t count) {
     head(w, "device_up", "gauge", "1 while the replica is ready.");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         put_device(w, "device_up", &rows[i], rows[i].stats.ready != 0);
-    }
     head(w, "device_utilisation_ratio", "gauge", "Device utilisation, reported by its driver.");
-    for (size_t i = 0; i < count; i++) {
-        if (rows[i].stats.utilisation >= 0) {
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].stats.utilisation >= 0)
             put_device(w, "device_utilisation_ratio", &rows[i], rows[i].stats.utilisation / 100.0);
-        }
-    }
     for (size_t g = 0; g < DEVICE_GAUGE_COUNT; g++) {
         const device_gauge *of = &device_gauges[g];
         head(w, of->name, of->type, of->help);
-        for (size_t i = 0; i < count; i++) {
-            if (of->told == 0 || field_of(&rows[i], of->told) > 0) {
+        for (size_t i = 0; i < count; i++)
+            if (of->told == 0 || field_of(&rows[i], of->told) > 0)
                 put_device(w, of->name, &rows[i], (double)field_of(&rows[i], of->offset));
-            }
-        }
     }
     head(w, "device_info", "gauge", "Always 1; which device a replica is on is in the labels.");
     for (size_t i = 0; i < count; i++) {
@@ -674,9 +652,8 @@ static void write_device_rows(const writer *w, const device_row *rows, size_t co
 static void write_devices(const writer *w, const fletch_stats *stats, char (*names)[160],
                           size_t count) {
     size_t most = 0, used = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         most += (size_t)stats[i].replicas;
-    }
     device_row *rows = fl_alloc_zero(most, sizeof *rows);
     for (size_t i = 0; rows != NULL && i < count; i++) {
         for (size_t r = 0; r < stats[i].replicas; r++) {
@@ -716,9 +693,8 @@ static size_t hold_models(writer *w) {
     fl_served *served;
     w->held = fl_alloc_zero(room + 1, sizeof(fl_served *));
     for (size_t i = 0;
-         w->held != NULL && count < room && (served = fl_models_next(w->server, &i)) != NULL;) {
+         w->held != NULL && count < room && (served = fl_models_next(w->server, &i)) != NULL;)
         w->held[count++] = served;
-    }
     return count;
 }
 
@@ -744,9 +720,8 @@ void fl_metrics_write(fl_server *server, fl_buf *out, bool open_metrics) {
         write_models(&w, stats, names, count);
         write_devices(&w, stats, names, count);
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         fl_served_drop(w.held[i]);
-    }
     fl_free(w.held);
     fl_free(stats);
     fl_free(names);

@@ -48,9 +48,8 @@ fl_served *fl_models_make(const fl_server *server, const char *name, const char 
     served_full *full = server->model_count < FL_RECORDS_MAX
                             ? fl_alloc_zero(1, sizeof *full + name_size + id_size)
                             : NULL;
-    if (full == NULL) {
+    if (full == NULL)
         return NULL;
-    }
     char *texts       = (char *)(full + 1);
     full->shared.name = memcpy(texts, name, name_size);
     full->shared.id   = memcpy(texts + name_size, id, id_size);
@@ -83,16 +82,13 @@ void fl_served_close(fl_served *served) {
  * where a folder lies is nobody's business. */
 static char *own_name(const char *id) {
     size_t size = strlen(id);
-    if (!fl_folder_exists(id)) {
+    if (!fl_folder_exists(id))
         return fl_strdup(id);
-    }
-    while (size > 1 && id[size - 1] == '/') {
+    while (size > 1 && id[size - 1] == '/')
         size--;
-    }
     size_t begin = size;
-    while (begin > 0 && id[begin - 1] != '/') {
+    while (begin > 0 && id[begin - 1] != '/')
         begin--;
-    }
     return begin < size && id[begin] != '.' ? fl_strndup(id + begin, size - begin) : fl_strdup(id);
 }
 
@@ -150,9 +146,8 @@ int fl_models_check(const fletch_config *config, const char *const *specs, size_
         }
         status = status == FLETCH_OK ? fl_model_check(config, id, error) : status;
     }
-    for (size_t i = 0; i < known; i++) {
+    for (size_t i = 0; i < known; i++)
         fl_free(names[i]);
-    }
     return status;
 }
 
@@ -192,13 +187,11 @@ static int name_trace(fl_server *server, const char *first, size_t number, fletc
     char        path[PATH_MAX];
     const char *name = strrchr(first, '/'), *dot = strrchr(name != NULL ? name : first, '.');
     size_t      stem = dot != NULL ? (size_t)(dot - first) : strlen(first);
-    if (number == 1 || first[0] == '\0') {
+    if (number == 1 || first[0] == '\0')
         return FLETCH_OK;
-    }
     int size = snprintf(path, sizeof path, "%.*s-%zu%s", (int)stem, first, number, first + stem);
-    if (size < 0 || (size_t)size >= sizeof path) {
+    if (size < 0 || (size_t)size >= sizeof path)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "profile.file: the path is too long");
-    }
     return fletch_config_set(server->config, "profile.file", path, error);
 }
 
@@ -209,9 +202,8 @@ static int open_spec(fl_server *server, const char *spec, fletch_error *error) {
     FL_TRY(fl_model_spec_read(spec, &name, &id, error));
     fl_served *served = fl_models_make(server, name, id);
     fl_free(name);
-    if (served == NULL) {
+    if (served == NULL)
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
-    }
     fl_models_add(server, served);
     FL_TRY(fl_served_open(server, served, id, server->config, error));
     atomic_store(&served->state, FL_MODEL_LOADED);
@@ -256,15 +248,13 @@ static fl_served *find(const fl_server *server, const char *name, size_t size) {
     for (size_t i = 0; i < count; i++) {
         const fl_served *served = server->models[i];
         if (is_name(served->name, name, size) ||
-            (is_hub_id(served) && is_name(served->id, name, size))) {
+            (is_hub_id(served) && is_name(served->id, name, size)))
             return server->models[i];
-        }
     }
     for (size_t i = 0; i < count; i++) {
         const char *slash = strrchr(server->models[i]->id, '/');
-        if (slash != NULL && is_hub_id(server->models[i]) && is_name(slash + 1, name, size)) {
+        if (slash != NULL && is_hub_id(server->models[i]) && is_name(slash + 1, name, size))
             return server->models[i];
-        }
     }
     return NULL;
 }
@@ -273,13 +263,11 @@ fl_served *fl_server_model(const fl_server *server, const char *name, size_t siz
     static const char latest[] = ":latest";
     const size_t      tail     = sizeof latest - 1;
     bool              one      = server->demand == NULL && server->pinned_count == 1;
-    if (name == NULL || size == 0 || one) {
+    if (name == NULL || size == 0 || one)
         return fl_server_model_at(server, 0);
-    }
     fl_served *found = find(server, name, size);
-    if (found == NULL && size > tail && memcmp(name + size - tail, latest, tail) == 0) {
+    if (found == NULL && size > tail && memcmp(name + size - tail, latest, tail) == 0)
         found = find(server, name, size - tail);
-    }
     return found;
 }
 
@@ -329,9 +317,8 @@ static void probe(served_full *full) {
     static const char *const word[] = {"probe"};
     bool                     sparse = fl_served_is_sparse(&full->shared);
     if ((full->shared.info.dimensions > PROBE_CELLS && !sparse) ||
-        atomic_exchange(&full->probing, true)) {
+        atomic_exchange(&full->probing, true))
         return;
-    }
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     fletch_request       request = FLETCH_REQUEST_INIT;
     options.no_cache             = 1;                          /* the engine is to answer */
@@ -342,14 +329,12 @@ static void probe(served_full *full) {
                                    : fl_served_is_late(&full->shared) ? FLETCH_KIND_TOKENS
                                                                       : FLETCH_KIND_DENSE;
     request.texts                = fletch_texts_from_strings(word, 1);
-    if (full->shared.info.labels == 1) { /* a reranker may score pairs alone */
+    if (full->shared.info.labels == 1) /* a reranker may score pairs alone */
         request.second = &request.texts;
-    }
     request.out         = fletch_matrix_f32(full->row, 1, full->shared.info.dimensions);
     request.deadline_ms = 10000;
-    if (fletch_submit(full->shared.model, &request, on_probe, full, NULL, NULL) < 0) {
+    if (fletch_submit(full->shared.model, &request, on_probe, full, NULL, NULL) < 0)
         atomic_store(&full->probing, false);
-    }
 }
 
 /* Tokens per second while there is work: what a retry should wait for. */
@@ -389,17 +374,14 @@ void fl_models_tick(fl_server *server, uint64_t now_ns) {
     for (size_t i = 0; (served = fl_models_next(server, &i)) != NULL; fl_served_drop(served)) {
         served_full *full = (served_full *)(void *)served;
         stats.size        = sizeof stats;
-        if (fletch_stats_get(served->model, &stats, NULL) < 0) {
+        if (fletch_stats_get(served->model, &stats, NULL) < 0)
             continue;
-        }
         measure(full, &stats, now_ns);
-        if (watch_progress(full, &stats, now_ns)) {
+        if (watch_progress(full, &stats, now_ns))
             atomic_store(&server->worked_ns, now_ns);
-        }
         atomic_store(&full->dead, stats.replicas > 0 && stats.replicas_ready == 0);
-        if (atomic_load(&full->shared.sick) || atomic_load(&full->shared.doubtful)) {
+        if (atomic_load(&full->shared.sick) || atomic_load(&full->shared.doubtful))
             probe(full);
-        }
     }
 }
 
@@ -407,9 +389,8 @@ bool fl_models_stuck(const fl_server *server, uint64_t now_ns, uint64_t limit_ns
     for (size_t i = 0; i < server->model_count; i++) {
         const served_full *full  = (const served_full *)(const void *)server->models[i];
         uint64_t           since = atomic_load(&full->stuck_since_ns);
-        if (since != 0 && now_ns > since && now_ns - since > limit_ns) {
+        if (since != 0 && now_ns > since && now_ns - since > limit_ns)
             return true;
-        }
     }
     return false;
 }

@@ -30,17 +30,14 @@ static bool next_entry(const char **at, char out[PATH_ROOM]) {
     for (;;) {
         *at += strspn(*at, ", \t");
         size_t size = strcspn(*at, ","), used = size;
-        if (size == 0 && **at == '\0') {
+        if (size == 0 && **at == '\0')
             return false;
-        }
-        while (used > 0 && ((*at)[used - 1] == ' ' || (*at)[used - 1] == '\t')) {
+        while (used > 0 && ((*at)[used - 1] == ' ' || (*at)[used - 1] == '\t'))
             used--;
-        }
         (void)snprintf(out, PATH_ROOM, "%.*s", (int)used, *at);
         *at += size;
-        if (used > 0) {
+        if (used > 0)
             return true;
-        }
     }
 }
 
@@ -58,9 +55,8 @@ int fl_offers_check(const fletch_config *config, const char *list, fletch_error 
     while (next_entry(&list, entry)) {
         char       *name = NULL;
         const char *id   = "";
-        if (strcmp(entry, cached) == 0 || (fl_folder_exists(entry) && !is_model(entry))) {
+        if (strcmp(entry, cached) == 0 || (fl_folder_exists(entry) && !is_model(entry)))
             continue;
-        }
         FL_TRY(fl_model_spec_read(entry, &name, &id, error));
         fl_free(name);
         FL_TRY(fl_model_check(config, id, error));
@@ -81,22 +77,18 @@ typedef void (*entry_fn)(const scan *s, const char *folder, const char *name, co
 static void each(const scan *s, const char *folder, const char *above, entry_fn fn) {
     DIR                 *open  = opendir(folder);
     const struct dirent *entry = NULL;
-    while (open != NULL && (entry = readdir(open)) != NULL) {
-        if (entry->d_name[0] != '.') {
+    while (open != NULL && (entry = readdir(open)) != NULL)
+        if (entry->d_name[0] != '.')
             fn(s, folder, entry->d_name, above);
-        }
-    }
-    if (open != NULL) {
+    if (open != NULL)
         (void)closedir(open);
-    }
 }
 
 static void offer_below(const scan *s, const char *folder, const char *name, const char *above) {
     char path[PATH_ROOM], shown[PATH_ROOM];
     (void)above;
-    if (fl_path_join(path, sizeof path, folder, name, NULL) < 0) {
+    if (fl_path_join(path, sizeof path, folder, name, NULL) < 0)
         return;
-    }
     if (fl_path_ends_with(path, ".gguf") && fl_file_exists(path)) {
         (void)snprintf(shown, sizeof shown, "%.*s", (int)(strlen(name) - 5), name);
         s->fn(s->user, shown, path, false);
@@ -133,12 +125,10 @@ static void descend(const scan *s, const char *folder, const char *name, const c
     char   path[PATH_ROOM], here[PATH_ROOM];
     size_t depth = 0;
     if (fl_path_join(path, sizeof path, folder, name, NULL) < 0 ||
-        fl_path_join(here, sizeof here, above, name, NULL) < 0) {
+        fl_path_join(here, sizeof here, above, name, NULL) < 0)
         return;
-    }
-    for (const char *at = here; *at != '\0'; at++) {
+    for (const char *at = here; *at != '\0'; at++)
         depth += *at == '/';
-    }
     each(s, path, here, depth == 2 ? offer_tag : descend); /* host/user/name, and its tags */
 }
 
@@ -150,9 +140,8 @@ static void offer_ollama(const scan *s) {
         store = home != NULL ? home : "";
         below = ".ollama/models/manifests";
     }
-    if (fl_path_join(path, sizeof path, store, below, NULL) == FLETCH_OK) {
+    if (fl_path_join(path, sizeof path, store, below, NULL) == FLETCH_OK)
         each(s, path, "", descend);
-    }
 }
 
 void fl_offers_scan(const fletch_config *config, const char *list, fl_offer_fn fn, void *user) {
@@ -199,23 +188,19 @@ uint64_t fl_offer_bytes(const fletch_config *config, const char *id) {
     enum { BESIDE = 16 * 1024 * 1024 }; /* the vocabulary, room for batches */
     char     path[PATH_ROOM], file[PATH_ROOM];
     uint64_t bytes = 0;
-    if (id[0] == '/' || id[0] == '.') {
+    if (id[0] == '/' || id[0] == '.')
         (void)snprintf(path, sizeof path, "%s", id);
-    } else if (fletch_hub_path(config, id, path, sizeof path, NULL) < 0) {
+    else if (fletch_hub_path(config, id, path, sizeof path, NULL) < 0)
         return 0;
-    }
     for (size_t e = 0; bytes == 0 && e < sizeof ends / sizeof ends[0]; e++) {
         DIR                 *open  = opendir(path);
         const struct dirent *entry = NULL;
-        while (open != NULL && (entry = readdir(open)) != NULL) {
+        while (open != NULL && (entry = readdir(open)) != NULL)
             if (fl_path_ends_with(entry->d_name, ends[e]) &&
-                fl_path_join(file, sizeof file, path, entry->d_name, NULL) == FLETCH_OK) {
+                fl_path_join(file, sizeof file, path, entry->d_name, NULL) == FLETCH_OK)
                 bytes += size_of(file) * (e == 0 && is_half(file) ? 2 : 1);
-            }
-        }
-        if (open != NULL) {
+        if (open != NULL)
             (void)closedir(open);
-        }
     }
     bytes += size_of(path); /* a .gguf file itself */
     return bytes > 0 ? bytes + bytes / 8 + BESIDE : 0;

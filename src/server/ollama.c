@@ -56,9 +56,8 @@ static bool write_embed(fl_job *job, const fletch_outcome *outcome) {
     fl_buf_puts(body, ",\"embeddings\":[");
     for (size_t i = 0; i < job->count; i++) {
         fl_buf_puts(body, i > 0 ? "," : "");
-        if (!fl_job_put_row(job, i)) {
+        if (!fl_job_put_row(job, i))
             return false;
-        }
     }
     fl_buf_printf(body,
                   "],\"total_duration\":%" PRIu64 ",\"load_duration\":%" PRIu64
@@ -76,9 +75,8 @@ static bool write_embeddings(fl_job *job, const fletch_outcome *outcome) {
     fl_buf *body = &job->request->reply.body;
     (void)outcome;
     fl_buf_puts(body, "{\"embedding\":");
-    if (!fl_job_put_row(job, 0)) {
+    if (!fl_job_put_row(job, 0))
         return false;
-    }
     fl_buf_puts(body, "}");
     return !body->failed;
 }
@@ -133,13 +131,11 @@ static bool take_model(fl_job *job) {
 
 static fl_job *begin(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     fl_job *job = parse(request, style, fields);
-    if (!take_model(job)) {
+    if (!take_model(job))
         return NULL;
-    }
     int64_t wanted = job->ask.dimensions;
-    if (wanted < 1 || (uint64_t)wanted > job->served->info.dimensions) {
+    if (wanted < 1 || (uint64_t)wanted > job->served->info.dimensions)
         job->ask.dimensions = FL_ASK_NONE;
-    }
     return job;
 }
 
@@ -150,9 +146,8 @@ static bool is_nothing(const fl_body_input *input) {
 
 static void embed(fl_http_request *request) {
     fl_job *job = begin(request, &embed_style, fl_fields_ollama_embed);
-    if (job == NULL || !fl_job_prepare(job)) {
+    if (job == NULL || !fl_job_prepare(job))
         return;
-    }
     if (is_nothing(&job->ask.input)) {
         fl_buf *body = &request->reply.body;
         fl_buf_puts(body, "{\"model\":");
@@ -166,13 +161,11 @@ static void embed(fl_http_request *request) {
 
 static void embeddings(fl_http_request *request) {
     fl_job *job = begin(request, &embeddings_style, fl_fields_ollama_embeddings);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     job->ask.normalize = -1;
-    if (!fl_job_prepare(job)) {
+    if (!fl_job_prepare(job))
         return;
-    }
     if (is_nothing(&job->ask.input)) {
         fl_buf_puts(&request->reply.body, "{\"embedding\":[]}");
         fl_reply_json(request, 200);
@@ -185,13 +178,12 @@ static void embeddings(fl_http_request *request) {
 static void parameter_size(char *out, size_t capacity, uint64_t count) {
     double millions = (double)count / 1e6;
     out[0]          = '\0';
-    if (count >= 1000000000) {
+    if (count >= 1000000000)
         (void)snprintf(out, capacity, "%.1fB", millions / 1e3);
-    } else if (count >= 1000000) {
+    else if (count >= 1000000)
         (void)snprintf(out, capacity, "%.*fM", count % 1000000 == 0 ? 0 : 2, millions);
-    } else if (count > 0) {
+    else if (count > 0)
         (void)snprintf(out, capacity, "%.0fK", millions * 1e3);
-    }
 }
 
 static void put_time_as(fl_buf *body, const char *name, int64_t seconds) {
@@ -247,11 +239,10 @@ static void put_tag(fl_http_request *request, const fl_served *served) {
 static void put_expiry(fl_buf *body, const fl_served *served) {
     const uint64_t second = 1000000000u, most = UINT64_C(4000000000) * second;
     uint64_t       left = fl_served_stays_ns(served);
-    if (left >= most) {
+    if (left >= most)
         fl_buf_puts(body, ",\"expires_at\":\"9999-12-31T00:00:00Z\"");
-    } else {
+    else
         put_time_as(body, ",\"expires_at\"", (int64_t)time(NULL) + (int64_t)(left / second));
-    }
 }
 
 /* /api/ps tells more of a model, since it runs. */
@@ -270,33 +261,28 @@ static void list_models(fl_http_request *request, bool running) {
     fl_buf_puts(body, "{\"models\":[");
     for (size_t i = 0; (served = fl_server_record_at(request->server, i)) != NULL; i++) {
         bool open = fl_served_try_hold(served);
-        if (!open && running) {
+        if (!open && running)
             continue;
-        }
         fl_buf_puts(body, more ? ",{" : "{");
         more = true;
-        if (open) {
+        if (open)
             put_tag(request, served);
-        } else {
+        else
             put_closed_tag(body, served);
-        }
-        if (running) {
+        if (running)
             put_running(body, served);
-        }
         fl_buf_printf(body, ",\"state\":\"%s\"}",
                       fl_model_state_words[atomic_load(&served->state)]);
-        if (open) {
+        if (open)
             fl_served_drop(served);
-        }
     }
     fl_buf_puts(body, "]}");
     fl_reply_json(request, 200);
 }
 
 static void tags(fl_http_request *request) {
-    if (!fl_request_look(request)) {
+    if (!fl_request_look(request))
         list_models(request, false);
-    }
 }
 
 static void loaded(fl_http_request *request) {
@@ -316,9 +302,8 @@ static fl_job *named(fl_http_request *request) {
 static void show(fl_http_request *request) {
     fl_job *job  = named(request);
     fl_buf *body = &request->reply.body;
-    if (!take_model(job)) {
+    if (!take_model(job))
         return;
-    }
     const fletch_model_info *info = &job->served->info;
     fl_buf_puts(body, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",");
     put_model_details(body, info);
@@ -346,23 +331,19 @@ static fl_span without_tag(fl_span name) {
 static bool is_loaded(const fl_server *server, fl_span name) {
     const fl_served *served = fl_server_model(server, name.data, name.size);
     const char      *names[2];
-    if (served == NULL) {
+    if (served == NULL)
         return false;
-    }
     names[0] = served->name, names[1] = served->id;
-    for (size_t i = 0; i < 2; i++) {
-        if (strlen(names[i]) == name.size && memcmp(names[i], name.data, name.size) == 0) {
+    for (size_t i = 0; i < 2; i++)
+        if (strlen(names[i]) == name.size && memcmp(names[i], name.data, name.size) == 0)
             return true;
-        }
-    }
     return !fl_pull_is_allowed(server) && memchr(name.data, '/', name.size) == NULL;
 }
 
 static void pull(fl_http_request *request) {
     fl_job *job = named(request);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     fl_span name = without_tag(job->ask.model);
     if (!is_loaded(request->server, name)) {
         fl_pull_begin(request, name, job->ask.details != -1);
@@ -378,9 +359,8 @@ static void pull(fl_http_request *request) {
 
 static void delete (fl_http_request *request) {
     fl_job *job = named(request);
-    if (job != NULL) {
+    if (job != NULL)
         fl_pull_delete(request, without_tag(job->ask.model));
-    }
 }
 
 static void version(fl_http_request *request) {

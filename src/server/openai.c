@@ -56,9 +56,8 @@ static const char *param_of(fl_http_code code) {
 
 static void write_error(fl_http_reply *reply, fl_http_code code, const char *message) {
     const char *param = param_of(code), *shown = code_of(code);
-    if (code == FL_HTTP_TOO_LONG || code == FL_HTTP_WRONG_TASK) {
+    if (code == FL_HTTP_TOO_LONG || code == FL_HTTP_WRONG_TASK)
         reply->status = 400;
-    }
     reply->type = "application/json";
     fl_buf_puts(&reply->body, "{\"error\":{\"message\":");
     fl_json_quote(&reply->body, message, strlen(message));
@@ -103,16 +102,14 @@ static bool put_outputs(fl_job *job, size_t index) {
     fl_buf              *body  = &job->request->reply.body;
     const fletch_output *dense = fl_job_dense(job);
     bool                 good = true, first = true;
-    if (dense == NULL) {
+    if (dense == NULL)
         fl_buf_puts(body, "[]");
-    } else {
+    else
         good = fl_job_put_output(job, dense, index);
-    }
     fl_buf_puts(body, ",\"outputs\":{");
     for (size_t i = 0; i < job->work.output_count && good; i++) {
-        if (&job->work.outputs[i] == dense) {
+        if (&job->work.outputs[i] == dense)
             continue;
-        }
         fl_buf_puts(body, first ? "" : ",");
         fl_json_quote(body, job->ask.outputs.texts[i], job->ask.outputs.lengths[i]);
         fl_buf_puts(body, ":");
@@ -132,9 +129,8 @@ static bool write_list(fl_job *job, const fletch_outcome *outcome) {
                                 : "{\"object\":\"embedding\",\"index\":");
         fl_json_out_u64(body, i);
         fl_buf_puts(body, ",\"embedding\":");
-        if (!(job->work.output_count > 0 ? put_outputs(job, i) : fl_job_put_row(job, i))) {
+        if (!(job->work.output_count > 0 ? put_outputs(job, i) : fl_job_put_row(job, i)))
             return false;
-        }
         if (job->details) {
             fl_buf_printf(body, ",\"tokens\":%" PRIu32 ",\"truncated\":%s", job->tokens[i],
                           job->truncated[i] ? "true" : "false");
@@ -182,14 +178,11 @@ const fl_field fl_fields_openai[] = {
 static bool is_own(const fl_job *job, const fletch_tokens *frame, const int32_t *ids,
                    size_t count) {
     size_t found = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || (uint32_t)ids[i] >= job->served->info.vocabulary) {
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= job->served->info.vocabulary)
             return false;
-        }
-    }
-    for (size_t i = 0; i < count && found < frame->count; i++) {
+    for (size_t i = 0; i < count && found < frame->count; i++)
         found += ids[i] == frame->ids[found];
-    }
     return found == frame->count;
 }
 
@@ -200,12 +193,10 @@ static bool is_new(fl_http_request *request, const char *agent) {
     for (size_t i = 0; i < FL_FOREIGN_MAX; i++) {
         _Atomic uint64_t *slot = &request->server->foreign[i];
         uint64_t          was  = 0;
-        if (atomic_compare_exchange_strong(slot, &was, mark)) {
+        if (atomic_compare_exchange_strong(slot, &was, mark))
             return true;
-        }
-        if (was == mark) {
+        if (was == mark)
             return false;
-        }
     }
     return false;
 }
@@ -215,17 +206,15 @@ static void warn_of_ids(fl_job *job) {
     const char          *agent = fl_request_header(job->request, "user-agent");
     fletch_tokens       *frame = NULL;
     bool                 own   = true;
-    if (input->ids == NULL || fletch_tokenize(job->served->model, "", 0, NULL, &frame, NULL) < 0) {
+    if (input->ids == NULL || fletch_tokenize(job->served->model, "", 0, NULL, &frame, NULL) < 0)
         return;
-    }
     for (size_t i = 0; own && i < input->count; i++) {
         own = is_own(job, frame, input->ids + input->offsets[i],
                      (size_t)(input->offsets[i + 1] - input->offsets[i]));
     }
     fletch_tokens_free(frame);
-    if (own) {
+    if (own)
         return;
-    }
     fl_reply_header(job->request, "x-fletch-warning",
                     "input: token ids without this model's special tokens, or not of its "
                     "vocabulary; " FL_FOREIGN_IDS);
@@ -256,9 +245,8 @@ static void embed_late(fl_job *job) {
 
 static void embeddings(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &style, fl_fields_openai);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->ask.input.empty) {
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, BAD_INPUT);
     } else if (job->ask.late_chunking == 1) {
@@ -307,9 +295,8 @@ static const fl_style score_style = {&faults, write_scores, false};
 
 static void score(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &score_style, fl_fields_score);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     fl_ask *ask = &job->ask;
     size_t  one = ask->input.count, many = ask->second.count;
     if (many == 0 || one == 0 || (one != 1 && one != many)) {
@@ -317,9 +304,8 @@ static void score(fl_http_request *request) {
                        "text_1 has %zu texts and text_2 %zu: send one, or equally many", one, many);
         return;
     }
-    if (!fl_job_model(job)) {
+    if (!fl_job_model(job))
         return;
-    }
     if (!fl_served_ranks(job->served)) {
         fl_job_refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE, "the model is not a reranker");
         return;
@@ -334,9 +320,8 @@ static void score(fl_http_request *request) {
         ask->input  = ask->second;
     }
     if (fl_job_prepare_scores(job, ask->use_activation == -1 ? FLETCH_ACTIVATION_NONE
-                                                             : FLETCH_ACTIVATION_DEFAULT)) {
+                                                             : FLETCH_ACTIVATION_DEFAULT))
         fl_job_submit(job);
-    }
 }
 
 const fl_route fl_routes_score[] = {{"POST", "/score", &fl_dialect_openai, score, 0},
@@ -378,15 +363,13 @@ static void put_model(fl_json_w *w, fl_served *served) {
 static void models(fl_http_request *request) {
     fl_json_w  w = {.out = &request->reply.body};
     fl_served *served;
-    if (fl_request_look(request)) {
+    if (fl_request_look(request))
         return;
-    }
     fl_json_w_object(&w, NULL);
     fl_json_w_text(&w, "object", "list");
     fl_json_w_array(&w, "data");
-    for (size_t i = 0; (served = fl_server_record_at(request->server, i)) != NULL; i++) {
+    for (size_t i = 0; (served = fl_server_record_at(request->server, i)) != NULL; i++)
         put_model(&w, served);
-    }
     fl_json_w_end(&w);
     fl_json_w_end(&w);
     fl_reply_json(request, 200);

@@ -63,9 +63,8 @@ static void put_words(fl_buf *out, const char *words) {
     for (const char *word = words;;) {
         const char *end = word + strcspn(word, "|");
         fl_json_quote(out, word, (size_t)(end - word));
-        if (*end == '\0') {
+        if (*end == '\0')
             return;
-        }
         fl_buf_puts(out, ",");
         word = end + 1;
     }
@@ -159,9 +158,8 @@ static void put_pairs(facts *f) {
 static void put_numbers(fl_buf *out, size_t most) {
     char digits[24];
     int  size = snprintf(digits, sizeof digits, "%zu", most);
-    if (size > 1) {
+    if (size > 1)
         fl_buf_printf(out, "[1-9][0-9]{0,%d}|", size - 2);
-    }
     for (int i = 0; i < size; i++) {
         if (digits[i] > (i == 0 ? '1' : '0')) {
             fl_buf_printf(out, "%.*s[%d-%c][0-9]{%d}|", i, digits, i == 0, digits[i] - 1,
@@ -289,12 +287,10 @@ static void put_headers(facts *f) {
 
 static void put_parameters(facts *f, const fl_operation *op) {
     fl_buf_puts(f->out, ",\"parameters\":[");
-    if (op->parameters != NULL) {
+    if (op->parameters != NULL)
         fl_buf_puts(f->out, op->parameters);
-    }
-    if (op->embeds) {
+    if (op->embeds)
         put_headers(f);
-    }
     fl_buf_puts(f->out, "]");
 }
 
@@ -303,17 +299,14 @@ static bool has_body(const fl_operation *op) {
 }
 
 static void put_body(facts *f, const fl_operation *op) {
-    if (!has_body(op)) {
+    if (!has_body(op))
         return;
-    }
     fl_buf_printf(f->out, ",\"requestBody\":{\"required\":true,\"content\":{\"%s\":{\"schema\":{",
                   op->fields != NULL ? "application/json" : "multipart/form-data");
-    if (op->fields != NULL) {
+    if (op->fields != NULL)
         put_object(f, op->fields, false);
-    }
-    if (op->rule != NULL) {
+    if (op->rule != NULL)
         fl_buf_printf(f->out, "%s%s", op->fields != NULL ? "," : "", op->rule);
-    }
     fl_buf_puts(f->out, "}}}}");
 }
 
@@ -347,11 +340,10 @@ static void put_operation_id(facts *f, const char *method, const fl_route *route
     fl_buf_printf(f->out, "\"operationId\":\"%s", method);
     for (const char *at = route->path; *at != '\0'; at++) {
         bool plain = (*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9');
-        if (*at == '*') {
+        if (*at == '*')
             fl_buf_puts(f->out, "id");
-        } else {
+        else
             fl_buf_putc(f->out, plain ? *at : '_');
-        }
     }
     fl_buf_puts(f->out, has_open_end(route) ? "id\"," : "\",");
 }
@@ -398,30 +390,24 @@ static void put_responses(facts *f, const fl_route *route, const fl_operation *o
     static const int body[]   = {411, 413, 415, 417, 422, 424, 499, 504};
     fl_buf_puts(f->out, ",\"responses\":{");
     put_good(f, op);
-    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++) {
+    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
         put_error(f, route, always[i]);
-    }
-    for (size_t i = 0; has_body(op) && i < sizeof body / sizeof body[0]; i++) {
+    for (size_t i = 0; has_body(op) && i < sizeof body / sizeof body[0]; i++)
         put_error(f, route, body[i]);
-    }
     bool batches =
         strncmp(route->path, "/v1/files", 9) == 0 || strncmp(route->path, "/v1/batches", 11) == 0;
-    if (batches || strcmp(route->path, "/add") == 0) {
+    if (batches || strcmp(route->path, "/add") == 0)
         put_error(f, route, 507);
-    }
     if (batches || strstr(route->path, "_profile") != NULL ||
-        strncmp(route->path, "/models/", 8) == 0) {
+        strncmp(route->path, "/models/", 8) == 0)
         put_error(f, route, 409);
-    }
     fl_buf_puts(f->out, "}");
 }
 
 static const fl_operation *find_operation(const fl_route *route) {
-    for (const fl_operation *op = fl_operations; op->path != NULL; op++) {
-        if (strcmp(op->path, route->path) == 0 && strcmp(op->method, route->method) == 0) {
+    for (const fl_operation *op = fl_operations; op->path != NULL; op++)
+        if (strcmp(op->path, route->path) == 0 && strcmp(op->method, route->method) == 0)
             return op;
-        }
-    }
     return NULL;
 }
 
@@ -430,9 +416,8 @@ static void put_operation(facts *f, const fl_route *route) {
     const fl_operation       *op      = find_operation(route);
     char                      method[16];
     size_t                    i = 0;
-    for (; route->method[i] != '\0' && i < sizeof method - 1; i++) {
+    for (; route->method[i] != '\0' && i < sizeof method - 1; i++)
         method[i] = (char)(route->method[i] | 0x20);
-    }
     method[i] = '\0';
     fl_buf_printf(f->out, "\"%s\":{", method);
     put_operation_id(f, method, route);
@@ -440,9 +425,8 @@ static void put_operation(facts *f, const fl_route *route) {
     op = op != NULL ? op : &unknown;
     fl_buf_printf(f->out, "\"tags\":[\"%s\"],\"summary\":\"%s\"", route->dialect->name,
                   op->summary);
-    if ((route->flags & FL_ROUTE_OPEN) != 0) {
+    if ((route->flags & FL_ROUTE_OPEN) != 0)
         fl_buf_puts(f->out, ",\"security\":[]");
-    }
     put_parameters(f, op);
     put_body(f, op);
     put_responses(f, route, op);
@@ -454,11 +438,9 @@ static void put_operation(facts *f, const fl_route *route) {
 /* All methods of the path of row `index`, unless an earlier row had that path. */
 static void put_path(facts *f, size_t index, bool *more) {
     const fl_route *first = fl_route_at(index);
-    for (size_t i = 0; i < index; i++) {
-        if (strcmp(fl_route_at(i)->path, first->path) == 0) {
+    for (size_t i = 0; i < index; i++)
+        if (strcmp(fl_route_at(i)->path, first->path) == 0)
             return;
-        }
-    }
     fl_buf_puts(f->out, *more ? "," : "");
     *more       = true;
     size_t head = strcspn(first->path, "*");
@@ -487,9 +469,8 @@ static void put_document(facts *f) {
     fl_buf_puts(f->out, keyed ? "\"security\":[{\"key\":[]}]," : "\"security\":[],");
     fl_buf_puts(f->out, "\"paths\":{");
     bool more = false;
-    for (size_t i = 0; fl_route_at(i) != NULL; i++) {
+    for (size_t i = 0; fl_route_at(i) != NULL; i++)
         put_path(f, i, &more);
-    }
     fl_buf_puts(f->out,
                 "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":"
                 "\"bearer\"}},\"schemas\":{");

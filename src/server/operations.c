@@ -47,9 +47,8 @@ static void ready(fl_http_request *request) {
     const char *why = "";
     bool        yes = fl_server_ready(request->server, &why);
     fl_buf_printf(&request->reply.body, "{\"status\":\"%s\"}", yes ? "ready" : why);
-    if (!yes) {
+    if (!yes)
         fl_reply_header(request, "retry-after", "1");
-    }
     fl_reply_json(request, yes ? 200 : 503);
 }
 
@@ -123,12 +122,10 @@ static void start_profile(fl_http_request *request) {
     int          status = FLETCH_OK;
     size_t       done   = 0;
     while (done < server->pinned_count &&
-           (status = fletch_profile_start(server->models[done]->model, &error)) == FLETCH_OK) {
+           (status = fletch_profile_start(server->models[done]->model, &error)) == FLETCH_OK)
         done++;
-    }
-    while (status < 0 && done > 0) {
+    while (status < 0 && done > 0)
         (void)fletch_profile_stop(server->models[--done]->model, NULL);
-    }
     told(request, status, &error, "profiling");
 }
 

@@ -97,9 +97,8 @@ static bool says(const char *name, const char *word) {
 /* Without the blanks around it, in place. */
 static char *trimmed(char *text) {
     text += strspn(text, " \t");
-    for (char *end = text + strlen(text); end > text && (end[-1] == ' ' || end[-1] == '\t');) {
+    for (char *end = text + strlen(text); end > text && (end[-1] == ' ' || end[-1] == '\t');)
         *--end = '\0';
-    }
     return text;
 }
 
@@ -112,9 +111,8 @@ static int read_pairs(fl_otlp *otlp, const char *name, take_pair take, fletch_er
     char *item = copy != NULL ? strtok_r(copy, ",", &rest) : NULL;
     for (; item != NULL && status == FLETCH_OK; item = strtok_r(NULL, ",", &rest), number++) {
         char *equals = strchr(item, '=');
-        if (equals != NULL) {
+        if (equals != NULL)
             *equals = '\0';
-        }
         char  *key   = trimmed(item);
         char  *value = trimmed(equals != NULL ? equals + 1 : item);
         size_t size  = fl_percent_decode(value, strlen(value));
@@ -169,9 +167,8 @@ static int take_attribute(fl_otlp *otlp, const char *key, char *value, fletch_er
         }
     }
     fl_utf8_make_printable(value);
-    if (!given) {
+    if (!given)
         fl_otlp_put_text(&otlp->resource, RESOURCE_TEXT, key, value);
-    }
     return FLETCH_OK;
 }
 
@@ -184,11 +181,9 @@ static int make_resource(fl_otlp *otlp, fletch_error *error) {
         [SERVICE_VERSION]  = fletch_version(),
         [SERVICE_INSTANCE] = instance};
     FL_TRY(read_pairs(otlp, "OTEL_RESOURCE_ATTRIBUTES", take_attribute, error));
-    for (size_t i = 0; i < SERVICE_KEYS; i++) {
-        if (!otlp->given[i]) {
+    for (size_t i = 0; i < SERVICE_KEYS; i++)
+        if (!otlp->given[i])
             fl_otlp_put_text(out, RESOURCE_TEXT, service_keys[i], ours[i]);
-        }
-    }
     return out->failed ? fl_fail_nomem(error, 0, "the resource") : FLETCH_OK;
 }
 
@@ -253,9 +248,8 @@ bool fl_otlp_may_begin(const fl_otlp *otlp) {
 
 bool fl_otlp_samples(const fl_otlp *otlp, bool has_parent, bool parent_sampled,
                      const char *trace_id) {
-    if (has_parent && otlp->obeys_parent) {
+    if (has_parent && otlp->obeys_parent)
         return parent_sampled;
-    }
     return strtoull(trace_id + 18, NULL, 16) < otlp->share; /* its last 56 bits are random */
 }
 
@@ -279,9 +273,8 @@ void fl_otlp_give(fl_otlp *otlp, fl_otlp_span *span, bool wanted) {
     if (wanted) {
         *otlp->last = span;
         otlp->last  = &span->next;
-        if (++otlp->waiting == SPANS_AT_ONCE) {
+        if (++otlp->waiting == SPANS_AT_ONCE)
             pthread_cond_signal(&otlp->more);
-        }
     } else {
         span->next = otlp->idle;
         otlp->idle = span;
@@ -299,9 +292,8 @@ FL_REQUIRES(spans_role)
 static size_t take_waiting(fl_otlp *otlp, fl_otlp_span **first) {
     fl_otlp_span **end   = &otlp->first;
     size_t         count = 0;
-    for (; *end != NULL && count < SPANS_AT_ONCE; count++) {
+    for (; *end != NULL && count < SPANS_AT_ONCE; count++)
         end = &(*end)->next;
-    }
     fl_otlp_span *rest = *end;
     *end               = NULL;
     *first             = otlp->first;
@@ -352,11 +344,9 @@ static uint64_t refused_of(const fl_buf *answer) {
     while (fl_proto_next(&in, &field) == 1) {
         if (field.number == 1 && field.wire == 2) {
             fl_proto_span partial = field.body;
-            while (fl_proto_next(&partial, &field) == 1) {
-                if (field.number == 1 && field.wire == 0) {
+            while (fl_proto_next(&partial, &field) == 1)
+                if (field.number == 1 && field.wire == 0)
                     return field.value;
-                }
-            }
         }
     }
     return 0;
@@ -381,9 +371,8 @@ static sent send_once(fl_otlp *otlp, const char *url) {
     fl_curl.easy_setopt(curl, CURLOPT_ERRORBUFFER, NULL);
     fl_curl.easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
     if (code != CURLE_OK) {
-        if (result.why[0] == '\0') {
+        if (result.why[0] == '\0')
             (void)snprintf(result.why, sizeof result.why, "%s", fl_curl.easy_strerror(code));
-        }
         return result;
     }
     fl_curl.easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
@@ -404,9 +393,8 @@ static bool pause_before(fl_otlp *otlp, unsigned tries, unsigned after_s) {
     pause_ms += pause_ms * random / 1024; /* so that many servers do not come back at once */
     uint64_t until = fl_clock_ns() + pause_ms * millisecond;
     lock(otlp);
-    while (atomic_load(&otlp->end_ns) == 0 && fl_clock_ns() < until) {
+    while (atomic_load(&otlp->end_ns) == 0 && fl_clock_ns() < until)
         fl_cond_wait_until(&otlp->more, &otlp->lock, until);
-    }
     unlock(otlp);
     return atomic_load(&otlp->end_ns) == 0;
 }
@@ -429,12 +417,10 @@ static void tell(fl_otlp *otlp, channel *out, const sent *result) {
 static uint64_t deliver(fl_otlp *otlp, channel *out) {
     const char *url = out->url.data;
     fl_buf_clear(&otlp->packed);
-    if (otlp->message.failed) {
+    if (otlp->message.failed)
         return UINT64_MAX;
-    }
-    if (!fl_gzip_pack(NULL, otlp->message.data, otlp->message.size, &otlp->packed)) {
+    if (!fl_gzip_pack(NULL, otlp->message.data, otlp->message.size, &otlp->packed))
         fl_buf_clear(&otlp->packed);
-    }
     sent result = send_once(otlp, url);
     bool going  = true; /* when the server ends while this waits, it tries a last time */
     for (unsigned tries = 1; going && result.again && tries < TRIES_MAX && !is_over(otlp);
@@ -494,22 +480,19 @@ static void *export(void *arg) {
         fl_otlp_span *first;
         lock(otlp);
         while (atomic_load(&otlp->end_ns) == 0 && otlp->waiting < SPANS_AT_ONCE &&
-               fl_clock_ns() < until) {
+               fl_clock_ns() < until)
             fl_cond_wait_until(&otlp->more, &otlp->lock, until);
-        }
         uint64_t count = take_waiting(otlp, &first);
         ending         = atomic_load(&otlp->end_ns) != 0 && otlp->waiting == 0;
         unlock(otlp);
-        if (count > 0) {
+        if (count > 0)
             send_spans(otlp, first, count);
-        }
         now = fl_clock_ns();
         if (ending || now >= metrics) {
             /* before that, what they count is still being made */
             const bool made = atomic_load(&otlp->server->state) >= FL_READY;
-            if (otlp->metered && made && !is_over(otlp)) {
+            if (otlp->metered && made && !is_over(otlp))
                 send_metrics(otlp);
-            }
             metrics = now + otlp->interval_ns;
         }
     }
@@ -521,9 +504,8 @@ static void *export(void *arg) {
 static int make_handle(fl_otlp *otlp, fletch_error *error) {
     FL_TRY(fl_curl_open("server.otlp_endpoint needs", "", error));
     CURL *curl = otlp->curl = fl_curl_make();
-    if (curl == NULL) {
+    if (curl == NULL)
         return fl_fail_nomem(error, 0, "libcurl");
-    }
     fl_curl.easy_setopt(curl, CURLOPT_POST, 1L);
     fl_curl.easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)ANSWER_MS);
     fl_curl.easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_answer);
@@ -540,12 +522,10 @@ static int make_handle(fl_otlp *otlp, fletch_error *error) {
 FL_UNCHECKED static int make_spans(fl_otlp *otlp, fletch_error *error) {
     otlp->last  = &otlp->first;
     otlp->spans = fl_alloc_zero(FL_SPANS_MAX, sizeof *otlp->spans);
-    if (otlp->spans == NULL) {
+    if (otlp->spans == NULL)
         return fl_fail_nomem(error, FL_SPANS_MAX * sizeof *otlp->spans, "spans");
-    }
-    for (size_t i = 0; i < FL_SPANS_MAX; i++) {
+    for (size_t i = 0; i < FL_SPANS_MAX; i++)
         otlp->spans[i].next = i + 1 < FL_SPANS_MAX ? &otlp->spans[i + 1] : NULL;
-    }
     otlp->idle = otlp->spans;
     return FLETCH_OK;
 }
@@ -563,13 +543,11 @@ static int prepare(fl_otlp *otlp, const char *endpoint, fletch_error *error) {
 int fl_otlp_open(fl_otlp **out, fl_server *server, fletch_error *error) {
     const char *endpoint = fl_server_option(server, "server.otlp_endpoint");
     *out                 = NULL;
-    if (endpoint[0] == '\0' || strcmp(endpoint, "none") == 0 || says("OTEL_SDK_DISABLED", "true")) {
+    if (endpoint[0] == '\0' || strcmp(endpoint, "none") == 0 || says("OTEL_SDK_DISABLED", "true"))
         return FLETCH_OK;
-    }
     fl_otlp *otlp = fl_alloc_zero(1, sizeof *otlp);
-    if (otlp == NULL) {
+    if (otlp == NULL)
         return fl_fail_nomem(error, sizeof *otlp, "the exporter");
-    }
     otlp->server = server;
     pthread_mutex_init(&otlp->lock, NULL);
     fl_cond_init(&otlp->more);
@@ -587,9 +565,8 @@ int fl_otlp_open(fl_otlp **out, fl_server *server, fletch_error *error) {
 }
 
 void fl_otlp_close(fl_otlp *otlp, bool flush) {
-    if (otlp == NULL) {
+    if (otlp == NULL)
         return;
-    }
     if (otlp->running) {
         lock(otlp);
         atomic_store(&otlp->end_ns, fl_clock_ns() + (flush ? FLUSH_MS * millisecond : 0));
@@ -597,9 +574,8 @@ void fl_otlp_close(fl_otlp *otlp, bool flush) {
         unlock(otlp);
         pthread_join(otlp->thread, NULL);
     }
-    if (otlp->curl != NULL) {
+    if (otlp->curl != NULL)
         fl_curl.slist_free_all(otlp->headers);
-    }
     fl_curl_free(otlp->curl);
     fl_buf_free(&otlp->spans_out.url);
     fl_buf_free(&otlp->metrics_out.url);

@@ -103,9 +103,8 @@ static const known *find_known(const reader *r) {
         const known *k  = &knowns[i];
         bool         ok = !k->prefixed ||
                   (strncmp(r->family, r->prefix, prefix) == 0 && r->family[prefix] == '_');
-        if (ok && strcmp(k->prefixed ? r->family + prefix + 1 : r->family, k->name) == 0) {
+        if (ok && strcmp(k->prefixed ? r->family + prefix + 1 : r->family, k->name) == 0)
             return k;
-        }
     }
     return NULL;
 }
@@ -124,9 +123,8 @@ static uint32_t data_of(const reader *r) {
 
 /* At the first line of a family: one without lines is no metric. */
 static void open_metric(reader *r) {
-    if (r->open) {
+    if (r->open)
         return;
-    }
     r->open   = true;
     r->known  = find_known(r);
     r->metric = fl_proto_w_begin(r->out, SCOPE_METRICS);
@@ -137,16 +135,13 @@ static void open_metric(reader *r) {
 }
 
 static void close_metric(reader *r) {
-    if (!r->open) {
+    if (!r->open)
         return;
-    }
     r->open = false;
-    if (data_of(r) != METRIC_GAUGE) {
+    if (data_of(r) != METRIC_GAUGE)
         fl_proto_w_number(r->out, DATA_TEMPORALITY, CUMULATIVE);
-    }
-    if (strcmp(r->type, "counter") == 0) {
+    if (strcmp(r->type, "counter") == 0)
         fl_proto_w_number(r->out, DATA_MONOTONIC, 1);
-    }
     fl_proto_w_end(r->out, r->data);
     fl_proto_w_end(r->out, r->metric);
 }
@@ -155,18 +150,16 @@ static void put_labels(const reader *r, uint32_t field, const labels *l) {
     bool http = r->known != NULL && strncmp(r->known->called, "http.", 5) == 0;
     for (size_t i = 0; i < l->count; i++) {
         const char *name = l->of[i].name, *value = l->of[i].value;
-        if (strcmp(name, "le") == 0 || (http && strcmp(value, "unmatched") == 0)) {
+        if (strcmp(name, "le") == 0 || (http && strcmp(value, "unmatched") == 0))
             continue;
-        }
         if (http) {
             name  = strcmp(name, "route") == 0 ? "http.route" : "http.request.method";
             value = value[0] != '\0' ? value : "_OTHER";
         }
         fl_otlp_put_text(r->out, field, name, value);
     }
-    for (size_t i = 0; r->known != NULL && r->known->labels[i][0] != NULL; i++) {
+    for (size_t i = 0; r->known != NULL && r->known->labels[i][0] != NULL; i++)
         fl_otlp_put_text(r->out, field, r->known->labels[i][0], r->known->labels[i][1]);
-    }
 }
 
 static size_t begin_point(const reader *r, uint32_t attribute, const labels *l) {
@@ -191,14 +184,12 @@ static void put_histogram(reader *r, const labels *l) {
     fl_proto_w_fixed64(r->out, SPREAD_COUNT, r->count);
     fl_proto_w_double(r->out, SPREAD_SUM, r->sum);
     size_t counts = fl_proto_w_begin(r->out, SPREAD_BUCKETS);
-    for (size_t i = 0; i < r->buckets; i++) {
+    for (size_t i = 0; i < r->buckets; i++)
         fl_proto_w_put_u64(r->out, r->counts[i]);
-    }
     fl_proto_w_end(r->out, counts);
     size_t bounds = fl_proto_w_begin(r->out, SPREAD_BOUNDS);
-    for (size_t i = 0; i + 1 < r->buckets; i++) { /* the last one has none */
+    for (size_t i = 0; i + 1 < r->buckets; i++) /* the last one has none */
         fl_proto_w_put_double(r->out, r->bounds[i]);
-    }
     fl_proto_w_end(r->out, bounds);
     fl_buf_append(r->out, r->exemplars.data, r->exemplars.size);
     r->out->failed |= r->exemplars.failed;
@@ -213,23 +204,20 @@ static void put_histogram(reader *r, const labels *l) {
 /* {a="b",c="d"} at *at, which is cut up in place; *at is what follows. False: it is nothing like that. */
 static bool read_labels(char **at, labels *out) {
     out->count = 0;
-    if (**at != '{') {
+    if (**at != '{')
         return true;
-    }
     char *in = *at + 1;
     while (*in != '}' && out->count < LABELS_MAX) {
         char *name = in, *equals = strstr(in, "=\"");
-        if (equals == NULL) {
+        if (equals == NULL)
             return false;
-        }
         *equals     = '\0';
         char *value = equals + 2, *to = value;
         for (in = value; *in != '"'; in++) {
             bool escaped = *in == '\\';
             in += escaped;
-            if (*in == '\0') {
+            if (*in == '\0')
                 return false;
-            }
             *to++ = escaped && *in == 'n' ? '\n' : *in;
         }
         in++; /* behind the quote, which `to` may be at */
@@ -243,20 +231,17 @@ static bool read_labels(char **at, labels *out) {
 }
 
 static const char *label_of(const labels *l, const char *name) {
-    for (size_t i = 0; i < l->count; i++) {
-        if (strcmp(l->of[i].name, name) == 0) {
+    for (size_t i = 0; i < l->count; i++)
+        if (strcmp(l->of[i].name, name) == 0)
             return l->of[i].value;
-        }
-    }
     return "";
 }
 
 /* " # {trace_id="…",span_id="…"} 0.1 1700000000.123" */
 static void read_exemplar(reader *r, char *at) {
     labels ids;
-    if (strncmp(at, " # ", 3) != 0 || (at += 3, !read_labels(&at, &ids)) || ids.count != 2) {
+    if (strncmp(at, " # ", 3) != 0 || (at += 3, !read_labels(&at, &ids)) || ids.count != 2)
         return;
-    }
     char  *rest;
     double value = strtod(at, &rest), seconds = strtod(rest, NULL);
     size_t exemplar = fl_proto_w_begin(&r->exemplars, SPREAD_EXEMPLAR);
@@ -271,9 +256,8 @@ static void read_sample(reader *r, char *line) {
     char  *at   = line + strcspn(line, "{ ");
     size_t size = (size_t)(at - line);
     labels l;
-    if (r->type == NULL || !read_labels(&at, &l) || *at != ' ') {
+    if (r->type == NULL || !read_labels(&at, &l) || *at != ' ')
         return;
-    }
     line[size] = '\0';
     char  *rest;
     double value = strtod(at + 1, &rest);
@@ -311,14 +295,11 @@ void fl_otlp_write_metrics(fl_buf *out, const fl_buf *resource, char *text, cons
     reader        r      = {.out = out, .prefix = prefix, .start_ns = start_ns, .now_ns = now_ns};
     fl_otlp_scope opened = fl_otlp_begin_scope(out, resource);
     char         *rest   = NULL;
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
-         line       = strtok_r(NULL, "\n", &rest)) {
-        if (line[0] == '#') {
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        if (line[0] == '#')
             read_head(&r, line);
-        } else {
+        else
             read_sample(&r, line);
-        }
-    }
     close_metric(&r);
     fl_otlp_end_scope(out, opened);
     fl_buf_free(&r.exemplars);

@@ -50,9 +50,8 @@ static void copy(char *out, size_t capacity, const char *text) {
 
 void fl_otlp_stages(fl_otlp_span *span, const fl_served *served, uint64_t texts,
                     const fletch_outcome *outcome) {
-    if (span->stage_count == FL_STAGES_MAX) {
+    if (span->stage_count == FL_STAGES_MAX)
         return;
-    }
     fl_stages *stages = &span->stages[span->stage_count++];
     copy(stages->model, sizeof stages->model, served->name);
     stages->end_ns      = fl_clock_ns();
@@ -70,11 +69,9 @@ void fl_otlp_end(fl_otlp_span *span, const fl_http_request *request, int status)
     static const char *const known[] = {"GET",   "POST",    "HEAD",    "PUT",  "DELETE",
                                         "PATCH", "OPTIONS", "CONNECT", "TRACE"};
     memcpy(span->method, "_OTHER", sizeof "_OTHER");
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(known[i], request->method) == 0) {
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(known[i], request->method) == 0)
             copy(span->method, sizeof span->method, known[i]);
-        }
-    }
     copy(span->path, sizeof span->path, request->path);
     span->route       = request->route;
     span->http_status = status;
@@ -111,9 +108,8 @@ static void put_number(fl_buf *out, const char *key, uint64_t value) {
 void fl_otlp_put_id(fl_buf *out, uint32_t field, const char *hex) {
     unsigned char bytes[16];
     size_t        size = strlen(hex) / 2;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         bytes[i] = (unsigned char)(fl_hex_digit(hex[2 * i]) << 4 | fl_hex_digit(hex[2 * i + 1]));
-    }
     fl_proto_w_bytes(out, field, bytes, size);
 }
 
@@ -137,9 +133,8 @@ static size_t begin(const writer *w, const char *name, unsigned kind, uint64_t b
     fl_buf *out  = w->out;
     size_t  span = fl_proto_w_begin(out, SCOPE_SPANS);
     fl_otlp_put_id(out, SPAN_TRACE, w->span->trace_id);
-    if (w->span->state[0] != '\0') {
+    if (w->span->state[0] != '\0')
         fl_proto_w_text(out, SPAN_STATE, w->span->state);
-    }
     fl_proto_w_text(out, SPAN_NAME, name);
     fl_proto_w_number(out, SPAN_KIND, kind);
     fl_proto_w_fixed64(out, SPAN_BEGIN, begin_ns + w->to_unix_ns);
@@ -151,9 +146,8 @@ static size_t begin(const writer *w, const char *name, unsigned kind, uint64_t b
 static void put_stage(const writer *w, const char *name, uint64_t begin_ns, uint64_t end_ns,
                       const fl_stages *stages, const char *failed) {
     char id[17];
-    if (end_ns <= begin_ns) {
+    if (end_ns <= begin_ns)
         return;
-    }
     fl_random_hex(id, 16);
     size_t span = begin(w, name, KIND_INTERNAL, begin_ns, end_ns);
     fl_otlp_put_id(w->out, SPAN_ID, id);
@@ -164,9 +158,8 @@ static void put_stage(const writer *w, const char *name, uint64_t begin_ns, uint
         put_number(w->out, "fletch.texts", stages->texts);
         put_number(w->out, "fletch.tokens", stages->tokens);
     }
-    if (failed != NULL) {
+    if (failed != NULL)
         put_error(w->out, failed);
-    }
     fl_proto_w_end(w->out, span);
 }
 
@@ -180,9 +173,8 @@ static void put_stages(const writer *w, const fl_stages *stages) {
     uint64_t    forward  = least(stages->forward_ns, total);
     uint64_t    queue    = least(stages->queue_ns, total - forward);
     const char *failed   = stages->status < 0 ? fletch_status_name(stages->status) : NULL;
-    if (failed != NULL && forward == 0) {
+    if (failed != NULL && forward == 0)
         queue = total - tokenize; /* what never left the queue was not told how long it waited */
-    }
     uint64_t left = stages->end_ns - forward;
     put_stage(w, "tokenize", stages->begin_ns, stages->begin_ns + tokenize, stages, NULL);
     put_stage(w, "queue", left - queue, left, stages, forward == 0 ? failed : NULL);
@@ -199,18 +191,16 @@ static void put_request(const writer *w) {
     (void)snprintf(status, sizeof status, "%d", of->http_status);
     size_t span = begin(w, name, KIND_SERVER, of->begin_ns, of->end_ns);
     fl_otlp_put_id(out, SPAN_ID, of->span_id);
-    if (of->parent_id[0] != '\0') {
+    if (of->parent_id[0] != '\0')
         fl_otlp_put_id(out, SPAN_PARENT, of->parent_id);
-    }
     fl_proto_w_fixed32(out, SPAN_FLAGS,
                        FLAG_SAMPLED | FLAG_KNOWS_REMOTE |
                            (of->parent_id[0] != '\0' ? FLAG_REMOTE : 0));
     put_text(out, "http.request.method", of->method);
     put_text(out, "url.scheme", "http");
     put_text(out, "url.path", of->path);
-    if (route != NULL) {
+    if (route != NULL)
         put_text(out, "http.route", route->path);
-    }
     put_number(out, "http.response.status_code", (uint64_t)of->http_status);
     put_number(out, "http.request.body.size", of->bytes_in);
     put_number(out, "http.response.body.size", of->bytes_out);
@@ -225,14 +215,12 @@ static void put_request(const writer *w) {
         put_number(out, "gen_ai.usage.input_tokens", tokens);
         put_number(out, "fletch.texts", texts);
     }
-    if (of->stage_count > 0 && of->stages[0].embeds) {
+    if (of->stage_count > 0 && of->stages[0].embeds)
         put_text(out, "gen_ai.operation.name", "embeddings");
-    }
-    if (of->http_status >= 500) {
+    if (of->http_status >= 500)
         put_error(out, status);
-    } else if (of->http_status == 499) { /* the client has left: no status that was sent */
+    else if (of->http_status == 499) /* the client has left: no status that was sent */
         put_error(out, "client_closed_request");
-    }
     fl_proto_w_end(out, span);
 }
 
@@ -266,8 +254,7 @@ void fl_otlp_end_scope(fl_buf *out, fl_otlp_scope opened) {
 void fl_otlp_write_spans(fl_buf *out, const fl_buf *resource, const fl_otlp_span *first,
                          uint64_t to_unix_ns) {
     fl_otlp_scope opened = fl_otlp_begin_scope(out, resource);
-    for (const fl_otlp_span *span = first; span != NULL; span = span->next) {
+    for (const fl_otlp_span *span = first; span != NULL; span = span->next)
         put_span(&(writer){out, span, to_unix_ns});
-    }
     fl_otlp_end_scope(out, opened);
 }

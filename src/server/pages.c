@@ -23,14 +23,12 @@ static bool hash_of(const char *page, size_t size, const char *open, const char 
                     char out[DIGEST_TEXT]) {
     const char   *begin = memmem(page, size, open, strlen(open));
     unsigned char digest[DIGEST];
-    if (begin == NULL) {
+    if (begin == NULL)
         return false;
-    }
     begin += strlen(open);
     const char *end = memmem(begin, size - (size_t)(begin - page), close, strlen(close));
-    if (end == NULL) {
+    if (end == NULL)
         return false;
-    }
     fl_sha256(begin, (size_t)(end - begin), digest);
     fl_base64_ref(out, digest, sizeof digest);
     out[DIGEST_TEXT - 1] = '\0';

@@ -73,20 +73,16 @@ static bool cut_rows(fl_http_request *request, fletch_chunks **chunks, size_t *t
     options.max_tokens           = PASSAGE_TOKENS;
     options.stop                 = is_over;
     options.stop_user            = request;
-    if (job->served->info.max_length < 2 * PASSAGE_TOKENS) {
+    if (job->served->info.max_length < 2 * PASSAGE_TOKENS)
         options.max_tokens = 0;
-    }
     for (size_t i = 0; i < work->row_count; i++) {
-        if (!fl_search_read(request, work->rows[i].key, &work->passages->texts[i])) {
+        if (!fl_search_read(request, work->rows[i].key, &work->passages->texts[i]))
             return false;
-        }
         fl_span text = work->passages->texts[i].text;
-        if (text.data == NULL) {
+        if (text.data == NULL)
             continue;
-        }
-        if (!fl_request_hold(request, 2 * (text.size / PASSAGE_TOKENS + 2) * 4 * sizeof(size_t))) {
+        if (!fl_request_hold(request, 2 * (text.size / PASSAGE_TOKENS + 2) * 4 * sizeof(size_t)))
             return fl_seed_no_memory(request);
-        }
         if (fletch_chunk(job->served->model, text.data, text.size, &options, &chunks[i], &error) <
             0) {
             fl_seed_fail_stopped(request, &error);
@@ -105,12 +101,10 @@ static bool list_passages(fl_http_request *request, fletch_chunks **chunks, size
     work->passages->rows   = fl_request_alloc(request, (total + 1) * sizeof *work->passages->rows);
     work->passages->places =
         fl_request_alloc(request, (total + 1) * sizeof *work->passages->places);
-    if (reader == NULL) {
+    if (reader == NULL)
         return false;
-    }
-    if (work->passages->rows == NULL || work->passages->places == NULL) {
+    if (work->passages->rows == NULL || work->passages->places == NULL)
         return fl_seed_no_memory(request);
-    }
     for (size_t i = 0; i < work->row_count; i++) {
         for (size_t c = 0; chunks[i] != NULL && c < chunks[i]->count; c++) {
             size_t         at    = reader->ask.input.count;
@@ -138,17 +132,14 @@ void fl_search_passages(fl_http_request *request) {
     }
     work->passages->texts = texts;
     bool good = cut_rows(request, chunks, &total) && list_passages(request, chunks, total);
-    for (size_t i = 0; i < work->row_count; i++) {
+    for (size_t i = 0; i < work->row_count; i++)
         fletch_chunks_free(chunks[i]);
-    }
-    if (!good) {
+    if (!good)
         return;
-    }
-    if (total == 0) {
+    if (total == 0)
         fl_search_write(request);
-    } else if (fl_job_fill(work->reader) &&
-               fl_request_submit(request, work->reader->served, &work->reader->work,
-                                 passages_embedded, &error) < 0) {
+    else if (fl_job_fill(work->reader) &&
+             fl_request_submit(request, work->reader->served, &work->reader->work,
+                               passages_embedded, &error) < 0)
         fl_reply_fail(request, &error);
-    }
 }

@@ -83,9 +83,8 @@ static bool take_name(fl_http_request *request, fl_span name, char out[NAME_BYTE
     static const char *const hosts[] = {"hf.co/", "huggingface.co/"};
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
         size_t size = strlen(hosts[i]);
-        if (name.size > size && memcmp(name.data, hosts[i], size) == 0) {
+        if (name.size > size && memcmp(name.data, hosts[i], size) == 0)
             name = (fl_span){name.data + size, name.size - size};
-        }
     }
     const char *at   = memchr(name.data, '@', name.size);
     size_t      id   = at != NULL ? (size_t)(at - name.data) : name.size;
@@ -124,12 +123,10 @@ static void refuse(fl_http_request *request, const fletch_error *error) {
         fl_reply_fail(request, error);
         return;
     }
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
         code = codes[i].status == error->code ? codes[i].code : code;
-    }
-    if (code == FL_HTTP_UNAVAILABLE) {
+    if (code == FL_HTTP_UNAVAILABLE)
         fl_reply_header(request, "retry-after", "10");
-    }
     fl_reply_error(request, code, "%s", error->message);
 }
 
@@ -152,9 +149,8 @@ static void tell(fl_pull *pull, const char *file, uint64_t done, uint64_t total)
             (void)fl_reply_piece(one->request, lines_type, first.data, first.size);
             one->begun = true;
         }
-        if (one->streams) {
+        if (one->streams)
             (void)fl_reply_piece(one->request, lines_type, line.data, line.size);
-        }
     }
     fl_buf_free(&first);
     fl_buf_free(&name);
@@ -173,9 +169,8 @@ static void finish(const listener *one, const fletch_error *error) {
         fl_buf_puts(body, "}\n");
         fl_reply_bytes(request, 200, lines_type);
     } else if (one->streams) {
-        if (!one->begun) {
+        if (!one->begun)
             put_status(body, "pulling manifest");
-        }
         put_status(body, "verifying sha256 digest");
         put_status(body, "success");
         fl_reply_bytes(request, 200, lines_type);
@@ -281,9 +276,8 @@ FL_UNCHECKED void fl_pulls_close(fl_server *server) {
 
 FL_REQUIRES(fl_pulls_role) static fl_pull *find(const fl_server *server, const char *name) {
     fl_pull *pull = server->pulls;
-    while (pull != NULL && (pull->over || pull->stops || strcmp(pull->name, name) != 0)) {
+    while (pull != NULL && (pull->over || pull->stops || strcmp(pull->name, name) != 0))
         pull = pull->next;
-    }
     return pull;
 }
 
@@ -294,9 +288,8 @@ static int start(fl_server *server, const char *name, listener *first, fletch_er
                        PULLS_MAX);
     }
     fl_pull *pull = fl_alloc_zero(1, sizeof *pull);
-    if (pull == NULL) {
+    if (pull == NULL)
         return fl_fail_nomem(error, sizeof *pull, "a pull");
-    }
     pull->server    = server;
     pull->listeners = first;
     memcpy(pull->name, name, strlen(name) + 1);
@@ -314,9 +307,8 @@ void fl_pull_begin(fl_http_request *request, fl_span name, bool streams) {
     fl_server   *server = request->server;
     char         id[NAME_BYTES];
     fletch_error error = {0};
-    if (!may(request) || !take_name(request, name, id)) {
+    if (!may(request) || !take_name(request, name, id))
         return;
-    }
     listener *one = fl_request_alloc(request, sizeof *one);
     if (one == NULL) {
         fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
@@ -334,9 +326,8 @@ void fl_pull_begin(fl_http_request *request, fl_span name, bool streams) {
         (void)start(server, id, one, &error);
     }
     fl_pulls_unlock(server);
-    if (error.code < 0) {
+    if (error.code < 0)
         refuse(request, &error);
-    }
 }
 
 /* A model of the cache. */
@@ -374,9 +365,8 @@ FL_REQUIRES(fl_pulls_role) static bool is_pulled(const fl_server *server, const 
     for (const fl_pull *pull = server->pulls; pull != NULL; pull = pull->next) {
         bool same = strncmp(pull->name, id, size) == 0 &&
                     (pull->name[size] == '\0' || pull->name[size] == '@');
-        if (same && !pull->over) {
+        if (same && !pull->over)
             return true;
-        }
     }
     return false;
 }
@@ -386,9 +376,8 @@ void fl_pull_delete(fl_http_request *request, fl_span name) {
     char         asked[NAME_BYTES];
     uint64_t     freed = 0;
     fletch_error error = {0};
-    if (!may(request) || !take_name(request, name, asked)) {
+    if (!may(request) || !take_name(request, name, asked))
         return;
-    }
     search found = {.server = server};
     (void)snprintf(found.id, sizeof found.id, "%.*s", (int)strcspn(asked, "@"), asked);
     if (fletch_hub_list(server->config, on_entry, &found, &error) < 0) {

@@ -14,11 +14,10 @@
 
 static void put_bytes(fl_job *job, const void *row, size_t bytes, fletch_dtype dtype, bool base64) {
     fl_buf *body = &job->request->reply.body;
-    if (base64) {
+    if (base64)
         fl_base64_put(body, job->encode, row, bytes);
-    } else {
+    else
         fl_json_out_bytes(body, row, bytes, dtype == FLETCH_INT8 || dtype == FLETCH_BINARY);
-    }
 }
 
 /* {"indices":[7,…],"values":[0.1,…]} */
@@ -41,9 +40,8 @@ bool fl_job_put_output(fl_job *job, const fletch_output *output, size_t index) {
                    : fl_json_out_rows(body, list->values, list->count, output->lists->columns);
     }
     const void *row = (const char *)out->data + index * out->stride;
-    if (out->dtype == FLETCH_FLOAT32 && !job->base64) {
+    if (out->dtype == FLETCH_FLOAT32 && !job->base64)
         return fl_json_out_floats(body, row, out->cols);
-    }
     put_bytes(job, row, out->stride, out->dtype, job->base64);
     return true;
 }
@@ -51,13 +49,11 @@ bool fl_job_put_output(fl_job *job, const fletch_output *output, size_t index) {
 bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64) {
     fl_buf     *body = &job->request->reply.body;
     const void *row  = (const char *)job->rows + index * job->work.out.stride;
-    if (dtype == FLETCH_FLOAT32 && !base64) {
+    if (dtype == FLETCH_FLOAT32 && !base64)
         return fl_json_out_floats(body, row, job->columns);
-    }
     if (dtype != job->dtype) { /* the rows are float32, for answers of several types */
-        if (fletch_row_convert(job->packed, row, job->columns, dtype) < 0) {
+        if (fletch_row_convert(job->packed, row, job->columns, dtype) < 0)
             return false;
-        }
         row = job->packed;
     }
     put_bytes(job, row, fletch_row_bytes(job->columns, dtype), dtype, base64);
@@ -87,27 +83,23 @@ void fl_job_put_details(fl_job *job) {
 
 static int by_score(const void *left, const void *right) {
     const fl_ranked *a = left, *b = right;
-    if (a->score != b->score) {
+    if (a->score != b->score)
         return a->score > b->score ? -1 : 1;
-    }
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
 void fl_rank(const float *values, size_t count, fl_ranked *ranked) {
     assert(values && ranked);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         ranked[i] = (fl_ranked){values[i], i};
-    }
-    if (count > 0) {
+    if (count > 0)
         qsort(ranked, count, sizeof *ranked, by_score);
-    }
 }
 
 fl_ranked *fl_job_rank(fl_job *job) {
     fl_ranked *ranked = fl_request_alloc(job->request, job->count * sizeof *ranked);
-    if (ranked != NULL) {
+    if (ranked != NULL)
         fl_rank(job->rows, job->count, ranked);
-    }
     return ranked;
 }
 

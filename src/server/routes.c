@@ -37,13 +37,11 @@ static bool path_matches(const fl_route *route, const char *path, size_t size, c
 }
 
 static void allow_method(fl_buf *allow, const char *method) {
-    if (allow->size > 0) {
+    if (allow->size > 0)
         fl_buf_puts(allow, ", ");
-    }
     fl_buf_puts(allow, method);
-    if (strcmp(method, "GET") == 0) {
+    if (strcmp(method, "GET") == 0)
         fl_buf_puts(allow, ", HEAD");
-    }
 }
 
 /* In the tables from `first` on; the path has `size` bytes. */
@@ -55,9 +53,8 @@ static const fl_route *find(size_t first, const char *method, const char *path, 
         for (const fl_route *route = tables[t]; route->method != NULL; route++) {
             const char *rest;
             if ((closed != NULL && strcmp(route->path, closed) != 0) ||
-                !path_matches(route, path, size, &rest)) {
+                !path_matches(route, path, size, &rest))
                 continue;
-            }
             closed = strchr(route->path, '*') != NULL ? route->path : closed;
             if (strcmp(route->method, wanted) == 0) {
                 *tail = rest;
@@ -74,19 +71,16 @@ const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allo
     size_t          size  = strlen(path);
     const fl_route *found = find(0, method, path, size, allow, tail);
     bool            slash = size > 2 && path[size - 1] == '/' && path[size - 2] != '/';
-    if (found == NULL && allow->size == 0 && slash && strcmp(method, "DELETE") != 0) {
+    if (found == NULL && allow->size == 0 && slash && strcmp(method, "DELETE") != 0)
         found = find(OPERATIONS + 1, method, path, size - 1, allow, tail);
-    }
     return found;
 }
 
 const fl_route *fl_route_at(size_t index) {
     for (size_t t = 0; t < TABLE_COUNT; t++) {
-        for (const fl_route *route = tables[t]; route->method != NULL; route++) {
-            if (index-- == 0) {
+        for (const fl_route *route = tables[t]; route->method != NULL; route++)
+            if (index-- == 0)
                 return route;
-            }
-        }
     }
     return NULL;
 }
@@ -106,15 +100,12 @@ const fl_dialect *fl_dialect_of(const char *path) {
          t++) { /* a known path has its dialect, whatever the method */
         for (const fl_route *route = tables[t]; route->method != NULL; route++) {
             const char *rest;
-            if (path_matches(route, path, strlen(path), &rest)) {
+            if (path_matches(route, path, strlen(path), &rest))
                 return route->dialect;
-            }
         }
     }
-    for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        if (strncmp(families[i].prefix, path, strlen(families[i].prefix)) == 0) {
+    for (size_t i = 0; i < FAMILY_COUNT; i++)
+        if (strncmp(families[i].prefix, path, strlen(families[i].prefix)) == 0)
             return families[i].dialect;
-        }
-    }
     return &fl_dialect_plain;
 }

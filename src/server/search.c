@@ -89,14 +89,12 @@ static bool read_number(const fl_job *job, fl_json_in *in, float *out) {
     char    text[NUMBER_MAX];
     double  value;
     if (fl_json_in_peek(in) != FL_JSON_NUMBER || !fl_json_in_skip(in, &raw) ||
-        raw.size >= sizeof text) {
+        raw.size >= sizeof text)
         return fl_seed_refuse(job->request, "vector: expected a list of numbers");
-    }
     memcpy(text, raw.data, raw.size);
     text[raw.size] = '\0';
-    if (!fl_parse_f64(text, &value)) {
+    if (!fl_parse_f64(text, &value))
         return fl_seed_refuse(job->request, "vector: a number is too large");
-    }
     *out = (float)value;
     return true;
 }
@@ -105,21 +103,17 @@ static bool take_vector(fl_job *job) {
     fl_json_in in;
     size_t     count = 0, columns = job->columns;
     job->rows = fl_request_alloc(job->request, columns * sizeof *job->rows);
-    if (job->rows == NULL) {
+    if (job->rows == NULL)
         return fl_seed_no_memory(job->request);
-    }
     if (fl_seed_begin_raw(job, &in, job->ask.vector) != FL_JSON_ARRAY ||
-        !fl_json_in_enter(&in, FL_JSON_ARRAY)) {
+        !fl_json_in_enter(&in, FL_JSON_ARRAY))
         return fl_seed_refuse(job->request, "vector: expected a list of numbers");
-    }
     for (; count <= columns && fl_json_in_item(&in); count++) {
         float value = 0;
-        if (!read_number(job, &in, &value)) {
+        if (!read_number(job, &in, &value))
             return false;
-        }
-        if (count < columns) {
+        if (count < columns)
             job->rows[count] = value;
-        }
     }
     if (count != columns) {
         return fl_seed_refuse(job->request, "vector: the model's vectors have %zu dimensions",
@@ -132,9 +126,8 @@ static bool take_vector(fl_job *job) {
 static bool take_filter(const fl_job *job) {
     fl_span         raw  = job->ask.filter;
     fl_search_work *work = job->extra;
-    if (raw.data == NULL || fl_span_is(raw, "null")) {
+    if (raw.data == NULL || fl_span_is(raw, "null"))
         return true;
-    }
     char       *text  = job->request->body + (raw.data - job->request->body);
     const char *wrong = fl_filter_read(&work->filter, text, raw.size);
     work->filters     = true;
@@ -146,9 +139,8 @@ static bool take_count(fl_job *job) {
     const int64_t *k     = job->ask.k;
     int64_t        found = 0;
     for (size_t i = 0; i < COUNTS; i++) {
-        if (found != 0 && k[i] != 0) {
+        if (found != 0 && k[i] != 0)
             return fl_seed_refuse(job->request, "k, top_k and limit are synonyms: use one of them");
-        }
         found = k[i] != 0 ? k[i] : found;
     }
     ((fl_search_work *)job->extra)->k = found != 0 ? (size_t)found : K_DEFAULT;
@@ -160,17 +152,14 @@ static bool take_reranker(fl_job *job) {
     fl_span          name   = job->ask.model;
     fl_search_work  *work   = job->extra;
     const fl_server *server = job->request->server;
-    if (job->ask.rerank != 1 && name.size == 0) {
+    if (job->ask.rerank != 1 && name.size == 0)
         return true;
-    }
-    if (name.size > 0) {
+    if (name.size > 0)
         work->reranker = job->named;
-    }
     for (size_t i = 0; name.size == 0 && fl_server_model_at(server, i) != NULL; i++) {
         fl_served *served = fl_server_model_at(server, i);
-        if (work->reranker == NULL && fl_served_ranks(served)) {
+        if (work->reranker == NULL && fl_served_ranks(served))
             work->reranker = served;
-        }
     }
     if (work->reranker == NULL && name.size > 0) {
         fl_reply_error(job->request, FL_HTTP_MODEL_NOT_FOUND,
@@ -191,9 +180,8 @@ static bool take_reranker(fl_job *job) {
 static bool take_words(fl_job *job) {
     fl_search_work *work = job->extra;
     fl_buf          text = {0};
-    if (job->ask.hybrid != 1 && job->ask.highlight != FL_WORD_WORDS) {
+    if (job->ask.hybrid != 1 && job->ask.highlight != FL_WORD_WORDS)
         return true;
-    }
     if (!fl_store_has_words(job->request->server->store)) {
         fl_reply_error(
             job->request, FL_HTTP_WRONG_TASK,
@@ -203,9 +191,8 @@ static bool take_words(fl_job *job) {
     work->word_count = fl_words_expression(job->ask.source.data, job->ask.source.size, &text);
     if (work->word_count > 0 && !text.failed) {
         char *copy = fl_request_alloc(job->request, text.size + 1);
-        if (copy != NULL) {
+        if (copy != NULL)
             memcpy(copy, text.data, text.size + 1);
-        }
         work->words = copy;
         text.failed = copy == NULL;
     }
@@ -224,26 +211,22 @@ static bool take_stages(fl_job *job) {
         return fl_seed_refuse(job->request,
                               "hybrid, rerank and words to highlight need a text, not a vector");
     }
-    if (ask->rerank == -1 && ask->model.size > 0) {
+    if (ask->rerank == -1 && ask->model.size > 0)
         return fl_seed_refuse(job->request, "rerank_model needs rerank");
-    }
     work->grouped = ask->group_by != 0;
-    if (!work->grouped && ask->group_size != 0) {
+    if (!work->grouped && ask->group_size != 0)
         return fl_seed_refuse(job->request, "group_size needs group_by");
-    }
     work->each = ask->group_size > 0 ? (size_t)ask->group_size : GROUP_DEFAULT;
-    if (!take_count(job) || !take_filter(job) || !take_reranker(job) || !take_words(job)) {
+    if (!take_count(job) || !take_filter(job) || !take_reranker(job) || !take_words(job))
         return false;
-    }
     if (ask->highlight == FL_WORD_PASSAGE && work->grouped && work->k * work->each > K_MAX) {
         return fl_seed_refuse(job->request,
                               "highlight: passages of at most %d texts, and k times group_size is "
                               "%zu",
                               K_MAX, work->k * work->each);
     }
-    if (ask->candidates > 0 && (size_t)ask->candidates < work->k) {
+    if (ask->candidates > 0 && (size_t)ask->candidates < work->k)
         return fl_seed_refuse(job->request, "candidates: must be at least k (%zu)", work->k);
-    }
     size_t most      = work->reranker != NULL              ? RERANK_DEFAULT
                        : ask->hybrid == 1 || work->grouped ? CANDIDATES_DEFAULT
                                                            : 1;
@@ -283,9 +266,8 @@ typedef struct reading {
 
 static int keep_text(void *user, const fl_stored_item *item, fletch_error *error) {
     reading *read = user;
-    if (item->damage != NULL) {
+    if (item->damage != NULL)
         return FLETCH_OK; /* it has none, and is answered with what is wrong with it */
-    }
     char *copy = fl_request_alloc(read->request, item->text_size + 1);
     if (copy == NULL) {
         read->full = true;
@@ -305,9 +287,8 @@ bool fl_search_read(fl_http_request *request, int64_t key, fl_read_text *out) {
     *out               = (fl_read_text){0};
     int status         = fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, key,
                                        fl_seed_asker(request), keep_text, &read, &error);
-    if (read.full) {
+    if (read.full)
         return fl_seed_no_memory(request);
-    }
     if (status < 0 && status != FLETCH_ENOTFOUND) {
         fl_seed_fail_read(request, &error);
         return false;
@@ -381,14 +362,12 @@ static void rerank(fl_http_request *request) {
     size_t          kept  = 0;
     work->hit_count       = work->hit_count < work->candidates ? work->hit_count : work->candidates;
     fl_job *reader        = fl_search_reader(request, work->reranker, 1, work->hit_count + 1);
-    if (reader == NULL) {
+    if (reader == NULL)
         return;
-    }
     for (size_t i = 0; i < work->hit_count; i++) {
         fl_read_text text;
-        if (!fl_search_read(request, work->hits[i].key, &text)) {
+        if (!fl_search_read(request, work->hits[i].key, &text))
             return;
-        }
         if (text.text.data != NULL) {
             fl_search_add(reader, text.text);
             work->hits[kept++] = work->hits[i];
@@ -398,12 +377,11 @@ static void rerank(fl_http_request *request) {
     work->reader       = reader;
     reader->count      = kept;
     reader->ask.source = job->ask.source;
-    if (kept == 0) {
+    if (kept == 0)
         arrange(request);
-    } else if (fl_job_fill_scores(reader, FLETCH_ACTIVATION_SIGMOID) &&
-               fl_request_submit(request, work->reranker, &reader->work, reranked, &error) < 0) {
+    else if (fl_job_fill_scores(reader, FLETCH_ACTIVATION_SIGMOID) &&
+             fl_request_submit(request, work->reranker, &reader->work, reranked, &error) < 0)
         fl_reply_fail(request, &error);
-    }
 }
 
 /* ---- Find ---------------------------------------------------------------------------------------- */
@@ -421,17 +399,14 @@ static size_t fuse(fl_hit *hits, size_t count, const fl_hit *other, size_t other
         hits[i]     = (fl_hit){i < count ? hits[i].key : other[rank].key,
                            (float)(1.0 / (double)(FUSION + rank + 1))};
     }
-    if (all == 0) {
+    if (all == 0)
         return 0;
-    }
     qsort(hits, all, sizeof *hits, by_key);
-    for (size_t i = 1; i < all; i++) {
-        if (hits[i].key == hits[kept].key) {
+    for (size_t i = 1; i < all; i++)
+        if (hits[i].key == hits[kept].key)
             hits[kept].score += hits[i].score;
-        } else {
+        else
             hits[++kept] = hits[i];
-        }
-    }
     for (size_t i = 0; i <= kept; i++) { /* a heap in place: the front of the array is its own */
         fl_hit hit = hits[i];
         fl_hits_offer(hits, &best, all, hit);
@@ -454,9 +429,8 @@ static bool ask_store(fl_http_request *request, fl_search *out) {
                     .k      = depth,
                     .hits = fl_request_alloc(request, (words ? 2 : 1) * depth * sizeof *out->hits)};
     out->word_hits = words ? fl_request_alloc(request, depth * sizeof *out->hits) : NULL;
-    if (out->hits == NULL || (words && out->word_hits == NULL)) {
+    if (out->hits == NULL || (words && out->word_hits == NULL))
         return fl_seed_no_memory(request);
-    }
     return true;
 }
 
@@ -472,11 +446,10 @@ static void go_on(fl_http_request *request, fl_search *search) {
     work->hit_count = job->ask.hybrid == 1
                           ? fuse(search->hits, search->count, search->word_hits, search->word_count)
                           : search->count;
-    if (work->reranker != NULL) {
+    if (work->reranker != NULL)
         rerank(request);
-    } else {
+    else
         arrange(request);
-    }
 }
 
 static bool reads_all_rows(const fl_http_request *request) {
@@ -494,9 +467,8 @@ static void find(fl_http_request *request) {
     fl_asker         askers[TOGETHER];
     bool             asks[TOGETHER];
     size_t           count = 1, rows = 0;
-    if (reads_all_rows(request)) {
+    if (reads_all_rows(request))
         count += fl_request_gather(request, reads_all_rows, all + 1, TOGETHER - 1);
-    }
     for (size_t i = 0; i < count; i++) {
         asks[i] = ask_store(all[i], &searches[i]);
         if (asks[i] && reads_all_rows(all[i])) {
@@ -508,16 +480,13 @@ static void find(fl_http_request *request) {
             searches[i].query = &queries[rows++];
         }
     }
-    if (rows > 0) {
+    if (rows > 0)
         fl_store_search_rows(request->server->store, queries, rows);
-    }
     for (size_t i = 0; i < count; i++) {
-        if (asks[i]) {
+        if (asks[i])
             go_on(all[i], &searches[i]);
-        }
-        if (i > 0) {
+        if (i > 0)
             fl_request_gathered(all[i]);
-        }
     }
 }
 
@@ -567,11 +536,10 @@ static void add_row(fl_search_work *work, size_t hit, size_t group) {
     fl_found_group *g   = &work->groups[group];
     size_t          row = work->row_count++;
     work->rows[row]     = row_of(work, hit);
-    if (g->count++ == 0) {
+    if (g->count++ == 0)
         g->first = row;
-    } else {
+    else
         work->rows[g->last].next = row;
-    }
     g->last = row;
 }
 
@@ -585,17 +553,14 @@ static bool group_hits(fl_http_request *request) {
         int status =
             fl_store_read(request->server->store, NULL, 0, FL_STORE_WHOLE, work->hits[i].key,
                           fl_seed_asker(request), find_group, &g, &error);
-        if (g.full) {
+        if (g.full)
             return fl_seed_no_memory(request);
-        }
         if (status < 0 && status != FLETCH_ENOTFOUND) {
             fl_seed_fail_read(request, &error);
             return false;
         }
-        if (status == FLETCH_OK && g.group != SIZE_MAX &&
-            work->groups[g.group].count < work->each) {
+        if (status == FLETCH_OK && g.group != SIZE_MAX && work->groups[g.group].count < work->each)
             add_row(work, i, g.group);
-        }
     }
     return true;
 }
@@ -607,9 +572,8 @@ static bool arrange_groups(fl_http_request *request) {
     size_t          rows = most < work->hit_count ? most : work->hit_count;
     work->groups         = fl_request_alloc(request, work->k * sizeof *work->groups);
     work->rows           = fl_request_alloc(request, (rows + 1) * sizeof *work->rows);
-    if (work->groups == NULL || work->rows == NULL) {
+    if (work->groups == NULL || work->rows == NULL)
         return fl_seed_no_memory(request);
-    }
     return group_hits(request);
 }
 
@@ -626,21 +590,18 @@ static bool arrange_items(fl_http_request *request) {
     fl_search_work *work = ((fl_job *)request->work)->extra;
     work->row_count      = work->hit_count < work->k ? work->hit_count : work->k;
     work->rows           = fl_request_alloc(request, (work->row_count + 1) * sizeof *work->rows);
-    if (work->rows == NULL) {
+    if (work->rows == NULL)
         return fl_seed_no_memory(request);
-    }
-    for (size_t i = 0; i < work->row_count; i++) {
+    for (size_t i = 0; i < work->row_count; i++)
         work->rows[i] = row_of(work, i);
-    }
     return true;
 }
 
 static void arrange(fl_http_request *request) {
     fl_job         *job  = request->work;
     fl_search_work *work = job->extra;
-    if (!(work->grouped ? arrange_groups(request) : arrange_items(request))) {
+    if (!(work->grouped ? arrange_groups(request) : arrange_items(request)))
         return;
-    }
     if (must_go_deeper(job)) {
         work->candidates *= DEEPER;
         fl_search_later(request, find, true);
@@ -681,9 +642,8 @@ static void put_marks(fl_buf *body, const writing *w, const fl_stored_item *item
     fl_buf_puts(body, ",\"words\":[");
     for (size_t i = 0, told = 0; i < w->mark_count; i++) {
         size_t begin = w->marks[2 * i], end = w->marks[2 * i + 1];
-        if (begin < at || end > item->text_size) {
+        if (begin < at || end > item->text_size)
             break;
-        }
         chars += fl_utf8_count(item->text + at, begin - at);
         size_t size = fl_utf8_count(item->text + begin, end - begin);
         fl_buf_printf(body,
@@ -701,19 +661,16 @@ static void put_marks(fl_buf *body, const writing *w, const fl_stored_item *item
 static void put_score(fl_buf *body, const fl_found_row *row) {
     fl_buf_puts(body, ",\"score\":");
     fl_put_score(body, row->score);
-    if (row->before > 0) {
+    if (row->before > 0)
         fl_buf_printf(body, ",\"before\":%zu", row->before);
-    }
 }
 
 static void put_highlight(const writing *w, const fl_stored_item *item) {
     fl_buf *body = &w->request->reply.body;
-    if (item->damage == NULL && w->row->passage.data != NULL) {
+    if (item->damage == NULL && w->row->passage.data != NULL)
         put_passage(body, w->row);
-    }
-    if (item->damage == NULL && w->marked) {
+    if (item->damage == NULL && w->marked)
         put_marks(body, w, item);
-    }
 }
 
 static uint64_t size_of(const writing *w, const fl_stored_item *item) {
@@ -758,9 +715,8 @@ static int put_chunk(void *user, const fl_stored_item *item, fletch_error *error
         fl_buf_puts(body, ",\"score\":");
         fl_put_score(body, w->row->score);
         const char *damage = fl_seed_put_metadata(body, item);
-        if (damage != NULL) {
+        if (damage != NULL)
             fl_buf_puts(body, ",\"metadata\":null");
-        }
         fl_buf_puts(body, ",\"chunks\":[");
     }
     fl_buf_puts(body, w->inside ? ",{" : "{");
@@ -772,9 +728,8 @@ static int put_chunk(void *user, const fl_stored_item *item, fletch_error *error
     fl_seed_put_place(body, &place);
     put_score(body, w->row);
     const char *damage = fl_seed_put_text(body, item);
-    if (damage != NULL) {
+    if (damage != NULL)
         fl_seed_put_damage(body, damage);
-    }
     put_highlight(w, item);
     fl_buf_puts(body, "}");
     return FLETCH_OK;
@@ -808,18 +763,14 @@ static bool put_row(writing *w, size_t index) {
 static bool put_rows(writing *w) {
     const fl_search_work *work = w->work;
     fl_buf               *body = &w->request->reply.body;
-    for (size_t i = 0; !work->grouped && i < work->row_count; i++) {
-        if (!put_row(w, i)) {
+    for (size_t i = 0; !work->grouped && i < work->row_count; i++)
+        if (!put_row(w, i))
             return false;
-        }
-    }
     for (size_t g = 0; work->grouped && g < work->group_count; g++) {
         size_t row = work->groups[g].first;
-        for (size_t i = 0; i < work->groups[g].count; i++, row = work->rows[row].next) {
-            if (!put_row(w, row)) {
+        for (size_t i = 0; i < work->groups[g].count; i++, row = work->rows[row].next)
+            if (!put_row(w, row))
                 return false;
-            }
-        }
         if (w->inside) {
             fl_buf_puts(body, "]}");
             w->inside = false;
@@ -843,9 +794,8 @@ void fl_search_write(fl_http_request *request) {
     fl_buf_puts(body, "{");
     fl_seed_put_store(request);
     fl_buf_puts(body, ",\"results\":[");
-    if (!put_rows(w)) {
+    if (!put_rows(w))
         return;
-    }
     fl_buf_printf(body, "],\"count\":%zu,\"searched\":%zu,\"model\":", w->told, work->searched);
     fl_json_quote(body, job->served->name, strlen(job->served->name));
     if (work->reranker != NULL) {
@@ -859,19 +809,17 @@ void fl_search_write(fl_http_request *request) {
 /* ---- The route ----------------------------------------------------------------------------------- */
 
 static void asked(fl_http_request *request, const fletch_outcome *outcome) {
-    if (outcome->error.code < 0) {
+    if (outcome->error.code < 0)
         fl_reply_fail(request, &outcome->error);
-    } else if (fl_seed_normalize(request->work)) {
+    else if (fl_seed_normalize(request->work))
         fl_search_later(request, find, true);
-    }
 }
 
 void fl_seed_search(fl_http_request *request) {
     fl_job *job = fl_seed_read(request, &fl_seed_style_untyped, fl_fields_seed_search,
                                sizeof(fl_search_work));
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     fl_ask *ask = &job->ask;
     if ((ask->source.data != NULL) == (ask->vector.data != NULL)) {
         (void)fl_seed_refuse(request, "give text or vector");
@@ -881,17 +829,14 @@ void fl_seed_search(fl_http_request *request) {
         (void)fl_seed_refuse(request, "the text is empty");
         return;
     }
-    if (!take_stages(job)) {
+    if (!take_stages(job))
         return;
-    }
     if (ask->vector.data != NULL) {
-        if (take_vector(job)) {
+        if (take_vector(job))
             fl_search_later(request, find, true);
-        }
         return;
     }
     fl_seed_take_one(ask);
-    if (fl_job_fill(job)) {
+    if (fl_job_fill(job))
         fl_seed_submit(job, asked);
-    }
 }

@@ -63,9 +63,8 @@ static int check_vector_id(const fl_server *server, const fl_served *served, fle
 int fl_seed_load(fl_server *server, fletch_error *error) {
     const fl_served *served = fl_server_model(server, NULL, 0);
     char             mark[160];
-    if (server->store == NULL) {
+    if (server->store == NULL)
         return FLETCH_OK;
-    }
     if (served == NULL && fl_store_lasts(server->store)) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "server.store keeps vectors of one model: name it with --model");
@@ -80,9 +79,8 @@ int fl_seed_load(fl_server *server, fletch_error *error) {
     int status =
         fl_store_load(server->store, served->name, mark, served->info.dimensions,
                       fl_coarse_named(fl_server_option(server, "server.store_search")), error);
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = check_vector_id(server, served, error);
-    }
     if (status == FLETCH_OK && fl_store_lasts(server->store)) {
         fl_server_log_line(server->log, FL_LEVEL_INFO, "store %s: %zu items",
                            fl_server_option(server, "server.store"), fl_store_count(server->store));
@@ -176,19 +174,16 @@ const fl_style fl_seed_style_untyped = {&search_faults, NULL, false};
 
 fl_job *fl_seed_read(fl_http_request *request, const fl_style *style, const fl_field *fields,
                      size_t extra) {
-    if (!has_store(request)) {
+    if (!has_store(request))
         return NULL;
-    }
     fl_job *job = fl_job_read(request, style, fields);
-    if (job == NULL) {
+    if (job == NULL)
         return NULL;
-    }
     job->served  = fl_server_model_at(request->server, 0);
     job->columns = job->served->info.dimensions;
     job->extra   = fl_request_alloc(request, extra);
-    if (job->extra == NULL) {
+    if (job->extra == NULL)
         (void)fl_seed_no_memory(request);
-    }
     return job->extra != NULL ? job : NULL;
 }
 
@@ -218,9 +213,8 @@ static bool prepare(fl_job *job) {
 
 void fl_seed_submit(fl_job *job, fl_done_fn done) {
     fletch_error error = {0};
-    if (fl_request_submit(job->request, job->served, &job->work, done, &error) < 0) {
+    if (fl_request_submit(job->request, job->served, &job->work, done, &error) < 0)
         fl_reply_fail(job->request, &error);
-    }
 }
 
 _Static_assert((int)FL_STORE_READERS >= (int)FL_WORKERS_MAX, "a worker would wait for a reader");
@@ -234,9 +228,8 @@ fl_asker fl_seed_asker(const fl_http_request *request) {
 }
 
 void fl_seed_fail_stopped(fl_http_request *request, fletch_error *error) {
-    if (error->code == FLETCH_ECANCELLED) {
+    if (error->code == FLETCH_ECANCELLED)
         (void)fl_request_over(request, error);
-    }
     fl_reply_fail(request, error);
 }
 
@@ -244,18 +237,16 @@ void fl_seed_fail_stopped(fl_http_request *request, fletch_error *error) {
 
 static bool is_good_id(const char *id, size_t size) {
     bool good = size > 0 && size <= FL_SEED_ID_MAX;
-    for (size_t i = 0; good && i < size; i++) {
+    for (size_t i = 0; good && i < size; i++)
         good = (unsigned char)id[i] >= 0x20 && id[i] != 0x7F;
-    }
     return good;
 }
 
 static bool make_id(fl_http_request *request, fl_stored_item *item) {
     unsigned char random[ID_RANDOM];
     char         *id = fl_request_alloc(request, 2 * sizeof random + 1);
-    if (id == NULL || !fl_os_random(random, sizeof random)) {
+    if (id == NULL || !fl_os_random(random, sizeof random))
         return fl_seed_no_memory(request);
-    }
     fl_hex(random, sizeof random, id);
     item->id      = id;
     item->id_size = 2 * sizeof random;
@@ -267,18 +258,15 @@ static bool take_ids(fl_job *job) {
     const fl_seed_added *added = job->extra;
     size_t               given = ask->id.data != NULL ? 1 : ask->ids.count;
     bool                 one   = ask->source.data != NULL;
-    if (one ? ask->ids.form != 0 : ask->id.data != NULL) {
+    if (one ? ask->ids.form != 0 : ask->id.data != NULL)
         return fl_seed_refuse(job->request, "use id with text, ids with texts");
-    }
-    if ((given > 0 || ask->ids.form != 0) && given != added->document_count) {
+    if ((given > 0 || ask->ids.form != 0) && given != added->document_count)
         return fl_seed_refuse(job->request, "there must be as many ids as texts");
-    }
     for (size_t i = 0; i < added->document_count; i++) {
         fl_stored_item *item = &added->documents[i];
         if (given == 0) {
-            if (!make_id(job->request, item)) {
+            if (!make_id(job->request, item))
                 return false;
-            }
             continue;
         }
         item->id      = ask->id.data != NULL ? ask->id.data : ask->ids.texts[i];
@@ -298,9 +286,8 @@ static bool take_metadata(fl_job *job) {
     size_t               count   = added->document_count;
     fl_json_in           in;
     fl_span              raw = job->ask.metadata;
-    if (raw.data == NULL) {
+    if (raw.data == NULL)
         return true;
-    }
     fl_json_type type = fl_seed_begin_raw(job, &in, raw);
     if (type == FL_JSON_OBJECT || type == FL_JSON_NULL) {
         for (size_t i = 0; type == FL_JSON_OBJECT && i < count; i++) {
@@ -309,16 +296,14 @@ static bool take_metadata(fl_job *job) {
         }
         return true;
     }
-    if (type != FL_JSON_ARRAY || !fl_json_in_enter(&in, FL_JSON_ARRAY)) {
+    if (type != FL_JSON_ARRAY || !fl_json_in_enter(&in, FL_JSON_ARRAY))
         return fl_seed_refuse(job->request, wrong);
-    }
     size_t i = 0;
     for (; fl_json_in_item(&in); i++) {
         type = fl_json_in_peek(&in);
         if (i == count || (type != FL_JSON_OBJECT && type != FL_JSON_NULL) ||
-            !fl_json_in_skip(&in, &raw)) {
+            !fl_json_in_skip(&in, &raw))
             return fl_seed_refuse(job->request, wrong);
-        }
         if (type == FL_JSON_OBJECT) {
             items[i].metadata      = raw.data;
             items[i].metadata_size = raw.size;
@@ -331,9 +316,8 @@ static bool take_metadata(fl_job *job) {
 static bool is_bounded(const fl_job *job) {
     const fl_stored_item *items = ((const fl_seed_added *)job->extra)->items;
     uint64_t              bytes = 0, limit = job->request->server->max_body;
-    for (size_t i = 0; i < job->count; i++) {
+    for (size_t i = 0; i < job->count; i++)
         bytes += items[i].text_size + items[i].metadata_size + items[i].context_size;
-    }
     if (bytes > limit) {
         fl_reply_header(job->request, "x-fletch-limit", "server.max_body=%llu",
                         (unsigned long long)limit);
@@ -357,16 +341,13 @@ static size_t count_kept(const fl_job *job) {
     const fl_buf        *gone    = &added->write.gone;
     size_t               dropped = gone->size / sizeof(int64_t), kept = 1;
     int64_t             *keys = fl_request_alloc(job->request, job->count * sizeof *keys);
-    if (keys == NULL) {
+    if (keys == NULL)
         return job->count;
-    }
-    for (size_t i = 0; i < job->count; i++) {
+    for (size_t i = 0; i < job->count; i++)
         keys[i] = added->items[i].key;
-    }
     qsort(keys, job->count, sizeof *keys, compare_keys);
-    for (size_t i = 1; i < job->count; i++) {
+    for (size_t i = 1; i < job->count; i++)
         kept += keys[i] != keys[i - 1];
-    }
     for (size_t i = 0; i < dropped; i++) { /* chunks of a text whose id came again */
         kept -= bsearch((const int64_t *)(const void *)gone->data + i, keys, job->count,
                         sizeof *keys, compare_keys) != NULL;
@@ -397,11 +378,10 @@ static void put_chunks(fl_buf *body, const fl_job *job) {
             }
             tokens += late ? job->tokens[i] : 0;
             fl_buf_puts(body, i > 0 ? "," : "");
-            if (n == 2) {
+            if (n == 2)
                 fl_buf_puts(body, cut ? "true" : "false");
-            } else {
+            else
                 fl_json_out_u64(body, n == 0 ? added->chunks[i] : tokens);
-            }
         }
     }
     fl_buf_puts(body, "]");
@@ -437,11 +417,10 @@ static void kept(fl_write *write, const fletch_error *error) {
     fl_buf_printf(body, "],\"count\":%zu,\"model\":", count_kept(job));
     fl_json_quote(body, job->served->name, strlen(job->served->name));
     fl_buf_puts(body, ",");
-    if (added->chunks != NULL) {
+    if (added->chunks != NULL)
         put_chunks(body, job);
-    } else {
+    else
         fl_job_put_details(job);
-    }
     fl_buf_puts(body, "}");
     fl_reply_json(request, 200);
 }
@@ -467,15 +446,12 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
         fl_reply_fail(request, &outcome->error);
         return;
     }
-    if (!fl_seed_normalize(job)) {
+    if (!fl_seed_normalize(job))
         return;
-    }
-    for (size_t i = 0; i < job->count; i++) {
+    for (size_t i = 0; i < job->count; i++)
         added->items[i].row = job->rows + i * job->columns;
-    }
-    for (size_t i = 0; i < added->document_count; i++) {
+    for (size_t i = 0; i < added->document_count; i++)
         answer += 2 * added->documents[i].id_size + ADDED_BYTES;
-    }
     if (fl_reply_go_on(request, answer, &error) < 0) { /* what is kept must be acknowledged */
         fl_reply_fail(request, &error);
         return;
@@ -492,9 +468,8 @@ static void add_chunks(fl_http_request *request) {
     fl_job              *job   = request->work;
     const fl_seed_added *added = job->extra;
     if (fl_split(job) && prepare(job) && is_bounded(job) &&
-        (added->late.count == 0 || fl_job_take_spans(job, &added->late))) {
+        (added->late.count == 0 || fl_job_take_spans(job, &added->late)))
         fl_seed_submit(job, embedded);
-    }
 }
 
 /* False: answered. */
@@ -503,9 +478,8 @@ static bool take_documents(fl_job *job) {
     fl_seed_added       *added = job->extra;
     added->document_count      = input->count;
     added->documents = fl_request_alloc(job->request, input->count * sizeof *added->documents);
-    if (added->documents == NULL) {
+    if (added->documents == NULL)
         return fl_seed_no_memory(job->request);
-    }
     for (size_t i = 0; i < input->count; i++) {
         added->documents[i].text         = input->texts[i];
         added->documents[i].text_size    = input->lengths[i];
@@ -518,9 +492,8 @@ static bool take_documents(fl_job *job) {
 
 static void add(fl_http_request *request) {
     fl_job *job = fl_seed_read(request, &fl_seed_style, fl_fields_seed_add, sizeof(fl_seed_added));
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     fl_ask *ask = &job->ask;
     bool    one = ask->source.data != NULL;
     if (one == (ask->input.form != 0)) {
@@ -531,13 +504,11 @@ static void add(fl_http_request *request) {
         (void)fl_seed_refuse(request, "texts must be non-empty");
         return;
     }
-    if (one) {
+    if (one)
         fl_seed_take_one(ask);
-    }
     if (ask->chunk == 1 || ask->context.data != NULL) {
-        if (fl_split_check(job) && take_documents(job)) {
+        if (fl_split_check(job) && take_documents(job))
             (void)fl_request_run_later(request, add_chunks, request->body_size * SPLIT_NS);
-        }
     } else if (prepare(job) && take_documents(job) && is_bounded(job)) {
         fl_seed_submit(job, embedded);
     }
@@ -564,9 +535,8 @@ const char *fl_seed_put_text(fl_buf *body, const fl_stored_item *item) {
 /* Nothing of it is written when it is wrong. */
 const char *fl_seed_put_metadata(fl_buf *body, const fl_stored_item *item) {
     size_t start = body->size;
-    if (item->damage != NULL) {
+    if (item->damage != NULL)
         return item->damage;
-    }
     fl_buf_puts(body, ",\"metadata\":");
     size_t metadata = body->size;
     if (item->metadata == NULL) {
@@ -636,9 +606,8 @@ static int put_listed(void *user, const fl_stored_item *item, fletch_error *erro
         fl_seed_put_place(body, &item->place);
     }
     const char *damage = put_content(body, item);
-    if (damage != NULL) {
+    if (damage != NULL)
         fl_seed_put_damage(body, damage);
-    }
     fl_buf_puts(body, "}");
     return FLETCH_OK;
 }
@@ -726,9 +695,8 @@ static int read_item(fl_http_request *request, fl_span id, fletch_error *error) 
     reading   read   = {.request = request, .chunk = FL_STORE_WHOLE};
     int       status = fl_store_read(store, id.data, id.size, read.chunk, 0, fl_seed_asker(request),
                                      put_item, &read, error);
-    if (status != FLETCH_ENOTFOUND) {
+    if (status != FLETCH_ENOTFOUND)
         return status;
-    }
     do {
         read.chunk++;
         status = fl_store_read(store, id.data, id.size, read.chunk, 0, fl_seed_asker(request),
@@ -743,18 +711,15 @@ static int read_item(fl_http_request *request, fl_span id, fletch_error *error) 
 
 static void get_item(fl_http_request *request) {
     fletch_error error = {0};
-    if (!has_store(request)) {
+    if (!has_store(request))
         return;
-    }
     fl_span id = path_id(request);
-    if (id.data == NULL) {
+    if (id.data == NULL)
         return;
-    }
-    if (read_item(request, id, &error) < 0) {
+    if (read_item(request, id, &error) < 0)
         fl_seed_fail_read(request, &error);
-    } else {
+    else
         fl_reply_json(request, 200);
-    }
 }
 
 static void dropped(fl_write *write, const fletch_error *error) {
@@ -794,21 +759,18 @@ static void drop(fl_http_request *request, fl_span id) {
 }
 
 static void drop_item(fl_http_request *request) {
-    if (!has_store(request)) {
+    if (!has_store(request))
         return;
-    }
     fl_span id = path_id(request);
-    if (id.data != NULL) {
+    if (id.data != NULL)
         drop(request, id);
-    }
 }
 
 /* ---- /items ---------------------------------------------------------------------------------------- */
 
 static void drop_all(fl_http_request *request) {
-    if (has_store(request)) {
+    if (has_store(request))
         drop(request, (fl_span){0});
-    }
 }
 
 /* A number of the query between `min` and `max`; false: answered. */

@@ -33,9 +33,8 @@ static void describe(fl_listener *listener) {
     socklen_t               size     = sizeof address;
     char                    host[64] = "", port[8] = "";
     memset(&address, 0, sizeof address);
-    if (getsockname(listener->fd, (struct sockaddr *)&address, &size) != 0) {
+    if (getsockname(listener->fd, (struct sockaddr *)&address, &size) != 0)
         return;
-    }
     listener->tcp = address.ss_family != AF_UNIX;
     if (listener->tcp) {
         (void)getnameinfo((const struct sockaddr *)&address, size, host, sizeof host, port,
@@ -49,18 +48,16 @@ static void describe(fl_listener *listener) {
 }
 
 static fl_listener *add_listener(fl_server *server, int fd) {
-    if (server->listener_count == FL_LISTENERS) {
+    if (server->listener_count == FL_LISTENERS)
         return NULL;
-    }
     fl_listener *listener = &server->listeners[server->listener_count++];
     memset(listener, 0, sizeof *listener);
     listener->fd = fd;
     fl_os_tame(fd);
     describe(listener);
     int one = 1; /* connections have it from their listener */
-    if (listener->tcp) {
+    if (listener->tcp)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    }
     return listener;
 }
 
@@ -69,14 +66,12 @@ static size_t take_passed(fl_server *server) {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
     int64_t     whose, fds;
     if (pid == NULL || count == NULL || !fl_parse_i64(pid, &whose) || whose != getpid() ||
-        !fl_parse_i64(count, &fds) || fds < 1) {
+        !fl_parse_i64(count, &fds) || fds < 1)
         return 0;
-    }
     for (int64_t i = 0; i < fds && i < FL_LISTENERS; i++) {
         fl_listener *listener = add_listener(server, FIRST_PASSED_FD + (int)i);
-        if (listener != NULL) {
+        if (listener != NULL)
             listener->inherited = true;
-        }
     }
     return server->listener_count;
 }
@@ -84,13 +79,11 @@ static size_t take_passed(fl_server *server) {
 static int bind_one(fl_server *server, const struct addrinfo *address) {
     int one = 1;
     int fd  = socket(address->ai_family, SOCK_STREAM, 0);
-    if (fd < 0) {
+    if (fd < 0)
         return -1;
-    }
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (address->ai_family == AF_INET6) {
+    if (address->ai_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-    }
     if (bind(fd, address->ai_addr, (socklen_t)address->ai_addrlen) != 0 ||
         listen(fd, BACKLOG) != 0 || add_listener(server, fd) == NULL) {
         fl_close(fd);
@@ -111,15 +104,12 @@ static int open_tcp(fl_server *server, const char *host, const char *port, fletc
     }
     size_t before = server->listener_count;
     int    reason = 0;
-    for (const struct addrinfo *at = found; at != NULL; at = at->ai_next) {
-        if (bind_one(server, at) != 0) {
+    for (const struct addrinfo *at = found; at != NULL; at = at->ai_next)
+        if (bind_one(server, at) != 0)
             reason = errno;
-        }
-    }
     freeaddrinfo(found);
-    if (server->listener_count > before) {
+    if (server->listener_count > before)
         return FLETCH_OK;
-    }
     return fl_fail(
         error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s port %s: %s%s", host, port,
         strerror(reason),
@@ -134,9 +124,8 @@ static int open_tcp(fl_server *server, const char *host, const char *port, fletc
 /* A socket file whose owner is gone refuses connections; then it may be replaced. */
 static bool is_stale(const struct sockaddr_un *address) {
     struct stat info;
-    if (lstat(address->sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) {
+    if (lstat(address->sun_path, &info) != 0 || !S_ISSOCK(info.st_mode))
         return false;
-    }
     int  fd    = socket(AF_UNIX, SOCK_STREAM, 0);
     bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 &&
                  errno == ECONNREFUSED;
@@ -162,9 +151,8 @@ static int open_unix(fl_server *server, const char *path, fletch_error *error) {
                        sizeof address.sun_path - 1);
     }
     memcpy(address.sun_path, path, strlen(path) + 1);
-    if (is_stale(&address)) {
+    if (is_stale(&address))
         (void)unlink(path);
-    }
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
         !keep_others_out(server, path) || listen(fd, BACKLOG) != 0) {
@@ -190,15 +178,12 @@ static int open_unix(fl_server *server, const char *path, fletch_error *error) {
 int fl_sockets_open(fl_server *server, fletch_error *error) {
     const char *host      = fl_server_option(server, "server.host");
     const char *unix_path = fl_server_option(server, "server.unix_socket");
-    if (take_passed(server) > 0) {
+    if (take_passed(server) > 0)
         return FLETCH_OK;
-    }
-    if (strcmp(host, "none") != 0) {
+    if (strcmp(host, "none") != 0)
         FL_TRY(open_tcp(server, host, fl_server_option(server, "server.port"), error));
-    }
-    if (unix_path[0] != '\0') {
+    if (unix_path[0] != '\0')
         FL_TRY(open_unix(server, unix_path, error));
-    }
     return server->listener_count > 0
                ? FLETCH_OK
                : fl_fail(
@@ -210,9 +195,8 @@ void fl_sockets_hush(fl_server *server) {
     fl_paths_lock(server);
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
-        if (listener->tcp && !listener->inherited) {
+        if (listener->tcp && !listener->inherited)
             fl_os_hush(listener->fd);
-        }
         if (listener->path[0] != '\0') {
             (void)unlink(listener->path);
             listener->path[0] = '\0';
@@ -225,9 +209,8 @@ void fl_sockets_close(fl_server *server) {
     fl_paths_lock(server);
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
-        if (listener->path[0] != '\0') {
+        if (listener->path[0] != '\0')
             (void)unlink(listener->path);
-        }
         fl_close(listener->fd);
         listener->fd = -1;
     }
@@ -239,9 +222,8 @@ const char *fl_sockets_exposed(const fl_server *server) {
     for (size_t i = 0; i < server->listener_count; i++) {
         const fl_listener *listener = &server->listeners[i];
         if (listener->tcp && strncmp(listener->where, "http://127.", 11) != 0 &&
-            strncmp(listener->where, "http://[::1]", 12) != 0) {
+            strncmp(listener->where, "http://[::1]", 12) != 0)
             return listener->where;
-        }
     }
     return NULL;
 }
@@ -252,21 +234,17 @@ void fl_notify(const char *state) {
     memset(&address, 0, sizeof address);
     address.sun_family = AF_UNIX;
     size_t size        = where != NULL ? strlen(where) : 0;
-    if (size < 2 || size >= sizeof address.sun_path || (where[0] != '/' && where[0] != '@')) {
+    if (size < 2 || size >= sizeof address.sun_path || (where[0] != '/' && where[0] != '@'))
         return;
-    }
     memcpy(address.sun_path, where, size);
-    if (where[0] == '@') { /* the abstract name space */
+    if (where[0] == '@') /* the abstract name space */
         address.sun_path[0] = '\0';
-    }
     int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
-    if (fd < 0) {
+    if (fd < 0)
         return;
-    }
     socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
-    if (connect(fd, (const struct sockaddr *)&address, length) == 0) {
+    if (connect(fd, (const struct sockaddr *)&address, length) == 0)
         (void)send(fd, state, strlen(state), MSG_NOSIGNAL);
-    }
     (void)close(fd);
 }
 

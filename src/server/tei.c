@@ -50,9 +50,8 @@ static void write_error(fl_http_reply *reply, fl_http_code code, const char *mes
         }
     }
     reply->type = NULL;
-    if (type == NULL) {
+    if (type == NULL)
         return;
-    }
     if (type[0] == '\0') {
         reply->type = "text/plain; charset=utf-8";
         fl_buf_puts(&reply->body, message);
@@ -94,9 +93,8 @@ static bool write_rows(fl_job *job, const fletch_outcome *outcome) {
     fl_buf_puts(body, job->details ? "{\"embeddings\":[" : "[");
     for (size_t i = 0; i < job->count; i++) {
         fl_buf_puts(body, i > 0 ? "," : "");
-        if (!fl_job_put_row(job, i)) {
+        if (!fl_job_put_row(job, i))
             return false;
-        }
     }
     fl_buf_puts(body, "]");
     if (job->details) {
@@ -140,14 +138,12 @@ const fl_field fl_fields_tei_embed[] = {
 static void run(fl_http_request *request, const fl_style *style, const fl_field *fields,
                 bool (*prepare)(fl_job *job)) {
     fl_job *job = fl_job_read(request, style, fields);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
-    if (job->ask.input.empty) {
+    if (job->ask.input.empty)
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
-    } else if (prepare(job)) {
+    else if (prepare(job))
         fl_job_submit(job);
-    }
 }
 
 static void embed(fl_http_request *request) {
@@ -166,9 +162,8 @@ static bool write_lists(fl_job *job, const fletch_outcome *outcome,
         fl_buf_puts(body, i > 0 ? ",[" : "[");
         for (size_t k = 0; k < lists->list[i].count; k++) {
             fl_buf_puts(body, k > 0 ? "," : "");
-            if (!write_item(body, lists, i, k)) {
+            if (!write_item(body, lists, i, k))
                 return false;
-            }
         }
         fl_buf_puts(body, "]");
     }
@@ -235,9 +230,8 @@ static bool write_similarity(fl_job *job, const fletch_outcome *outcome) {
     for (size_t i = 0; i < others; i++) {
         const float *row = job->rows + i * job->columns;
         double       sum = 0.0;
-        for (size_t k = 0; k < job->columns; k++) {
+        for (size_t k = 0; k < job->columns; k++)
             sum += (double)row[k] * (double)source[k];
-        }
         cosine[i] = (float)sum;
     }
     return fl_json_out_floats(body, cosine, others) && !body->failed;
@@ -281,9 +275,8 @@ static bool append_source(fl_job *job) {
 
 static void similarity(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &similarity_style, fl_fields_tei_similarity);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->ask.input.count == 0) {
         fl_reply_error(request, FL_HTTP_EMPTY, "`inputs.sentences` cannot be empty");
         return;
@@ -380,24 +373,21 @@ static const fl_style predict_style = {&fl_tei_faults, write_classes, true};
 
 static void rerank(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &rerank_style, fl_fields_tei_rerank);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
-    if (job->ask.input.count == 0) {
+    if (job->ask.input.count == 0)
         fl_reply_error(request, FL_HTTP_EMPTY, "`texts` cannot be empty");
-    } else if (job->ask.source.size == 0) {
+    else if (job->ask.source.size == 0)
         fl_reply_error(request, FL_HTTP_EMPTY, "`query` cannot be empty");
-    } else if (fl_job_prepare_scores(job, job->ask.raw_scores == 1 ? FLETCH_ACTIVATION_NONE
-                                                                   : FLETCH_ACTIVATION_SIGMOID)) {
+    else if (fl_job_prepare_scores(job, job->ask.raw_scores == 1 ? FLETCH_ACTIVATION_NONE
+                                                                 : FLETCH_ACTIVATION_SIGMOID))
         fl_job_submit(job);
-    }
 }
 
 static void predict(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &predict_style, fl_fields_tei_predict);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     fl_ask_take_pairs(&job->ask);
     if (job->ask.input.count == 0 || (job->ask.input.empty && job->ask.second.count == 0)) {
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");

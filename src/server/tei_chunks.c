@@ -61,9 +61,8 @@ static bool write_chunks(fl_job *job, const fletch_outcome *outcome) {
                 fl_json_out_u64(body, at->tokens);
             }
             fl_buf_puts(body, ",\"embedding\":");
-            if (!fl_job_put_row(job, row)) {
+            if (!fl_job_put_row(job, row))
                 return false;
-            }
             fl_buf_putc(body, '}');
         }
         fl_buf_putc(body, ']');
@@ -86,9 +85,8 @@ static bool add(fl_job *job, chunks *all, place at) {
             fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
             return false;
         }
-        if (all->room > 0) {
+        if (all->room > 0)
             memcpy(fresh, all->place, all->room * sizeof at);
-        }
         all->place = fresh;
         all->room  = room;
     }
@@ -97,11 +95,10 @@ static bool add(fl_job *job, chunks *all, place at) {
 }
 
 static bool fail(fl_job *job, const fletch_error *error) {
-    if (error->code == FLETCH_EINVAL || error->code == FLETCH_EUTF8) {
+    if (error->code == FLETCH_EINVAL || error->code == FLETCH_EUTF8)
         fl_job_refuse(job, FL_REFUSE_INPUT, error->where, error->message);
-    } else {
+    else
         fl_reply_fail(job->request, error);
-    }
     return false;
 }
 
@@ -117,9 +114,8 @@ static bool hold_splitter(fl_job *job, const fletch_chunk_options *options) {
     size_t               longest = 0, size = options->max_tokens;
     size        = size == 0 ? job->served->info.max_length : size;
     size_t each = size > options->overlap + 1 ? (size - options->overlap) / 2 : 1;
-    for (size_t i = 0; i < input->count; i++) {
+    for (size_t i = 0; i < input->count; i++)
         longest = input->lengths[i] > longest ? input->lengths[i] : longest;
-    }
     if (!fl_request_hold(job->request, longest * TOKEN + (longest / each + 2) * CHUNK)) {
         fl_reply_error(job->request, FL_HTTP_UNAVAILABLE, "%s", "");
         return false;
@@ -134,12 +130,10 @@ static bool split_one(fl_job *job, chunks *all, size_t d, const fletch_chunk_opt
     const size_t         before = all->documents.spans;
     int status = fletch_chunk(job->served->model, input->texts[d], input->lengths[d], options,
                               &found, &error);
-    if (status == FLETCH_ECANCELLED) {
+    if (status == FLETCH_ECANCELLED)
         status = fl_request_over(job->request, &error); /* why */
-    }
-    if (status < 0) {
+    if (status < 0)
         return fail(job, &error);
-    }
     bool good = true;
     for (size_t i = 0; good && i < found->count; i++) {
         place at = {{found->offsets[2 * i], found->offsets[2 * i + 1]},
@@ -161,9 +155,8 @@ static bool split(fl_job *job, chunks *all) {
     options.stop       = unwanted;
     options.stop_user  = job->request;
     bool good          = hold_splitter(job, &options);
-    for (size_t d = 0; good && d < all->documents.count; d++) {
+    for (size_t d = 0; good && d < all->documents.count; d++)
         good = split_one(job, all, d, &options);
-    }
     return good;
 }
 
@@ -183,22 +176,19 @@ static bool lay(fl_job *job, size_t d, ruler *out) {
     out->mark   = fl_request_alloc(job->request, (out->size / STEP + 1) * sizeof *out->mark);
     for (size_t i = 0; out->mark != NULL && i < out->size; i++) {
         bool begins = ((unsigned char)out->text[i] & 0xC0) != 0x80;
-        if (begins && out->points % STEP == 0) {
+        if (begins && out->points % STEP == 0)
             out->mark[out->points / STEP] = i;
-        }
         out->points += begins;
     }
-    if (out->mark == NULL) {
+    if (out->mark == NULL)
         fl_reply_error(job->request, FL_HTTP_INTERNAL, "out of memory");
-    }
     return out->mark != NULL;
 }
 
 /* The byte at which code point `point` begins. */
 static size_t byte_of(const ruler *marks, size_t point) {
-    if (point == marks->points) {
+    if (point == marks->points)
         return marks->size;
-    }
     size_t at = marks->mark[point / STEP];
     for (size_t left = point % STEP; left > 0; left--) {
         unsigned length;
@@ -211,14 +201,12 @@ static size_t byte_of(const ruler *marks, size_t point) {
 /* [begin, end] */
 static bool read_pair(fl_json_in *in, int64_t pair[2]) {
     size_t count = 0;
-    if (!fl_json_in_enter(in, FL_JSON_ARRAY)) {
+    if (!fl_json_in_enter(in, FL_JSON_ARRAY))
         return false;
-    }
     while (fl_json_in_item(in)) {
         int64_t number;
-        if (!fl_json_in_integer(in, &number)) {
+        if (!fl_json_in_integer(in, &number))
             return false;
-        }
         pair[count < 2 ? count : 1] = number;
         count++;
     }
@@ -229,9 +217,8 @@ static bool read_pair(fl_json_in *in, int64_t pair[2]) {
 static bool take_span(fl_job *job, chunks *all, fl_json_in *in, const ruler *marks, size_t d,
                       size_t n) {
     int64_t pair[2];
-    if (!read_pair(in, pair)) {
+    if (!read_pair(in, pair))
         return false;
-    }
     const char *wrong = pair[0] < 0         ? "begins before the start of the document"
                         : pair[0] > pair[1] ? "runs backwards"
                         : pair[1] > (int64_t)marks->points ? "ends after the end of the document"
@@ -250,17 +237,13 @@ static bool take_span(fl_job *job, chunks *all, fl_json_in *in, const ruler *mar
 static bool take_document(fl_job *job, chunks *all, fl_json_in *in, size_t d) {
     ruler  marks;
     size_t before = all->documents.spans;
-    if (d == all->documents.count) {
+    if (d == all->documents.count)
         return fl_json_in_fail(in, true, "more lists of spans than documents");
-    }
-    if (!fl_json_in_enter(in, FL_JSON_ARRAY) || !lay(job, d, &marks)) {
+    if (!fl_json_in_enter(in, FL_JSON_ARRAY) || !lay(job, d, &marks))
         return false;
-    }
-    while (fl_json_in_item(in)) {
-        if (!take_span(job, all, in, &marks, d, all->documents.spans - before)) {
+    while (fl_json_in_item(in))
+        if (!take_span(job, all, in, &marks, d, all->documents.spans - before))
             return false;
-        }
-    }
     all->documents.counts[d] = all->documents.spans - before;
     return !in->failed && (all->documents.counts[d] > 0 ||
                            fl_json_in_fail(in, true, "document %zu has no spans; omit it", d));
@@ -279,9 +262,8 @@ static bool take_spans(fl_job *job, chunks *all) {
     }
     fl_json_in_again(&in, (char *)(uintptr_t)ask->spans.data, ask->spans.size);
     good = fl_json_in_enter(&in, FL_JSON_ARRAY);
-    while (good && fl_json_in_item(&in)) {
+    while (good && fl_json_in_item(&in))
         good = take_document(job, all, &in, d++);
-    }
     if (good && !in.failed && d < all->documents.count) {
         (void)fl_json_in_fail(&in, true, "there are %zu lists of spans, and %zu documents", d,
                               all->documents.count);
@@ -321,9 +303,8 @@ static bool prepare_plain(fl_job *job, const chunks *all) {
 static bool prepare_late(fl_job *job, const chunks *all) {
     const fl_body_input *input = &job->ask.input;
     fl_documents         some;
-    if (!fl_job_documents(job, all->documents.count, all->documents.spans, &some)) {
+    if (!fl_job_documents(job, all->documents.count, all->documents.spans, &some))
         return false;
-    }
     some.count = 0;
     for (size_t d = 0; d < all->documents.count; d++) {
         some.texts[some.count]   = input->texts[d];
@@ -331,9 +312,8 @@ static bool prepare_late(fl_job *job, const chunks *all) {
         some.counts[some.count]  = all->documents.counts[d];
         some.count += all->documents.counts[d] > 0;
     }
-    for (size_t i = 0; i < some.spans; i++) {
+    for (size_t i = 0; i < some.spans; i++)
         some.span[i] = all->place[i].bytes;
-    }
     return fl_job_prepare_spans(job, &some);
 }
 
@@ -378,18 +358,16 @@ static void submit(fl_job *job) {
 
 void fl_tei_embed_chunks(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &style, fl_fields_tei_chunks);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->ask.input.empty) {
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
     chunks *all = fl_request_alloc(request, sizeof *all);
     if (all == NULL || !fl_job_model(job)) {
-        if (all == NULL) {
+        if (all == NULL)
             fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
-        }
         return;
     }
     job->extra            = all;
@@ -399,15 +377,13 @@ void fl_tei_embed_chunks(fl_http_request *request) {
         fl_reply_error(request, FL_HTTP_INTERNAL, "out of memory");
         return;
     }
-    if (job->ask.spans.data != NULL ? !take_spans(job, all) : !split(job, all)) {
+    if (job->ask.spans.data != NULL ? !take_spans(job, all) : !split(job, all))
         return;
-    }
     if (all->documents.spans == 0) { /* nothing but white space */
         (void)write_chunks(job, NULL);
         fl_reply_json(request, 200);
         return;
     }
-    if (job->ask.late_chunking == 1 ? prepare_late(job, all) : prepare_plain(job, all)) {
+    if (job->ask.late_chunking == 1 ? prepare_late(job, all) : prepare_plain(job, all))
         submit(job);
-    }
 }

@@ -28,9 +28,8 @@ static void put_labels(fl_json_w *w, const fl_served *served) {
     }
     fl_json_w_end(w);
     fl_json_w_object(w, "label2id");
-    for (uint32_t i = 0; i < served->info.labels; i++) {
+    for (uint32_t i = 0; i < served->info.labels; i++)
         fl_json_w_u64(w, fletch_label_at(served->model, i), i);
-    }
     fl_json_w_end(w);
     fl_json_w_end(w);
 }
@@ -95,12 +94,10 @@ static void put_info(fl_http_request *request, const fl_served *served) {
 void fl_tei_info(fl_http_request *request) {
     const char *name   = fl_request_query(request, "model");
     fl_served  *served = fl_server_model(request->server, name, name != NULL ? strlen(name) : 0);
-    if (served == NULL && name != NULL && fl_request_look(request)) {
+    if (served == NULL && name != NULL && fl_request_look(request))
         return;
-    }
-    if (served != NULL && !fl_request_take(request, served)) {
+    if (served != NULL && !fl_request_take(request, served))
         return;
-    }
     if (served == NULL) {
         name = name != NULL ? name : "";
         fl_reply_error(request, FL_HTTP_MODEL_NOT_FOUND, "model `%.200s` not found", name);
@@ -112,9 +109,8 @@ void fl_tei_info(fl_http_request *request) {
 
 void fl_tei_health(fl_http_request *request) {
     const char *why = NULL;
-    if (fl_server_ready(request->server, &why)) {
+    if (fl_server_ready(request->server, &why))
         fl_reply_bytes(request, 200, NULL);
-    } else {
+    else
         fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", why != NULL ? why : "unhealthy");
-    }
 }

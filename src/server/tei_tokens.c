@@ -76,11 +76,10 @@ static void put_token(fl_job *job, const fletch_tokens *tokens, size_t i, const 
     fl_buf_append(body, "{\"id\":", 6);
     fl_json_out_u64(body, (uint64_t)tokens->ids[i]);
     fl_buf_append(body, ",\"text\":", 8);
-    if (tokens->special[i] || fl_utf8_valid_prefix(text + start, stop - start) < stop - start) {
+    if (tokens->special[i] || fl_utf8_valid_prefix(text + start, stop - start) < stop - start)
         fl_json_quote(body, name != NULL ? name : "", name != NULL ? strlen(name) : 0);
-    } else {
+    else
         fl_json_quote(body, text + start, stop - start);
-    }
     if (tokens->special[i]) {
         fl_buf_puts(body, ",\"special\":true,\"start\":null,\"stop\":null}");
     } else {
@@ -97,9 +96,8 @@ static const char *with_prompt(fl_job *job, const char *prompt, size_t index, si
     const fl_body_input *input = &job->ask.input;
     size_t               ahead = prompt != NULL ? strlen(prompt) : 0;
     *size                      = input->lengths[index] + ahead;
-    if (ahead == 0) {
+    if (ahead == 0)
         return input->texts[index];
-    }
     char *text = fl_request_alloc(job->request, *size);
     if (text != NULL) {
         memcpy(text, prompt, ahead);
@@ -125,12 +123,10 @@ static int tokenize_one(fl_job *job, size_t index, fletch_error *error) {
         return FLETCH_ENOMEM;
     }
     int status = fletch_tokenize(job->served->model, text, size, &options, &tokens, error);
-    if (status == FLETCH_ECANCELLED) {
+    if (status == FLETCH_ECANCELLED)
         return fl_request_over(job->request, error); /* why */
-    }
-    if (status < 0) {
+    if (status < 0)
         return status;
-    }
     fl_buf *body = &job->request->reply.body;
     fl_buf_puts(body, index > 0 ? ",[" : "[");
     for (size_t i = 0; i < tokens->count && status == FLETCH_OK; i++) {
@@ -145,9 +141,8 @@ static int tokenize_one(fl_job *job, size_t index, fletch_error *error) {
 
 void fl_tei_tokenize(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &style, fl_fields_tei_tokenize);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->ask.input.count == 0) {
         fl_reply_error(request, FL_HTTP_EMPTY, "`inputs` cannot be empty");
         return;
@@ -156,9 +151,8 @@ void fl_tei_tokenize(fl_http_request *request) {
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
         return;
     }
-    if (!fl_job_model(job)) {
+    if (!fl_job_model(job))
         return;
-    }
     if (job->ask.prompt_name.data != NULL) {
         job->options.prompt = fl_served_prompt(job->served, job->ask.prompt_name);
         if (job->options.prompt == NULL) {
@@ -167,9 +161,8 @@ void fl_tei_tokenize(fl_http_request *request) {
         }
     }
     size_t longest = 0;
-    for (size_t i = 0; i < job->ask.input.count; i++) {
+    for (size_t i = 0; i < job->ask.input.count; i++)
         longest = job->ask.input.lengths[i] > longest ? job->ask.input.lengths[i] : longest;
-    }
     if (!fl_request_hold(request, longest * TOKEN_BYTES)) { /* a token for each byte */
         fl_reply_error(request, FL_HTTP_UNAVAILABLE, "%s", "");
         return;
@@ -185,18 +178,16 @@ static int decode_one(fl_job *job, size_t index, fletch_error *error) {
     size_t               count = (size_t)(input->offsets[index + 1] - input->offsets[index]);
     int                  skip  = job->ask.skip_special != -1;
     int64_t length = fletch_decode(job->served->model, ids, count, skip, NULL, 0, error);
-    if (length < 0) {
+    if (length < 0)
         return (int)length;
-    }
     char *text = fl_request_alloc(job->request, (size_t)length + 1);
     if (text == NULL) {
         error->code = FLETCH_ENOMEM;
         return FLETCH_ENOMEM;
     }
     length = fletch_decode(job->served->model, ids, count, skip, text, (size_t)length + 1, error);
-    if (length < 0) {
+    if (length < 0)
         return (int)length;
-    }
     fl_buf_puts(&job->request->reply.body, index > 0 ? "," : "");
     fl_json_quote(&job->request->reply.body, text, (size_t)length);
     return fl_reply_go_on(job->request, 0, error);
@@ -204,16 +195,14 @@ static int decode_one(fl_job *job, size_t index, fletch_error *error) {
 
 void fl_tei_decode(fl_http_request *request) {
     fl_job *job = fl_job_read(request, &style, fl_fields_tei_decode);
-    if (job == NULL) {
+    if (job == NULL)
         return;
-    }
     if (job->ask.input.empty) {
         fl_reply_error(request, FL_HTTP_EMPTY,
                        "Input validation error: `input_ids` cannot be empty");
         return;
     }
-    if (!fl_job_model(job)) {
+    if (!fl_job_model(job))
         return;
-    }
     reply_each(job, decode_one);
 }

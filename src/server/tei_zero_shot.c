@@ -92,15 +92,13 @@ static bool fail_memory(fl_job *job) {
 static bool split_labels(fl_job *job, fl_body_input *labels) {
     const char *at = labels->texts[0], *end = at + labels->lengths[0], *label;
     size_t      room = 1;
-    for (const char *c = at; c < end; c++) {
+    for (const char *c = at; c < end; c++)
         room += *c == ',';
-    }
     labels->texts   = fl_request_alloc(job->request, room * sizeof *labels->texts);
     labels->lengths = fl_request_alloc(job->request, room * sizeof *labels->lengths);
     labels->count   = 0;
-    if (labels->texts == NULL || labels->lengths == NULL) {
+    if (labels->texts == NULL || labels->lengths == NULL)
         return fail_memory(job);
-    }
     for (size_t size; (size = fl_entail_next(&at, end, &label)) > 0;) {
         labels->texts[labels->count]     = label;
         labels->lengths[labels->count++] = size;
@@ -110,14 +108,12 @@ static bool split_labels(fl_job *job, fl_body_input *labels) {
 
 static bool check(fl_job *job, zero_shot *z, fl_span *sentence) {
     *sentence = job->ask.hypothesis;
-    if (sentence->data == NULL) {
+    if (sentence->data == NULL)
         *sentence = (fl_span){FL_ENTAIL_SENTENCE, strlen(FL_ENTAIL_SENTENCE)};
-    }
     z->texts  = job->ask.input;
     z->labels = job->ask.labels;
-    if (z->labels.form == FL_INPUT_TEXT && !split_labels(job, &z->labels)) {
+    if (z->labels.form == FL_INPUT_TEXT && !split_labels(job, &z->labels))
         return false;
-    }
     if (z->texts.count == 0 || z->texts.empty) {
         fl_job_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
     } else if (z->labels.count == 0 || z->labels.empty) {
@@ -136,9 +132,8 @@ static bool check(fl_job *job, zero_shot *z, fl_span *sentence) {
 /* How much the answer takes is known before anything is scored. */
 static bool answer_fits(const zero_shot *z) {
     size_t each = 0, bytes;
-    for (size_t i = 0; i < z->labels.count; i++) {
+    for (size_t i = 0; i < z->labels.count; i++)
         each += CLASS_TEXT + fl_json_quoted_size(z->labels.texts[i], z->labels.lengths[i]);
-    }
     return fl_mul_overflow(each, z->texts.count, &bytes) == 0 && bytes <= FL_ANSWER_MAX;
 }
 
@@ -149,9 +144,8 @@ static bool make_sentences(fl_job *job, const zero_shot *z, fl_span sentence, fl
         size_t      size  = z->labels.lengths[i];
         size_t      whole = fl_entail_fill(sentence.data, sentence.size, label, size, NULL);
         char       *text  = fl_request_alloc(job->request, whole + 1);
-        if (text == NULL) {
+        if (text == NULL)
             return fail_memory(job);
-        }
         fl_entail_fill(sentence.data, sentence.size, label, size, text);
         out[i] = (fl_span){text, whole};
     }
@@ -176,12 +170,10 @@ static bool make_pairs(fl_job *job, zero_shot *z, fl_span sentence) {
     second->texts      = fl_request_alloc(job->request, count * sizeof *second->texts);
     second->lengths    = fl_request_alloc(job->request, count * sizeof *second->lengths);
     if (sentences == NULL || z->scores == NULL || z->ranked == NULL || first->texts == NULL ||
-        first->lengths == NULL || second->texts == NULL || second->lengths == NULL) {
+        first->lengths == NULL || second->texts == NULL || second->lengths == NULL)
         return fail_memory(job);
-    }
-    if (!make_sentences(job, z, sentence, sentences)) {
+    if (!make_sentences(job, z, sentence, sentences))
         return false;
-    }
     first->count = second->count = count;
     first->form = second->form = FL_INPUT_TEXTS;
     for (size_t i = 0; i < count; i++) {
@@ -210,14 +202,11 @@ void fl_tei_zero_shot(fl_http_request *request) {
     fl_job    *job = fl_job_read(request, &style, fl_fields_tei_zero_shot);
     zero_shot *z   = job != NULL ? fl_request_alloc(request, sizeof *z) : NULL;
     fl_span    sentence;
-    if (job != NULL && z == NULL) {
+    if (job != NULL && z == NULL)
         (void)fail_memory(job);
-    }
-    if (z == NULL || !check(job, z, &sentence) || !make_pairs(job, z, sentence)) {
+    if (z == NULL || !check(job, z, &sentence) || !make_pairs(job, z, sentence))
         return;
-    }
     job->extra = z;
-    if (fl_job_prepare_scores(job, FLETCH_ACTIVATION_NONE) && find_entailment(job, z)) {
+    if (fl_job_prepare_scores(job, FLETCH_ACTIVATION_NONE) && find_entailment(job, z))
         fl_job_submit(job);
-    }
 }

@@ -24,13 +24,11 @@ static bool good_parent(const char *text) {
     size_t size = strlen(text);
     if (size < PARENT_SIZE || text[2] != '-' || text[35] != '-' || text[52] != '-' ||
         !is_hex(text, 2) || !is_hex(text + 3, 32) || !is_hex(text + 36, 16) ||
-        !is_hex(text + 53, 2)) {
+        !is_hex(text + 53, 2))
         return false;
-    }
     if (strncmp(text, "ff", 2) == 0 || (strncmp(text, "00", 2) == 0 && size != PARENT_SIZE) ||
-        (size > PARENT_SIZE && text[PARENT_SIZE] != '-')) {
+        (size > PARENT_SIZE && text[PARENT_SIZE] != '-'))
         return false;
-    }
     return strspn(text + 3, "0") < 32 && strspn(text + 36, "0") < 16;
 }
 
@@ -41,19 +39,15 @@ static bool good_state(const char *text) {
         at += strspn(at, " \t,");
         size_t key  = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789_-*/@");
         size_t size = strcspn(at, ",");
-        if (size == 0) {
+        if (size == 0)
             continue;
-        }
         size_t value = size > key ? size - key - 1 : 0;
         if (key == 0 || key > PART_MAX || at[key] != '=' || value == 0 || value > PART_MAX ||
-            memchr(at + key + 1, '=', value) != NULL || ++members > MEMBERS_MAX) {
+            memchr(at + key + 1, '=', value) != NULL || ++members > MEMBERS_MAX)
             return false;
-        }
-        for (size_t i = key + 1; i < size; i++) {
-            if (at[i] < 0x20 || at[i] > 0x7E) {
+        for (size_t i = key + 1; i < size; i++)
+            if (at[i] < 0x20 || at[i] > 0x7E)
                 return false;
-            }
-        }
         at += size;
     }
     return members > 0;
@@ -64,17 +58,14 @@ static bool gather(const fl_request_full *full, const char *name, char *out, siz
     const char *data = full->conn->in.data;
     size_t      used = 0;
     for (uint32_t i = 0; i < full->head.count; i++) {
-        if (strcasecmp(data + full->head.field[i].name, name) != 0) {
+        if (strcasecmp(data + full->head.field[i].name, name) != 0)
             continue;
-        }
         const char *value = data + full->head.field[i].value;
         size_t      size  = strlen(value);
-        if (used + size + 2 > capacity) {
+        if (used + size + 2 > capacity)
             return false;
-        }
-        if (used > 0) {
+        if (used > 0)
             out[used++] = ',';
-        }
         memcpy(out + used, value, size + 1);
         used += size;
     }
@@ -94,9 +85,8 @@ void fl_trace_context_begin(fl_request_full *full) {
     char             parent[FL_TRACE_STATE_MAX + 1];
     bool child = gather(full, "traceparent", parent, sizeof parent) && good_parent(parent);
     request->trace_id[0] = request->span_id[0] = '\0';
-    if (!child && (otlp == NULL || !fl_otlp_may_begin(otlp))) {
+    if (!child && (otlp == NULL || !fl_otlp_may_begin(otlp)))
         return;
-    }
     if (child) {
         memcpy(request->trace_id, parent + 3, 32);
         request->trace_id[32] = '\0';
@@ -111,9 +101,8 @@ void fl_trace_context_begin(fl_request_full *full) {
         return;
     }
     make_id(request->span_id, 16);
-    if (full->span == NULL) {
+    if (full->span == NULL)
         return;
-    }
     fl_otlp_span *span = full->span;
     memcpy(span->trace_id, request->trace_id, sizeof span->trace_id);
     memcpy(span->span_id, request->span_id, sizeof span->span_id);
@@ -121,8 +110,7 @@ void fl_trace_context_begin(fl_request_full *full) {
         memcpy(span->parent_id, parent + 36, 16);
         span->parent_id[16] = '\0';
         if (!gather(full, "tracestate", span->state, sizeof span->state) ||
-            !good_state(span->state)) {
+            !good_state(span->state))
             span->state[0] = '\0';
-        }
     }
 }

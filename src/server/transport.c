@@ -48,21 +48,18 @@ void fl_transport_answer(fl_request_full *full) {
     do {
         full->next = first;
     } while (!atomic_compare_exchange_weak(&io->answered, &first, full));
-    if (first == NULL) {
+    if (first == NULL)
         fl_loop_wake(io->loop);
-    }
 }
 
 void fl_transport_wake(fl_server *server) {
-    for (size_t i = 0; i < server->io_count; i++) {
+    for (size_t i = 0; i < server->io_count; i++)
         fl_loop_wake(server->io[i]->loop);
-    }
 }
 
 static void order(fl_server *server, int what) {
-    for (size_t i = 0; i < server->io_count; i++) {
+    for (size_t i = 0; i < server->io_count; i++)
         (void)atomic_fetch_or(&server->io[i]->orders, what);
-    }
     fl_transport_wake(server);
 }
 
@@ -131,15 +128,12 @@ static void obey(fl_io *io) {
     int orders = atomic_exchange(&io->orders, 0);
     for (fl_conn *conn = io->busy.next, *next; orders != 0 && conn != &io->busy; conn = next) {
         next = conn->next;
-        if ((orders & ORDER_CANCEL) != 0) {
+        if ((orders & ORDER_CANCEL) != 0)
             fl_conn_cancel(conn);
-        }
-        if ((orders & ORDER_ABANDON) != 0) {
+        if ((orders & ORDER_ABANDON) != 0)
             fl_conn_abandon(conn);
-        }
-        if ((orders & ORDER_FLOW) != 0) {
+        if ((orders & ORDER_FLOW) != 0)
             fl_conn_flow(conn);
-        }
     }
 }
 
@@ -157,9 +151,8 @@ static void look(fl_io *io, uint64_t now) {
     for (fl_conn *conn = io->idle.next, *next; conn != &io->idle; conn = next) {
         next = conn->next;
         fl_conn_look(conn, now);
-        if (!ending && conn->phase == FL_PHASE_IDLE) {
+        if (!ending && conn->phase == FL_PHASE_IDLE)
             break; /* those that follow have waited for less long */
-        }
     }
 }
 
@@ -203,9 +196,8 @@ static bool has_room(const fl_io *io) {
 }
 
 static void keep_bound(fl_io *io) {
-    while (surplus(io->server) > 0 && io->lingering.next != &io->lingering) {
+    while (surplus(io->server) > 0 && io->lingering.next != &io->lingering)
         fl_conn_make_room(io->lingering.next); /* who has lingered the longest */
-    }
 }
 
 static bool may_listen(const fl_io *io, const fl_listener *listener) {
@@ -252,21 +244,18 @@ void fl_transport_knocked(fl_io *io, size_t which) {
             io->full = true;
             break;
         }
-        if ((listener->inherited && !may_listen(io, listener)) || !accept_one(io, listener)) {
+        if ((listener->inherited && !may_listen(io, listener)) || !accept_one(io, listener))
             break;
-        }
     }
-    if (io->full || io->starved) {
+    if (io->full || io->starved)
         listen_where_due(io);
-    }
 }
 
 /* Who was connected before the socket closes would be reset: take them all, and answer them. */
 static void accept_the_last(fl_io *io) {
     fl_server *server = io->server;
-    if (io->quiet || atomic_load(&server->state) < FL_DRAINING) {
+    if (io->quiet || atomic_load(&server->state) < FL_DRAINING)
         return;
-    }
     for (size_t i = 0; i < server->listener_count; i++) {
         while (!server->listeners[i].inherited && accept_one(io, &server->listeners[i])) {
         }
@@ -288,12 +277,10 @@ static bool is_empty(const fl_io *io) {
 }
 
 static int patience(const fl_io *io, uint64_t now, uint64_t next_look) {
-    if (io->again != NULL || atomic_load(&io->orders) != 0) {
+    if (io->again != NULL || atomic_load(&io->orders) != 0)
         return 0;
-    }
-    if (is_empty(io) && !io->full && !io->starved) {
+    if (is_empty(io) && !io->full && !io->starved)
         return -1;
-    }
     return now >= next_look ? 0 : (int)((next_look - now) / 1000000) + 1;
 }
 
@@ -311,9 +298,8 @@ static void *serve(void *arg) {
         take_answers(io);
         obey(io);
         go_on(io);
-        if (io->full) { /* somebody may have left just now: who waits is not to wait for the clock */
+        if (io->full) /* somebody may have left just now: who waits is not to wait for the clock */
             listen_where_due(io);
-        }
         uint64_t now    = fl_clock_ns();
         bool     ending = atomic_load(&server->state) >= FL_CLOSING;
         if (now >= next_look || ending) {
@@ -337,9 +323,8 @@ static unsigned io_threads(const fl_server *server) {
 
 static int start_one(fl_server *server, fletch_error *error) {
     fl_io *io = fl_alloc_zero(1, sizeof *io);
-    if (io == NULL) {
+    if (io == NULL)
         return fl_fail_nomem(error, sizeof *io, "an I/O thread");
-    }
     io->server    = server;
     io->idle.next = io->idle.prev = &io->idle;
     io->busy.next = io->busy.prev = &io->busy;
@@ -353,26 +338,23 @@ static int start_one(fl_server *server, fletch_error *error) {
     server->io[server->io_count++] = io;
     io->running = true; /* the thread's neighbours in memory are its own from here on */
     int status  = fl_thread_start(&io->thread, "io", serve, io, error);
-    if (status != FLETCH_OK) {
+    if (status != FLETCH_OK)
         io->running = false;
-    }
     return status;
 }
 
 int fl_transport_start(fl_server *server, fletch_error *error) {
     int status = FLETCH_OK;
-    for (unsigned i = io_threads(server); i > 0 && status == FLETCH_OK; i--) {
+    for (unsigned i = io_threads(server); i > 0 && status == FLETCH_OK; i--)
         status = start_one(server, error);
-    }
     return status;
 }
 
 void fl_transport_quiesce(fl_server *server) {
     static const struct timespec moment = {0, 1000000};
     fl_transport_wake(server);
-    for (int i = 0; i < QUIESCE_MS && atomic_load(&server->quiet) < (int)server->io_count; i++) {
+    for (int i = 0; i < QUIESCE_MS && atomic_load(&server->quiet) < (int)server->io_count; i++)
         (void)nanosleep(&moment, NULL);
-    }
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
         if (!listener->inherited) {
@@ -386,13 +368,11 @@ void fl_transport_stop(fl_server *server) {
     fl_transport_wake(server);
     for (size_t i = 0; i < server->io_count; i++) {
         fl_io *io = server->io[i];
-        if (io->running) {
+        if (io->running)
             pthread_join(io->thread, NULL);
-        }
         fl_loop_close(io->loop);
-        while (io->spare_count > 0) {
+        while (io->spare_count > 0)
             fl_buf_free(&io->spare[--io->spare_count]);
-        }
         fl_free(io);
     }
     server->io_count = 0;

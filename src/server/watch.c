@@ -41,9 +41,8 @@ static void bite(fl_server *server) {
                        "so that the process can be restarted",
                        (unsigned long long)(server->watchdog_ns / second));
     fl_transport_abandon(server);
-    for (int i = 0; i < GRACE_MOMENTS && atomic_load(&server->inflight) > 0; i++) {
+    for (int i = 0; i < GRACE_MOMENTS && atomic_load(&server->inflight) > 0; i++)
         (void)nanosleep(&moment, NULL);
-    }
     fl_server_log_flush(server->log); /* the last line says why */
     _exit(70);
 }
@@ -69,17 +68,14 @@ static void look_at_models(fl_server *server) {
     int state = atomic_load(&server->state);
     if (state >= FL_READY && state < FL_STOPPED) {
         fl_models_tick(server, now);
-        if (server->watchdog_ns > 0 && fl_models_stuck(server, now, server->watchdog_ns)) {
+        if (server->watchdog_ns > 0 && fl_models_stuck(server, now, server->watchdog_ns))
             bite(server);
-        }
-        if (is_idle(server, now) && !atomic_exchange(&server->idled, true)) {
+        if (is_idle(server, now) && !atomic_exchange(&server->idled, true))
             pthread_cond_broadcast(&server->stop);
-        }
         fl_notify("WATCHDOG=1");
         if (!atomic_exchange(&server->looking, true) &&
-            !fl_workers_add(server->workers, look_at_files, server, 0, NULL)) {
+            !fl_workers_add(server->workers, look_at_files, server, 0, NULL))
             atomic_store(&server->looking, false);
-        }
     }
     fl_watch_unlock(server);
 }
@@ -97,9 +93,8 @@ static void reload(void *arg) {
 static void on_hangup(fl_server *server) {
     fl_watch_lock(server);
     if (atomic_load(&server->state) < FL_STOPPED && atomic_exchange(&server->reloading, 2) == 0 &&
-        !fl_workers_add(server->workers, reload, server, 0, NULL)) {
+        !fl_workers_add(server->workers, reload, server, 0, NULL))
         atomic_store(&server->reloading, 0);
-    }
     fl_watch_unlock(server);
 }
 
@@ -117,16 +112,13 @@ static void on_signal(fl_server *server, int number) {
         return;
     }
     int before = atomic_fetch_add(&server->signals, 1);
-    if (before == 0) {
+    if (before == 0)
         atomic_store(&server->first_signal, number);
-    }
     if (before > 0 || atomic_load(&server->state) == FL_LOADING) {
         fl_paths_lock(server); /* for good: the process ends */
-        for (size_t i = 0; i < server->listener_count; i++) {
-            if (server->listeners[i].path[0] != '\0') {
+        for (size_t i = 0; i < server->listener_count; i++)
+            if (server->listeners[i].path[0] != '\0')
                 (void)unlink(server->listeners[i].path);
-            }
-        }
         _exit(before > 0 ? 128 + number : 0); /* asked twice, or nothing was under way */
     }
     fl_watch_lock(server);
@@ -154,9 +146,8 @@ static void *watch(void *arg) {
     char          number = SIGTERM;
     sigset_t      set;
     sigemptyset(&set);
-    for (size_t i = 0; i < HEEDED; i++) {
+    for (size_t i = 0; i < HEEDED; i++)
         sigaddset(&set, heeded[i]);
-    }
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     while (number != 0) {
         uint64_t now = fl_clock_ns();
@@ -165,28 +156,24 @@ static void *watch(void *arg) {
             next = now + (uint64_t)TICK_MS * 1000000u;
         }
         (void)poll(&heard, 1, (int)((next - now) / 1000000) + 1);
-        while (number != 0 && recv(server->heard[0], &number, 1, 0) == 1) {
-            if (number != 0) {
+        while (number != 0 && recv(server->heard[0], &number, 1, 0) == 1)
+            if (number != 0)
                 on_signal(server, number);
-            }
-        }
     }
     return NULL;
 }
 
 int fl_watch_start(fl_server *server, fletch_error *error) {
     struct sigaction action;
-    if (!fl_os_pair(server->heard)) {
+    if (!fl_os_pair(server->heard))
         return fl_fail_errno(error, errno, "cannot watch", "signals");
-    }
     server->on_terminal = has_terminal() && sigaction(SIGHUP, NULL, &action) == 0 &&
                           action.sa_handler != SIG_IGN; /* nohup */
     memset(&action, 0, sizeof action);
     action.sa_handler = tell;
     atomic_store(&teller, server->heard[1]);
-    for (size_t i = 0; i < HEEDED; i++) {
+    for (size_t i = 0; i < HEEDED; i++)
         (void)sigaction(heeded[i], &action, NULL);
-    }
     int status       = fl_thread_start(&server->watch, "watch", watch, server, error);
     server->watching = status == FLETCH_OK;
     return status;
@@ -200,9 +187,8 @@ void fl_watch_leave(fl_server *server) {
 
 void fl_watch_wait(fl_server *server) {
     fl_watch_lock(server);
-    while (atomic_load(&server->signals) == 0 && !atomic_load(&server->idled)) {
+    while (atomic_load(&server->signals) == 0 && !atomic_load(&server->idled))
         pthread_cond_wait(&server->stop, &server->watch_lock);
-    }
     fl_watch_unlock(server);
 }
 

@@ -54,17 +54,13 @@ FL_REQUIRES(jobs_role) static size_t choose(const fl_workers *workers, bool shor
     size_t best = workers->count;
     for (size_t i = 0; i < workers->count; i++) {
         const job *one = &workers->jobs[i];
-        if (one->request != NULL && fl_request_over(one->request, NULL) < 0) {
+        if (one->request != NULL && fl_request_over(one->request, NULL) < 0)
             return i; /* nobody waits for it any more: it is only told */
-        }
-        if (one->request != NULL && !workers->ending &&
-            !fl_demand_due(fl_full_const(one->request))) {
+        if (one->request != NULL && !workers->ending && !fl_demand_due(fl_full_const(one->request)))
             continue;
-        }
         if ((!short_only || one->cost_ns < short_ns) &&
-            (best == workers->count || one->turn < workers->jobs[best].turn)) {
+            (best == workers->count || one->turn < workers->jobs[best].turn))
             best = i;
-        }
     }
     return best;
 }
@@ -77,9 +73,8 @@ static void *work(void *arg) {
         /* At the end every thread takes everything. */
         size_t i = choose(workers, short_only && !workers->ending);
         if (i == workers->count) {
-            if (workers->ending) {
+            if (workers->ending)
                 break;
-            }
             uint64_t look = workers->count > 0 ? fl_clock_ns() + LOOK_NS : UINT64_MAX;
             fl_cond_wait_until(&workers->more, &workers->lock, look);
             continue;
@@ -127,16 +122,14 @@ void fl_workers_wake(fl_workers *workers) {
 }
 
 void fl_workers_close(fl_workers *workers) {
-    if (workers == NULL) {
+    if (workers == NULL)
         return;
-    }
     lock(workers);
     workers->ending = true;
     pthread_cond_broadcast(&workers->more);
     unlock(workers);
-    for (unsigned i = 0; i < workers->threads; i++) {
+    for (unsigned i = 0; i < workers->threads; i++)
         pthread_join(workers->thread[i], NULL);
-    }
     pthread_cond_destroy(&workers->more);
     pthread_mutex_destroy(&workers->lock);
     fl_free(workers);

@@ -110,12 +110,11 @@ static void report_pooling(reporter *t, const fletch_model *m) {
 /* Where code of the Hub cuts the texts of a pair. */
 static void report_characters(reporter *t, const fl_model *model) {
     uint32_t query = 0, document = 0;
-    for (uint32_t i = 0; i < model->chat_count; i++) {
+    for (uint32_t i = 0; i < model->chat_count; i++)
         if (model->chat[i].kind == FL_CHAT_QUERY)
             query = model->chat[i].most;
         else if (model->chat[i].kind == FL_CHAT_DOCUMENT)
             document = model->chat[i].most;
-    }
     if (query > 0 && document > 0)
         report(t, "characters", model->activation_source.origin,
                "%" PRIu32 " of a query, %" PRIu32 " of a document", query, document);

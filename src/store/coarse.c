@@ -16,9 +16,8 @@ static size_t signs_bytes(size_t size) {
 static void signs_encode(const float *row, size_t size, void *code) {
     uint64_t *words = code;
     memset(words, 0, signs_bytes(size));
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         words[i / 64] |= (uint64_t)(row[i] > 0) << i % 64;
-    }
 }
 
 static size_t int8_bytes(size_t size) {
@@ -28,12 +27,10 @@ static size_t int8_bytes(size_t size) {
 static void int8_encode(const float *row, size_t size, void *code) {
     int8_t *bytes   = code;
     float   largest = 0;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         largest = fmaxf(largest, fabsf(row[i]));
-    }
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         bytes[i] = largest > 0 ? (int8_t)lrintf(row[i] / largest * 127) : 0;
-    }
     memcpy(bytes + size, &largest, sizeof largest);
 }
 
@@ -43,11 +40,9 @@ const fl_coarse fl_coarse_kinds[FL_COARSE_COUNT] = {
 };
 
 const fl_coarse *fl_coarse_named(const char *name) {
-    for (size_t i = 0; i < FL_COARSE_COUNT; i++) {
-        if (strcmp(fl_coarse_kinds[i].name, name) == 0) {
+    for (size_t i = 0; i < FL_COARSE_COUNT; i++)
+        if (strcmp(fl_coarse_kinds[i].name, name) == 0)
             return &fl_coarse_kinds[i];
-        }
-    }
     return NULL;
 }
 
@@ -81,8 +76,7 @@ const fl_coarse_isa *fl_coarse_isa_at(size_t index) {
 
 fl_coarse_scan *fl_coarse_best(const fl_coarse *coarse) {
     size_t at = 0;
-    while (!isas[at].usable()) {
+    while (!isas[at].usable())
         at++;
-    }
     return isas[at].scan[coarse - fl_coarse_kinds];
 }

@@ -15,9 +15,8 @@ void FL_COARSE_ISA(fl_scan_signs)(const void *query, const void *codes, size_t r
     const size_t    words = (size + 63) / 64;
     for (size_t i = 0; i < rows; i++, row += words) {
         int differ = 0;
-        for (size_t w = 0; w < words; w++) {
+        for (size_t w = 0; w < words; w++)
             differ += __builtin_popcountll(q[w] ^ row[w]);
-        }
         scores[i] = (float)-differ;
     }
 }
@@ -28,9 +27,8 @@ void FL_COARSE_ISA(fl_scan_int8)(const void *query, const void *codes, size_t ro
     for (size_t i = 0; i < rows; i++, row += size + sizeof(float)) {
         int32_t sum = 0;
         float   largest;
-        for (size_t k = 0; k < size; k++) {
+        for (size_t k = 0; k < size; k++)
             sum += q[k] * row[k];
-        }
         memcpy(&largest, row + size, sizeof largest);
         scores[i] = (float)sum * largest;
     }

@@ -23,18 +23,15 @@ static bool same_number(fl_span a, fl_span b) {
     char    text[2][NUMBER_MAX];
     int64_t whole[2];
     double  value[2];
-    if (same_bytes(a, b)) {
+    if (same_bytes(a, b))
         return true;
-    }
-    if (a.size >= NUMBER_MAX || b.size >= NUMBER_MAX) {
+    if (a.size >= NUMBER_MAX || b.size >= NUMBER_MAX)
         return false;
-    }
     memcpy(text[0], a.data, a.size);
     memcpy(text[1], b.data, b.size);
     text[0][a.size] = text[1][b.size] = '\0';
-    if (fl_parse_i64(text[0], &whole[0]) && fl_parse_i64(text[1], &whole[1])) {
+    if (fl_parse_i64(text[0], &whole[0]) && fl_parse_i64(text[1], &whole[1]))
         return whole[0] == whole[1];
-    }
     return fl_parse_f64(text[0], &value[0]) && fl_parse_f64(text[1], &value[1]) &&
            !(value[0] < value[1]) && !(value[0] > value[1]);
 }
@@ -50,19 +47,16 @@ const char *fl_filter_read(fl_filter *filter, char *text, size_t size) {
     fl_span    key;
     filter->count = 0;
     fl_json_in_begin(&in, text, size);
-    if (!fl_json_in_enter(&in, FL_JSON_OBJECT)) {
+    if (!fl_json_in_enter(&in, FL_JSON_OBJECT))
         return not_scalars;
-    }
     while (fl_json_in_key(&in, &key)) {
         size_t i = filter->count;
-        if (i == FL_FILTER_MAX) {
+        if (i == FL_FILTER_MAX)
             return "at most 64 keys";
-        }
         filter->wanted[i].key = key;
         if (!read_value(&in, &filter->wanted[i].type, &filter->wanted[i].value) ||
-            filter->wanted[i].type == FL_JSON_OBJECT || filter->wanted[i].type == FL_JSON_ARRAY) {
+            filter->wanted[i].type == FL_JSON_OBJECT || filter->wanted[i].type == FL_JSON_ARRAY)
             return not_scalars;
-        }
         filter->count++;
     }
     return in.failed ? not_scalars : NULL; /* cannot be: it was read once with the body */
@@ -71,9 +65,8 @@ const char *fl_filter_read(fl_filter *filter, char *text, size_t size) {
 /* Where there is no backslash every key and string lies as it is. */
 bool fl_filter_may_pass(const fl_filter *filter, const char *metadata, size_t size) {
     bool may = true;
-    if (memchr(metadata, '\\', size) != NULL) {
+    if (memchr(metadata, '\\', size) != NULL)
         return true;
-    }
     for (size_t i = 0; may && i < filter->count; i++) {
         fl_span key = filter->wanted[i].key, value = filter->wanted[i].value;
         may = memmem(metadata, size, key.data, key.size) != NULL &&
@@ -90,9 +83,8 @@ bool fl_filter_passes(const fl_filter *filter, char *metadata, size_t size) {
     fl_json_type type;
     fl_span      key, value;
     fl_json_in_begin(&in, metadata, size);
-    if (!fl_json_in_enter(&in, FL_JSON_OBJECT)) {
+    if (!fl_json_in_enter(&in, FL_JSON_OBJECT))
         return false;
-    }
     while (held != all && fl_json_in_key(&in, &key) && read_value(&in, &type, &value)) {
         for (size_t i = 0; i < filter->count; i++) {
             bool same = filter->wanted[i].type == type && same_bytes(filter->wanted[i].key, key) &&

@@ -61,9 +61,8 @@ typedef struct column {
 static bool has_word(const column *c, const char *word) {
     char text[COLUMN_MAX];
     (void)snprintf(text, sizeof text, "%.*s", (int)c->size, c->text);
-    for (char *at = text; *at != '\0'; at++) {
+    for (char *at = text; *at != '\0'; at++)
         *at = (char)tolower((unsigned char)*at);
-    }
     return strstr(text, word) != NULL;
 }
 
@@ -71,9 +70,8 @@ static bool has_word(const column *c, const char *word) {
 static bool next_column(const char **at, const char *end, column *out) {
     unsigned    depth = 0;
     const char *from  = *at;
-    while (from < end && isspace((unsigned char)*from) != 0) {
+    while (from < end && isspace((unsigned char)*from) != 0)
         from++;
-    }
     const char *to = from;
     while (to < end && (depth > 0 || *to != ',')) {
         depth += *to == '[' || *to == '(';
@@ -81,13 +79,11 @@ static bool next_column(const char **at, const char *end, column *out) {
         to++;
     }
     *at = to < end ? to + 1 : end;
-    while (to > from && isspace((unsigned char)to[-1]) != 0) {
+    while (to > from && isspace((unsigned char)to[-1]) != 0)
         to--;
-    }
     const char *name = from;
-    while (name < to && (isalnum((unsigned char)*name) != 0 || *name == '_' || *name == '+')) {
+    while (name < to && (isalnum((unsigned char)*name) != 0 || *name == '_' || *name == '+'))
         name++;
-    }
     *out = (column){from, (size_t)(to - from), (size_t)(name - from)};
     return to > from;
 }
@@ -159,9 +155,8 @@ static void put_view(fl_buf *sql, const char *name, const char *at, const char *
 static int hide_virtual(const fl_sqlite_ask *ask, sqlite3 *db, fletch_error *error) {
     sqlite3_stmt *list = NULL;
     fl_buf        sql  = {0};
-    if (sqlite3_prepare_v2(db, virtual_sql, -1, &list, NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(db, virtual_sql, -1, &list, NULL) != SQLITE_OK)
         return fail_sql(ask, db, false, error);
-    }
     while (sqlite3_step(list) == SQLITE_ROW && !sql.failed) {
         const char *name  = (const char *)sqlite3_column_text(list, 0);
         const char *text  = (const char *)sqlite3_column_text(list, 1);
@@ -174,10 +169,8 @@ static int hide_virtual(const fl_sqlite_ask *ask, sqlite3 *db, fletch_error *err
     }
     int status = sql.failed ? fl_fail_nomem(error, sql.size, "a view") : 0;
     if (sqlite3_finalize(list) != SQLITE_OK ||
-        (status == 0 && sql.size > 0 &&
-         sqlite3_exec(db, sql.data, NULL, NULL, NULL) != SQLITE_OK)) {
+        (status == 0 && sql.size > 0 && sqlite3_exec(db, sql.data, NULL, NULL, NULL) != SQLITE_OK))
         status = fail_sql(ask, db, false, error);
-    }
     fl_buf_free(&sql);
     return status;
 }
@@ -202,12 +195,10 @@ static int choose_table(const fl_sqlite_ask *ask, sqlite3 *db, fl_buf *sql, flet
         fl_buf_puts(sql, " FROM ");
         put_name(sql, table, strlen(table), "");
     }
-    if (sqlite3_finalize(list) != SQLITE_OK || !good) {
+    if (sqlite3_finalize(list) != SQLITE_OK || !good)
         return fail_sql(ask, db, false, error);
-    }
-    if (sql->failed) {
+    if (sql->failed)
         return fl_fail_nomem(error, sql->size, "a query");
-    }
     return found == 1
                ? 0
                : fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -222,9 +213,8 @@ static void recall(sqlite3 *db, const char *name, char out[65]) {
     if (sqlite3_prepare_v2(db, "SELECT value FROM about WHERE name = ?1", -1, &ask, NULL) ==
             SQLITE_OK &&
         sqlite3_bind_text(ask, 1, name, -1, SQLITE_STATIC) == SQLITE_OK &&
-        sqlite3_step(ask) == SQLITE_ROW) {
+        sqlite3_step(ask) == SQLITE_ROW)
         (void)snprintf(out, 65, "%s", (const char *)sqlite3_column_text(ask, 0));
-    }
     (void)sqlite3_finalize(ask);
 }
 
@@ -242,9 +232,8 @@ static int read_rows(const fl_sqlite_ask *ask, sqlite3 *db, const char *sql, fl_
     sqlite3_stmt *rows   = NULL;
     const bool    asked  = ask->sql != NULL;
     int           status = 0, step = SQLITE_DONE;
-    if (sqlite3_prepare_v2(db, sql, -1, &rows, NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(db, sql, -1, &rows, NULL) != SQLITE_OK)
         return fail_sql(ask, db, asked, error);
-    }
     if (sqlite3_column_count(rows) != 2 || sqlite3_stmt_readonly(rows) == 0) {
         (void)sqlite3_finalize(rows);
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -258,9 +247,8 @@ static int read_rows(const fl_sqlite_ask *ask, sqlite3 *db, const char *sql, fl_
         row.text_size     = (size_t)sqlite3_column_bytes(rows, 0);
         status            = fn(user, &row, error);
     }
-    if (status == 0 && step != SQLITE_DONE) {
+    if (status == 0 && step != SQLITE_DONE)
         status = fail_sql(ask, db, asked, error);
-    }
     (void)sqlite3_finalize(rows);
     return status;
 }
@@ -281,9 +269,8 @@ static int read_file(const fl_sqlite_ask *ask, sqlite3 *db, fl_sqlite_facts *fac
     }
     facts->store = false;
     FL_TRY(hide_virtual(ask, db, error));
-    if (ask->sql != NULL) {
+    if (ask->sql != NULL)
         return read_rows(ask, db, ask->sql, fn, user, error);
-    }
     int status = choose_table(ask, db, &chosen, error);
     status     = status == 0 ? read_rows(ask, db, chosen.data, fn, user, error) : status;
     fl_buf_free(&chosen);
@@ -292,13 +279,11 @@ static int read_file(const fl_sqlite_ask *ask, sqlite3 *db, fl_sqlite_facts *fac
 
 void fl_sqlite_uri(fl_buf *out, const char *path, const char *query) {
     fl_buf_puts(out, "file:");
-    for (const char *at = path; *at != '\0'; at++) {
-        if (isalnum((unsigned char)*at) != 0 || strchr("/._-", *at) != NULL) {
+    for (const char *at = path; *at != '\0'; at++)
+        if (isalnum((unsigned char)*at) != 0 || strchr("/._-", *at) != NULL)
             fl_buf_putc(out, *at);
-        } else {
+        else
             fl_buf_printf(out, "%%%02X", (unsigned char)*at);
-        }
-    }
     fl_buf_printf(out, "?%s", query);
 }
 

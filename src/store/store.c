@@ -182,9 +182,8 @@ static int find_file(fl_store *store, fletch_error *error) {
                                              : "is not a file");
     }
     char *path = fl_strdup(real);
-    if (path == NULL) {
+    if (path == NULL)
         return fl_fail_nomem(error, strlen(real), "the store's path");
-    }
     fl_free(store->path);
     store->path = path;
     return FLETCH_OK;
@@ -194,9 +193,8 @@ static int find_file(fl_store *store, fletch_error *error) {
 static int take_lock(fl_store *store, fletch_error *error) {
     fl_buf name = {0};
     fl_buf_printf(&name, "%s.lock", store->path);
-    if (name.failed) {
+    if (name.failed)
         return fl_fail_nomem(error, strlen(store->path), "the store's path");
-    }
     int status     = FLETCH_OK;
     store->lock_fd = open(name.data, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (store->lock_fd < 0) {
@@ -230,9 +228,8 @@ static int connect_memory(fl_store *store, fletch_error *error) {
     char sql[96];
     if (sqlite3_open_v2(":memory:", &store->writer,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | SQLITE_OPEN_NOMUTEX,
-                        NULL) != SQLITE_OK) {
+                        NULL) != SQLITE_OK)
         return fl_fail_nomem(error, PAGE, "the store in memory");
-    }
     (void)snprintf(sql, sizeof sql, "PRAGMA page_size=%d; PRAGMA max_page_count=%d;", PAGE,
                    (int)(FL_STORE_MEMORY / 2 / PAGE));
     return run_sql(store, store->writer, sql, error);
@@ -241,10 +238,8 @@ static int connect_memory(fl_store *store, fletch_error *error) {
 static int64_t ask_number(sqlite3 *db, const char *sql) {
     sqlite3_stmt *ask    = NULL;
     int64_t       number = -1;
-    if (sqlite3_prepare_v2(db, sql, -1, &ask, NULL) == SQLITE_OK &&
-        sqlite3_step(ask) == SQLITE_ROW) {
+    if (sqlite3_prepare_v2(db, sql, -1, &ask, NULL) == SQLITE_OK && sqlite3_step(ask) == SQLITE_ROW)
         number = sqlite3_column_int64(ask, 0);
-    }
     sqlite3_finalize(ask);
     return number;
 }
@@ -263,9 +258,8 @@ static int write_tables(const fl_store *store, int64_t format, fletch_error *err
                           "NULL, created INTEGER NOT NULL); CREATE TABLE about(name TEXT PRIMARY "
                           "KEY, value TEXT NOT NULL) WITHOUT ROWID;");
     }
-    for (size_t i = 0; i < columns; i++) {
+    for (size_t i = 0; i < columns; i++)
         fl_buf_printf(&sql, "ALTER TABLE items ADD COLUMN %s;", places[i]);
-    }
     fl_buf_printf(
         &sql,
         "CREATE INDEX IF NOT EXISTS items_document ON items(document) WHERE document IS NOT NULL; "
@@ -281,9 +275,8 @@ static int make_tables(const fl_store *store, fletch_error *error) {
     sqlite3 *db          = store->writer;
     int64_t  application = ask_number(db, "PRAGMA application_id");
     int64_t  format      = ask_number(db, "PRAGMA user_version");
-    if (application == FL_STORE_APPLICATION && format == FORMAT) {
+    if (application == FL_STORE_APPLICATION && format == FORMAT)
         return FLETCH_OK;
-    }
     bool fresh = application == 0 && format == 0 &&
                  ask_number(db, "SELECT count(*) FROM sqlite_schema") == 0;
     if (!fresh &&
@@ -305,9 +298,8 @@ static bool recall(sqlite3 *db, const char *name, const char *value, char *out, 
                 sqlite3_bind_text(ask, 1, name, -1, SQLITE_STATIC) == SQLITE_OK &&
                 sqlite3_bind_text(ask, 2, value, -1, SQLITE_STATIC) == SQLITE_OK &&
                 sqlite3_step(ask) == SQLITE_ROW;
-    if (good) {
+    if (good)
         (void)snprintf(out, size, "%s", (const char *)sqlite3_column_text(ask, 0));
-    }
     return sqlite3_finalize(ask) == SQLITE_OK && good;
 }
 
@@ -323,12 +315,10 @@ static int check_model(const fl_store *store, const char *model, const char *fin
     (void)snprintf(columns, sizeof columns, "%zu", store->columns);
     if (!recall(store->writer, "model", model, theirs[0], sizeof theirs[0]) ||
         !recall(store->writer, "fingerprint", fingerprint, theirs[1], sizeof theirs[1]) ||
-        !recall(store->writer, "columns", columns, theirs[2], sizeof theirs[2])) {
+        !recall(store->writer, "columns", columns, theirs[2], sizeof theirs[2]))
         return fail_sql(store, store->writer, error);
-    }
-    if (strcmp(theirs[1], fingerprint) == 0 && strcmp(theirs[2], columns) == 0) {
+    if (strcmp(theirs[1], fingerprint) == 0 && strcmp(theirs[2], columns) == 0)
         return FLETCH_OK;
-    }
     return fl_fail(
         error, FLETCH_ECONFIG, FLETCH_NOWHERE,
         "%s holds vectors of another model: '%s' (%s numbers, fingerprint %.12s), and the "
@@ -359,21 +349,18 @@ static int load(const fl_store *store, fletch_error *error) {
             }
         }
     }
-    if (status == FLETCH_OK && step != SQLITE_DONE) {
+    if (status == FLETCH_OK && step != SQLITE_DONE)
         status = fail_sql(store, store->reader, error);
-    }
     sqlite3_finalize(ask);
     return status;
 }
 
 static int prepare(const fl_store *store, sqlite3 *db, const char *const *sql, sqlite3_stmt **out,
                    size_t count, fletch_error *error) {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (sqlite3_prepare_v3(db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &out[i], NULL) !=
-            SQLITE_OK) {
+            SQLITE_OK)
             return fail_sql(store, db, error);
-        }
-    }
     return FLETCH_OK;
 }
 
@@ -389,9 +376,8 @@ static int make_words(fl_store *store, fletch_error *error) {
                      : FLETCH_OK;
     }
     store->word_reader_count = store->lasts ? FL_STORE_READERS : 1;
-    if (there && ask_number(db, "SELECT value = 'whole' FROM about WHERE name = 'words'") == 1) {
+    if (there && ask_number(db, "SELECT value = 'whole' FROM about WHERE name = 'words'") == 1)
         return FLETCH_OK;
-    }
     return run_sql(store, db,
                    "BEGIN IMMEDIATE; " FL_WORDS_CREATE "; " FL_WORDS_REBUILD
                    "; INSERT OR REPLACE INTO about VALUES ('words', 'whole'); COMMIT",
@@ -403,12 +389,10 @@ static int open_words(fl_store *store, fletch_error *error) {
         word_reader *one = &store->word_readers[i];
         one->db          = store->writer;
         one->lock        = store->lasts ? &one->own : &store->read_lock;
-        if (store->lasts) {
+        if (store->lasts)
             FL_TRY(connect(store, &one->db, error));
-        }
-        if (fl_words_open(&one->words, one->db) != SQLITE_OK) {
+        if (fl_words_open(&one->words, one->db) != SQLITE_OK)
             return fail_sql(store, one->db, error);
-        }
     }
     return FLETCH_OK;
 }
@@ -431,20 +415,18 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
                        store->path);
     }
     FL_TRY(run_sql(store, store->writer, "DELETE FROM about WHERE name = 'moved'", error));
-    if (store->lasts) {
+    if (store->lasts)
         FL_TRY(connect(store, &store->reader, error));
-    } else {
+    else
         store->reader = store->writer;
-    }
     FL_TRY(fl_vectors_open(&store->vectors, store->columns, coarse, error));
     FL_TRY(load(store, error));
     FL_TRY(prepare(store, store->writer, writer_sql, store->write, WRITER_COUNT, error));
     FL_TRY(prepare(store, store->reader, reader_sql, store->read, READER_COUNT, error));
     FL_TRY(make_words(store, error));
     FL_TRY(open_words(store, error));
-    if (store->word_reader_count > 0) {
+    if (store->word_reader_count > 0)
         FL_TRY(prepare(store, store->writer, word_sql, store->keep, WORD_SQL_COUNT, error));
-    }
     atomic_store(&store->pages, ask_number(store->writer, writer_sql[PAGES]));
     FL_TRY(fl_thread_start(&store->thread, "store", run, store, error));
     store->running = true;
@@ -475,9 +457,8 @@ FL_UNCHECKED int fl_store_open(fl_store **out, const char *path, fletch_error *e
     store->last    = &store->first;
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->read_lock, NULL);
-    for (size_t i = 0; i < FL_STORE_READERS; i++) {
+    for (size_t i = 0; i < FL_STORE_READERS; i++)
         pthread_mutex_init(&store->word_readers[i].own, NULL);
-    }
     pthread_cond_init(&store->more, NULL);
     int status = open_database(store, error);
     if (status < 0) {
@@ -489,9 +470,8 @@ FL_UNCHECKED int fl_store_open(fl_store **out, const char *path, fletch_error *e
 }
 
 void fl_store_close(fl_store *store) {
-    if (store == NULL) {
+    if (store == NULL)
         return;
-    }
     if (store->running) {
         lock(store);
         store->ending = true;
@@ -499,25 +479,20 @@ void fl_store_close(fl_store *store) {
         unlock(store);
         pthread_join(store->thread, NULL);
     }
-    for (size_t i = 0; i < WRITER_COUNT; i++) {
+    for (size_t i = 0; i < WRITER_COUNT; i++)
         sqlite3_finalize(store->write[i]);
-    }
-    for (size_t i = 0; i < READER_COUNT; i++) {
+    for (size_t i = 0; i < READER_COUNT; i++)
         sqlite3_finalize(store->read[i]);
-    }
-    for (size_t i = 0; i < WORD_SQL_COUNT; i++) {
+    for (size_t i = 0; i < WORD_SQL_COUNT; i++)
         sqlite3_finalize(store->keep[i]);
-    }
     for (size_t i = 0; i < FL_STORE_READERS; i++) {
         fl_words_close(store->word_readers[i].words);
-        if (store->word_readers[i].db != store->writer) {
+        if (store->word_readers[i].db != store->writer)
             (void)sqlite3_close(store->word_readers[i].db);
-        }
         pthread_mutex_destroy(&store->word_readers[i].own);
     }
-    if (store->reader != store->writer) {
+    if (store->reader != store->writer)
         (void)sqlite3_close(store->reader);
-    }
     (void)sqlite3_close(store->writer);
     fl_vectors_close(store->vectors);
     fl_close(store->lock_fd);
@@ -577,9 +552,8 @@ static bool put(const fl_store *store, fl_write *write, fl_stored_item *item) {
     sqlite3_stmt         *s     = store->write[place->part ? PUT_CHUNK : PUT];
     int64_t               none;
     if ((!place->part || place->chunk == 0) &&
-        !drop_id(store, place->part ? DROP : DROP_CHUNKS, item->id, item->id_size, &write->gone)) {
+        !drop_id(store, place->part ? DROP : DROP_CHUNKS, item->id, item->id_size, &write->gone))
         return false;
-    }
     bool good =
         bind_text(s, 1, item->id, item->id_size) && bind_text(s, 2, item->text, item->text_size) &&
         bind_text(s, 3, item->metadata, item->metadata_size) &&
@@ -587,9 +561,8 @@ static bool put(const fl_store *store, fl_write *write, fl_stored_item *item) {
         sqlite3_bind_blob64(s, 4, item->row, store->columns * sizeof(float), SQLITE_STATIC) == 0;
     const int64_t numbers[] = {place->chunk,    place->bytes[0], place->bytes[1],
                                place->chars[0], place->chars[1], place->late};
-    for (int i = 0; good && place->part && i < 6; i++) {
+    for (int i = 0; good && place->part && i < 6; i++)
         good = sqlite3_bind_int64(s, 6 + i, numbers[i]) == SQLITE_OK;
-    }
     good = good && step(s, &item->key);
     if (good && store->word_reader_count > 0) {
         s    = store->keep[WORD];
@@ -601,14 +574,11 @@ static bool put(const fl_store *store, fl_write *write, fl_stored_item *item) {
 
 static bool carry_out(const fl_store *store, fl_write *write) {
     int64_t none;
-    for (size_t i = 0; i < write->item_count; i++) {
-        if (!put(store, write, &write->items[i])) {
+    for (size_t i = 0; i < write->item_count; i++)
+        if (!put(store, write, &write->items[i]))
             return false;
-        }
-    }
-    if (write->item_count > 0) {
+    if (write->item_count > 0)
         return true;
-    }
     if (write->drop == NULL) {
         bool cleared = (store->word_reader_count == 0 || step(store->keep[UNWORD_ALL], &none)) &&
                        step(store->write[CLEAR], &none);
@@ -636,15 +606,12 @@ static int commit_once(fl_store *store, fl_write *group, bool *out_of_step, flet
     int status   = !good   ? fail_sql(store, store->writer, error)
                    : !room ? fl_fail_nomem(error, rows * sizeof(int64_t), "a write to the store")
                            : fl_vectors_reserve(store->vectors, rows, error);
-    if (status == FLETCH_OK && !step(store->write[COMMIT], &none)) {
+    if (status == FLETCH_OK && !step(store->write[COMMIT], &none))
         status = fail_sql(store, store->writer, error);
-    }
-    if (status < 0 && sqlite3_get_autocommit(store->writer) == 0) {
+    if (status < 0 && sqlite3_get_autocommit(store->writer) == 0)
         (void)step(store->write[ROLLBACK], &none);
-    }
-    if (step(store->write[PAGES], &pages)) {
+    if (step(store->write[PAGES], &pages))
         atomic_store(&store->pages, pages);
-    }
     return status;
 }
 
@@ -662,16 +629,13 @@ static int commit(fl_store *store, fl_write *group, fletch_error *error) {
 /* The same to the vectors in memory. What is put comes first, so that a document which is replaced is found all the
  * while; a key that is dropped never comes again. */
 static void apply(const fl_store *store, const fl_write *write) {
-    for (size_t i = 0; i < write->item_count; i++) {
+    for (size_t i = 0; i < write->item_count; i++)
         fl_vectors_put(store->vectors, write->items[i].key, write->items[i].row);
-    }
     const int64_t *gone = (const int64_t *)(const void *)write->gone.data;
-    for (size_t i = 0; i < write->gone.size / sizeof *gone; i++) {
+    for (size_t i = 0; i < write->gone.size / sizeof *gone; i++)
         fl_vectors_drop(store->vectors, gone[i]);
-    }
-    if (write->item_count == 0 && write->drop == NULL) {
+    if (write->item_count == 0 && write->drop == NULL)
         fl_vectors_clear(store->vectors);
-    }
 }
 
 /* Tell those whose request is over, and give back the others. */
@@ -694,16 +658,13 @@ static fl_write *drop_late(fl_write *group) {
 
 static void serve(fl_store *store, fl_write *group) {
     fletch_error error = {0};
-    if (!store->lasts) { /* one connection: nobody may read in the middle of a transaction */
+    if (!store->lasts) /* one connection: nobody may read in the middle of a transaction */
         pthread_mutex_lock(&store->read_lock);
-    }
     int status = commit(store, group, &error);
-    if (!store->lasts) {
+    if (!store->lasts)
         pthread_mutex_unlock(&store->read_lock);
-    }
-    for (fl_write *write = group; status == FLETCH_OK && write != NULL; write = write->next) {
+    for (fl_write *write = group; status == FLETCH_OK && write != NULL; write = write->next)
         apply(store, write);
-    }
     while (group != NULL) { /* a write is gone once it is told */
         fl_write *next = group->next;
         fl_buf    gone = group->gone;
@@ -726,9 +687,8 @@ static void *run(void *arg) {
         store->last  = &store->first;
         unlock(store);
         group = drop_late(group);
-        if (group != NULL) {
+        if (group != NULL)
             serve(store, group);
-        }
         lock(store);
     }
     unlock(store);
@@ -809,9 +769,8 @@ int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk
     FL_TRY(fl_asker_lock(by, &store->read_lock, error));
     sqlite3_stmt *s = store->read[id == NULL ? BY_KEY : chunk < 0 ? BY_ID : BY_CHUNK];
     (void)(id != NULL ? bind_text(s, 1, id, id_size) : sqlite3_bind_int64(s, 1, key) == SQLITE_OK);
-    if (id != NULL && chunk >= 0) {
+    if (id != NULL && chunk >= 0)
         (void)sqlite3_bind_int64(s, 2, chunk);
-    }
     int code   = sqlite3_step(s);
     int status = code == SQLITE_ROW ? tell(store, s, found, user, error)
                  : code == SQLITE_DONE
@@ -830,9 +789,8 @@ int fl_store_list(fl_store *store, size_t offset, size_t count, fl_asker by, fl_
     FL_TRY(fl_asker_lock(by, &store->read_lock, error));
     (void)sqlite3_bind_int64(s, 1, (int64_t)count);
     (void)sqlite3_bind_int64(s, 2, (int64_t)offset);
-    while ((code = sqlite3_step(s)) == SQLITE_ROW && *found < count) {
+    while ((code = sqlite3_step(s)) == SQLITE_ROW && *found < count)
         hits[(*found)++].key = sqlite3_column_int64(s, 0);
-    }
     int status = code == SQLITE_DONE ? FLETCH_OK : fail_sql(store, store->reader, error);
     (void)sqlite3_reset(s);
     pthread_mutex_unlock(&store->read_lock);
@@ -892,15 +850,13 @@ static int list_allowed(fl_store *store, const fl_filter *filter, fl_asker by, f
         status   = read_slice(store, filter, by, &part, error);
         char *at = part.text.data;
         for (size_t i = 0; status == FLETCH_OK && !part.text.failed && i < part.count; i++) {
-            if (fl_filter_passes(filter, at, part.rows[i].size)) {
+            if (fl_filter_passes(filter, at, part.rows[i].size))
                 fl_buf_append(keys, &part.rows[i].key, sizeof part.rows[i].key);
-            }
             at += part.rows[i].size;
             status = fl_asker_over(by, error);
         }
-        if (status == FLETCH_OK && (keys->failed || part.text.failed)) {
+        if (status == FLETCH_OK && (keys->failed || part.text.failed))
             status = fl_fail_nomem(error, keys->size + part.text.size, "the filtered items");
-        }
     }
     fl_buf_free(&part.text);
     return status;
@@ -914,9 +870,8 @@ static bool is_over(const void *by) {
 static int take_word_reader(fl_store *store, fl_asker by, word_reader **out, fletch_error *error) {
     for (size_t i = 0; i < store->word_reader_count; i++) {
         *out = &store->word_readers[i];
-        if (pthread_mutex_trylock((*out)->lock) == 0) {
+        if (pthread_mutex_trylock((*out)->lock) == 0)
             return FLETCH_OK;
-        }
     }
     *out = &store->word_readers[0];
     return fl_asker_lock(by, (*out)->lock, error);
@@ -932,9 +887,8 @@ static int search_words(fl_store *store, fl_search *search, const int64_t *allow
         code   = fl_words_slice(one->words, &query, SLICE_WORDS, allowed, allowed_count, search->k,
                                 search->word_hits, &search->word_count);
         status = fl_asker_over(by, error);
-        if (status == FLETCH_OK && code != SQLITE_ROW && code != SQLITE_DONE) {
+        if (status == FLETCH_OK && code != SQLITE_ROW && code != SQLITE_DONE)
             status = fail_sql(store, one->db, error);
-        }
         pthread_mutex_unlock(one->lock);
     }
     fl_hits_sort(search->word_hits, search->word_count);
@@ -965,9 +919,8 @@ int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_erro
                             ? fl_fail_nomem(error, store->columns * sizeof *search->row, "a search")
                             : fl_asker_over(by, error);
     }
-    if (status == FLETCH_OK && search->words != NULL) {
+    if (status == FLETCH_OK && search->words != NULL)
         status = search_words(store, search, allowed, count, by, error);
-    }
     fl_buf_free(&keys);
     return status;
 }

@@ -116,9 +116,8 @@ static int attach(const mover *m, fletch_error *error) {
 static int check_files(const fl_store_move *move, fletch_error *error) {
     struct stat a, b;
     mover       m = {.move = move};
-    if (stat(move->from, &a) != 0) {
+    if (stat(move->from, &a) != 0)
         return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "no such store: %s", move->from);
-    }
     if (stat(move->to, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s cannot be moved onto itself; name another file", move->to);
@@ -145,9 +144,8 @@ static int check_items(mover *m, fletch_error *error) {
         FL_TRY(ask_number(m, contexts_sql, &contexts, error));
         FL_TRY(ask_number(m, late_column_sql, &late, error));
     }
-    if (late > 0) {
+    if (late > 0)
         FL_TRY(ask_number(m, late_sql, &late, error));
-    }
     return contexts + late == 0
                ? 0
                : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -159,18 +157,16 @@ static int check_items(mover *m, fletch_error *error) {
 
 static int open_both(mover *m, fletch_error *error) {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
-    if (sqlite3_open_v2(m->move->to, &m->db, flags, NULL) != SQLITE_OK) {
+    if (sqlite3_open_v2(m->move->to, &m->db, flags, NULL) != SQLITE_OK)
         return m->db != NULL ? fail_sql(m, error) : fl_fail_nomem(error, sizeof *m, "SQLite");
-    }
     sqlite3_busy_timeout(m->db, BUSY_MS);
     FL_TRY(run_sql(m, "PRAGMA synchronous=FULL", error));
     FL_TRY(attach(m, error));
     FL_TRY(check_items(m, error));
     m->columns = fletch_dimensions(m->move->model);
     m->rows    = fl_alloc_array(BATCH, m->columns * sizeof *m->rows);
-    if (m->rows == NULL) {
+    if (m->rows == NULL)
         return fl_fail_nomem(error, BATCH * m->columns * sizeof *m->rows, "rows");
-    }
     uint64_t ours = 0;
     FL_TRY(ask_number(m, ours_sql, &ours, error));
     return ours > 0 ? run_sql(m, mark_sql, error)
@@ -201,9 +197,8 @@ static int read_batch(mover *m, fletch_error *error) {
     }
     bool good = code == SQLITE_ROW || code == SQLITE_DONE;
     good      = sqlite3_finalize(next) == SQLITE_OK && good;
-    for (size_t i = 0; i < m->count; i++) {
+    for (size_t i = 0; i < m->count; i++)
         m->texts[i] = m->size[i] > 0 ? m->text.data + m->at[i] : "";
-    }
     return m->text.failed ? fl_fail_nomem(error, m->text.size, "the texts of a store")
            : good         ? 0
                           : fail_sql(m, error);
@@ -237,9 +232,8 @@ static int write_batch(const mover *m, uint64_t *written, fletch_error *error) {
     *written           = 0;
     int         status = run_sql(m, "BEGIN IMMEDIATE", error);
     const char *sql    = m->places > 0 ? put_place_sql : put_sql;
-    if (status == 0 && sqlite3_prepare_v2(m->db, sql, -1, &put, NULL) != SQLITE_OK) {
+    if (status == 0 && sqlite3_prepare_v2(m->db, sql, -1, &put, NULL) != SQLITE_OK)
         status = fail_sql(m, error);
-    }
     for (size_t i = 0; status == 0 && i < m->count; i++) {
         bool good = sqlite3_bind_int64(put, 1, m->keys[i]) == SQLITE_OK &&
                     sqlite3_bind_blob64(put, 2, m->rows + i * m->columns,
@@ -253,9 +247,8 @@ static int write_batch(const mover *m, uint64_t *written, fletch_error *error) {
     }
     (void)sqlite3_finalize(put);
     status = status == 0 ? run_sql(m, "COMMIT", error) : status;
-    if (status < 0 && sqlite3_get_autocommit(m->db) == 0) {
+    if (status < 0 && sqlite3_get_autocommit(m->db) == 0)
         (void)sqlite3_exec(m->db, "ROLLBACK", NULL, NULL, NULL);
-    }
     return status;
 }
 

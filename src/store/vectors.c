@@ -64,9 +64,8 @@ int fl_vectors_open(fl_vectors **out, size_t columns, const fl_coarse *coarse,
     assert(columns > 0);
     fl_vectors *vectors = fl_alloc_zero(1, sizeof *vectors);
     *out                = NULL;
-    if (vectors == NULL) {
+    if (vectors == NULL)
         return fl_fail_nomem(error, sizeof *vectors, "the table of stored vectors");
-    }
     vectors->columns     = columns;
     vectors->stride      = (columns + FL_DOT_LANES - 1) / FL_DOT_LANES * FL_DOT_LANES;
     vectors->coarse      = coarse;
@@ -82,12 +81,10 @@ int fl_vectors_open(fl_vectors **out, size_t columns, const fl_coarse *coarse,
 }
 
 void fl_vectors_close(fl_vectors *vectors) {
-    if (vectors == NULL) {
+    if (vectors == NULL)
         return;
-    }
-    for (size_t i = 0; i < BLOCKS_MAX && vectors->blocks[i] != NULL; i++) {
+    for (size_t i = 0; i < BLOCKS_MAX && vectors->blocks[i] != NULL; i++)
         fl_big_free(vectors->blocks[i], vectors->block_bytes);
-    }
     pthread_rwlock_destroy(&vectors->lock);
     pthread_mutex_destroy(&vectors->gate);
     fl_free(vectors);
@@ -134,11 +131,10 @@ static size_t slot_of(const fl_vectors *vectors, size_t count, int64_t key) {
     size_t low = 0;
     while (low < count) {
         size_t middle = low + (count - low) / 2;
-        if (key_of(vectors, middle) < key) {
+        if (key_of(vectors, middle) < key)
             low = middle + 1;
-        } else {
+        else
             count = middle;
-        }
     }
     return low;
 }
@@ -148,9 +144,8 @@ static void write_row(fl_vectors *vectors, size_t slot, const float *row) {
     float *to = row_of(vectors, slot);
     memcpy(to, row, vectors->columns * sizeof *to);
     memset(to + vectors->columns, 0, (vectors->stride - vectors->columns) * sizeof *to);
-    if (vectors->coarse != NULL) {
+    if (vectors->coarse != NULL)
         vectors->coarse->encode(to, vectors->stride, code_of(vectors, slot));
-    }
 }
 
 void fl_vectors_put(fl_vectors *vectors, int64_t key, const float *row) {
@@ -175,9 +170,8 @@ void fl_vectors_put(fl_vectors *vectors, int64_t key, const float *row) {
 static void move_together(fl_vectors *vectors, size_t count) {
     size_t to = 0;
     for (size_t from = 0; from < count; from++) {
-        if (vectors->blocks[from / ROWS]->dead[from % ROWS]) {
+        if (vectors->blocks[from / ROWS]->dead[from % ROWS])
             continue;
-        }
         if (to != from) {
             memcpy(row_of(vectors, to), row_of(vectors, from), vectors->stride * sizeof(float));
             memcpy(code_of(vectors, to), code_of(vectors, from), vectors->code_bytes);
@@ -194,15 +188,13 @@ void fl_vectors_drop(fl_vectors *vectors, int64_t key) {
     size_t count = atomic_load(&vectors->count);
     size_t slot  = slot_of(vectors, count, key);
     if (slot == count || key_of(vectors, slot) != key ||
-        vectors->blocks[slot / ROWS]->dead[slot % ROWS]) {
+        vectors->blocks[slot / ROWS]->dead[slot % ROWS])
         return;
-    }
     lock_alone(vectors);
     vectors->blocks[slot / ROWS]->dead[slot % ROWS] = true;
     atomic_fetch_sub(&vectors->live, 1);
-    if (++vectors->dead > DEAD_MIN && vectors->dead > count / 2) {
+    if (++vectors->dead > DEAD_MIN && vectors->dead > count / 2)
         move_together(vectors, count);
-    }
     pthread_rwlock_unlock(&vectors->lock);
 }
 
@@ -231,9 +223,8 @@ static void sink(fl_hit *heap, size_t size) {
     size_t at  = 0;
     for (size_t child; (child = 2 * at + 1) < size; at = child) {
         child += child + 1 < size && is_worse(heap[child + 1], heap[child]);
-        if (!is_worse(heap[child], hit)) {
+        if (!is_worse(heap[child], hit))
             break;
-        }
         heap[at] = heap[child];
     }
     heap[at] = hit;
@@ -249,9 +240,8 @@ void fl_hits_offer(fl_hit *heap, size_t *size, size_t k, fl_hit hit) {
         return;
     }
     size_t at = (*size)++;
-    for (; at > 0 && is_worse(hit, heap[(at - 1) / 2]); at = (at - 1) / 2) {
+    for (; at > 0 && is_worse(hit, heap[(at - 1) / 2]); at = (at - 1) / 2)
         heap[at] = heap[(at - 1) / 2];
-    }
     heap[at] = hit;
 }
 
@@ -335,14 +325,12 @@ static void pass(const fl_vectors *vectors, searcher *all, size_t count, size_t 
     for (size_t at = 0; at < slots; at += ROWS) {
         size_t rows = slots - at < ROWS ? slots - at : ROWS;
         count       = keep_going(all, count, over);
-        if (count == 0) {
+        if (count == 0)
             break;
-        }
-        if (codes) {
+        if (codes)
             scan_codes(vectors, at, rows, all, count);
-        } else {
+        else
             scan(vectors, vectors->blocks[at / ROWS], rows, all, count);
-        }
     }
 }
 
@@ -350,16 +338,14 @@ static void pass(const fl_vectors *vectors, searcher *all, size_t count, size_t 
 static void check(fl_vectors *vectors, searcher *s, size_t slots, fl_over_fn over) {
     fl_query    *query = s->query;
     const size_t had   = query->found;
-    for (size_t i = 0; i < had; i++) {
+    for (size_t i = 0; i < had; i++)
         s->candidates[i].key = query->hits[i].key;
-    }
     query->found = 0;
     pass(vectors, s, 1, slots, false, over);
     for (size_t i = 0; i < query->found && !s->over; i++) {
         size_t at = 0;
-        while (at < had && s->candidates[at].key != query->hits[i].key) {
+        while (at < had && s->candidates[at].key != query->hits[i].key)
             at++;
-        }
         atomic_fetch_add(&vectors->checked, 1);
         atomic_fetch_add(&vectors->recalled, at < had);
     }
@@ -371,9 +357,8 @@ static void search_all(fl_vectors *vectors, searcher *all, size_t count, fl_over
     pass(vectors, all, count, slots, vectors->coarse != NULL, over);
     for (size_t q = 0; q < count && vectors->coarse != NULL; q++) {
         compare_candidates(vectors, &all[q]);
-        if (atomic_fetch_add(&vectors->searches, 1) % CHECK_EVERY == 0) {
+        if (atomic_fetch_add(&vectors->searches, 1) % CHECK_EVERY == 0)
             check(vectors, &all[q], slots, over);
-        }
     }
     pthread_rwlock_unlock(&vectors->lock);
 }
@@ -393,9 +378,8 @@ static bool begin_search(const fl_vectors *vectors, searcher *s, fl_query *query
         s->candidates = fl_alloc_array(s->keep, sizeof *s->candidates);
         good          = s->code != NULL && s->candidates != NULL;
     }
-    if (good && coarse != NULL) {
+    if (good && coarse != NULL)
         coarse->encode(s->padded, vectors->stride, s->code);
-    }
     query->found = good ? 0 : SIZE_MAX;
     return good;
 }
@@ -409,21 +393,16 @@ static void end_search(searcher *s) {
 void fl_vectors_search_all(fl_vectors *vectors, fl_query *queries, size_t count, fl_over_fn over) {
     searcher *all  = fl_alloc_array(count, sizeof *all);
     size_t    good = 0; /* the first so many */
-    while (all != NULL && good < count && begin_search(vectors, &all[good], &queries[good])) {
+    while (all != NULL && good < count && begin_search(vectors, &all[good], &queries[good]))
         good++;
-    }
-    for (size_t q = good; q < count; q++) {
+    for (size_t q = good; q < count; q++)
         queries[q].found = SIZE_MAX;
-    }
-    if (good > 0) {
+    if (good > 0)
         search_all(vectors, all, good, over);
-    }
-    for (size_t q = 0; q < good; q++) {
+    for (size_t q = 0; q < good; q++)
         fl_hits_sort(queries[q].hits, queries[q].found);
-    }
-    for (size_t q = 0; all != NULL && q < count && q <= good; q++) {
+    for (size_t q = 0; all != NULL && q < count && q <= good; q++)
         end_search(&all[q]); /* the one that failed too */
-    }
     fl_free(all);
 }
 
@@ -454,9 +433,8 @@ size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, cons
     }
     size_t found  = 0;
     float *padded = fl_alloc_zero(vectors->stride, sizeof *padded);
-    if (padded == NULL) {
+    if (padded == NULL)
         return SIZE_MAX;
-    }
     memcpy(padded, query, vectors->columns * sizeof *padded);
     lock_shared(vectors);
     size_t count = atomic_load_explicit(&vectors->count, memory_order_acquire);

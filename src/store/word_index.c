@@ -29,9 +29,8 @@ static fts5_api *api_of(sqlite3 *db) {
     fts5_api     *api = NULL;
     sqlite3_stmt *ask = NULL;
     if (sqlite3_prepare_v2(db, "SELECT fts5(?1)", -1, &ask, NULL) == SQLITE_OK &&
-        sqlite3_bind_pointer(ask, 1, (void *)&api, "fts5_api_ptr", NULL) == SQLITE_OK) {
+        sqlite3_bind_pointer(ask, 1, (void *)&api, "fts5_api_ptr", NULL) == SQLITE_OK)
         (void)sqlite3_step(ask);
-    }
     sqlite3_finalize(ask);
     return api;
 }
@@ -85,19 +84,16 @@ static void likeness(const Fts5ExtensionApi *api, Fts5Context *fts, sqlite3_cont
     for (int i = 0; code == SQLITE_OK && i < places; i++) {
         int phrase, column, offset;
         code = api->xInst(fts, i, &phrase, &column, &offset);
-        if (code == SQLITE_OK && phrase < query->phrases) {
+        if (code == SQLITE_OK && phrase < query->phrases)
             often[phrase] += 1;
-        }
     }
     double length = k1 * (1 - b + b * size / query->average);
-    for (int i = 0; i < query->phrases; i++) {
+    for (int i = 0; i < query->phrases; i++)
         score += query->idf[i] * often[i] * (k1 + 1) / (often[i] + length);
-    }
-    if (code == SQLITE_OK) {
+    if (code == SQLITE_OK)
         sqlite3_result_double(out, score);
-    } else {
+    else
         sqlite3_result_error_code(out, code);
-    }
 }
 
 static bool is_allowed(int64_t key, const int64_t *allowed, size_t count) {
@@ -105,14 +101,12 @@ static bool is_allowed(int64_t key, const int64_t *allowed, size_t count) {
     size_t low = 0;
     while (low < count) {
         size_t middle = low + (count - low) / 2;
-        if (allowed[middle] == key) {
+        if (allowed[middle] == key)
             return true;
-        }
-        if (allowed[middle] < key) {
+        if (allowed[middle] < key)
             low = middle + 1;
-        } else {
+        else
             count = middle;
-        }
     }
     return false;
 }
@@ -127,9 +121,8 @@ int fl_words_slice(fl_words *words, fl_words_query *query, size_t rows, const in
     for (size_t seen = 0; seen < rows && (code = sqlite3_step(s)) == SQLITE_ROW; seen++) {
         fl_hit hit  = {sqlite3_column_int64(s, 0), (float)sqlite3_column_double(s, 1)};
         query->last = hit.key;
-        if (allowed == NULL || is_allowed(hit.key, allowed, allowed_count)) {
+        if (allowed == NULL || is_allowed(hit.key, allowed, allowed_count))
             fl_hits_offer(hits, found, k, hit);
-        }
     }
     (void)sqlite3_reset(s);
     words->query = NULL;
@@ -149,13 +142,11 @@ typedef struct places {
 static int take_word(void *user, int flags, const char *text, int size, int begin, int end) {
     places *p = user;
     (void)text, (void)size;
-    if ((flags & FTS5_TOKEN_COLOCATED) != 0) {
+    if ((flags & FTS5_TOKEN_COLOCATED) != 0)
         return SQLITE_OK;
-    }
     if (p->next < p->count && p->word[p->next] == p->at) {
-        while (p->next < p->count && p->word[p->next] == p->at) {
+        while (p->next < p->count && p->word[p->next] == p->at)
             p->next++;
-        }
         p->marks[2 * p->mark_count]     = (size_t)begin;
         p->marks[2 * p->mark_count + 1] = (size_t)end;
         p->mark_count++;
@@ -179,9 +170,8 @@ static void marks(const Fts5ExtensionApi *api, Fts5Context *fts, sqlite3_context
         int phrase, column, offset;
         code       = api->xInst(fts, i, &phrase, &column, &offset);
         int length = code == SQLITE_OK ? api->xPhraseSize(fts, phrase) : 0;
-        for (int k = 0; k < length && p.count < PLACES_MAX; k++) {
+        for (int k = 0; k < length && p.count < PLACES_MAX; k++)
             p.word[p.count++] = offset + k;
-        }
     }
     qsort(p.word, (size_t)p.count, sizeof *p.word, compare_words);
     code = code == SQLITE_OK ? api->xColumnText(fts, 0, &text, &size) : code;
@@ -223,9 +213,8 @@ int fl_words_open(fl_words **out, sqlite3 *db) {
     fts5_api         *api    = api_of(db);
     fl_words         *words  = fl_alloc_zero(1, sizeof *words);
     *out                     = words;
-    if (words == NULL || api == NULL) {
+    if (words == NULL || api == NULL)
         return words == NULL ? SQLITE_NOMEM : SQLITE_ERROR;
-    }
     int code = api->xCreateFunction(api, "likeness", words, likeness, NULL);
     code     = code == SQLITE_OK ? api->xCreateFunction(api, "marks", words, marks, NULL) : code;
     code     = code == SQLITE_OK
@@ -237,9 +226,8 @@ int fl_words_open(fl_words **out, sqlite3 *db) {
 }
 
 void fl_words_close(fl_words *words) {
-    if (words == NULL) {
+    if (words == NULL)
         return;
-    }
     sqlite3_finalize(words->find);
     sqlite3_finalize(words->mark);
     fl_free(words);

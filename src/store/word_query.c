@@ -15,9 +15,8 @@ size_t fl_words_expression(const char *text, size_t size, fl_buf *out) {
     size_t words = 0;
     for (size_t at = 0; at < size && words < FL_WORDS_MAX;) {
         size_t begin = at;
-        while (at < size && is_letter(text[at])) {
+        while (at < size && is_letter(text[at]))
             at++;
-        }
         if (at > begin) {
             fl_buf_puts(out, words++ > 0 ? " OR \"" : "\"");
             fl_buf_append(out, text + begin, at - begin);

@@ -27,15 +27,13 @@ static fl_added_result insert(fl_added_set *set, const char *text, size_t length
     uint32_t at = 0;
     fl_byte_set_add(&set->first, (uint8_t)text[0]);
     set->lone = set->lone || length == 1;
-    if (length > 1) {
+    if (length > 1)
         fl_byte_set_add(&set->second, (uint8_t)text[1]);
-    }
     for (size_t i = 0; i < length; i++) {
         uint8_t  label = (uint8_t)text[i];
         uint32_t child = set->nodes[at].child;
-        while (child != 0 && set->nodes[child].label != label) {
+        while (child != 0 && set->nodes[child].label != label)
             child = set->nodes[child].sibling;
-        }
         if (child == 0) {
             child                = set->count++;
             set->nodes[child]    = (fl_added_node){0, set->nodes[at].child, -1, label};
@@ -43,9 +41,8 @@ static fl_added_result insert(fl_added_set *set, const char *text, size_t length
         }
         at = child;
     }
-    if (set->nodes[at].token >= 0) {
+    if (set->nodes[at].token >= 0)
         return FL_ADDED_TWICE;
-    }
     set->nodes[at].token = token;
     return FL_ADDED_OK;
 }
@@ -64,33 +61,27 @@ static fl_added_result compile_set(const fl_added *added, fl_added_set *set, boo
         pattern_of(&added->tokens[i], &length);
         bytes += belongs(added, i, normalized) ? length : 0;
     }
-    if (bytes >= UINT32_MAX - 1) {
+    if (bytes >= UINT32_MAX - 1)
         return FL_ADDED_NOMEM;
-    }
     set->nodes = fl_alloc_array(bytes + 1, sizeof *set->nodes);
-    if (set->nodes == NULL) {
+    if (set->nodes == NULL)
         return FL_ADDED_NOMEM;
-    }
     set->nodes[0] = (fl_added_node){0, 0, -1, 0};
     set->count    = 1;
     for (size_t i = 0; i < added->count; i++) {
-        if (!belongs(added, i, normalized)) {
+        if (!belongs(added, i, normalized))
             continue;
-        }
         size_t      length;
         const char *text = pattern_of(&added->tokens[i], &length);
         *culprit         = i;
-        if (length == 0) {
+        if (length == 0)
             return FL_ADDED_EMPTY;
-        }
         fl_added_result result = insert(set, text, length, (int32_t)i);
-        if (result != FL_ADDED_OK) {
+        if (result != FL_ADDED_OK)
             return result;
-        }
     }
-    if (set->count == 1) { /* no token: nothing to look for */
+    if (set->count == 1) /* no token: nothing to look for */
         set->count = 0;
-    }
     return FL_ADDED_OK;
 }
 
@@ -114,11 +105,10 @@ const fl_added_token *fl_added_find(const fl_added *added, int32_t id) {
     size_t low = 0, high = added->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (added->tokens[middle].id < id) {
+        if (added->tokens[middle].id < id)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low < added->count && added->tokens[low].id == id ? &added->tokens[low] : NULL;
 }
@@ -129,12 +119,10 @@ static int32_t longest(const fl_added_set *set, const char *text, size_t size, s
     uint32_t at    = 0;
     for (size_t i = 0; i < size; i++) {
         uint32_t child = set->nodes[at].child;
-        while (child != 0 && set->nodes[child].label != (uint8_t)text[i]) {
+        while (child != 0 && set->nodes[child].label != (uint8_t)text[i])
             child = set->nodes[child].sibling;
-        }
-        if (child == 0) {
+        if (child == 0)
             break;
-        }
         at = child;
         if (set->nodes[at].token >= 0) {
             found   = set->nodes[at].token;
@@ -160,9 +148,8 @@ static size_t strip_left(const char *text, size_t begin, size_t done) {
     while (begin > done) {
         unsigned length;
         size_t   before = fl_utf8_before(text, begin);
-        if (!fl_unicode_is_space(fl_utf8_decode(text + before, &length))) {
+        if (!fl_unicode_is_space(fl_utf8_decode(text + before, &length)))
             break;
-        }
         begin = before;
     }
     return begin > done ? begin : done;
@@ -172,9 +159,8 @@ static size_t strip_right(const char *text, size_t size, size_t end) {
     assert(end <= size);
     while (end < size) {
         unsigned length;
-        if (!fl_unicode_is_space(fl_utf8_decode(text + end, &length))) {
+        if (!fl_unicode_is_space(fl_utf8_decode(text + end, &length)))
             break;
-        }
         end += length;
     }
     return end;
@@ -190,12 +176,10 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
             walk->search + (set->lone ? scan->find(&set->first, from, left)
                                       : scan->find_pair(&set->first, &set->second, from, left));
         size_t length = 0;
-        if (begin == limit) {
+        if (begin == limit)
             break;
-        }
-        if (++walk->tries % ASK_TRIES == 0 && fl_stopped(walk->stop)) {
+        if (++walk->tries % ASK_TRIES == 0 && fl_stopped(walk->stop))
             return false;
-        }
         int32_t index = longest(set, text + begin, size - begin, &length);
         if (index < 0) {
             walk->search = begin + 1;
@@ -204,9 +188,8 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
         const fl_added_token *token = &added->tokens[index];
         size_t                end   = begin + length;
         walk->search                = end;
-        if (token->single_word && !stands_alone(text, size, begin, end)) {
+        if (token->single_word && !stands_alone(text, size, begin, end))
             continue;
-        }
         match->begin = token->lstrip ? strip_left(text, begin, walk->done) : begin;
         /* What an earlier rstrip swallowed is white space: it need not be looked at again. */
         match->end   = !token->rstrip     ? end
@@ -216,9 +199,8 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
         walk->done   = match->end;
         return true;
     }
-    if (walk->search < limit) {
+    if (walk->search < limit)
         walk->search = limit;
-    }
     return false;
 }
 
@@ -228,9 +210,8 @@ static bool is_local(const char *text, bool solid) {
     for (size_t at = 0; text[at] != '\0'; at += length) {
         uint32_t cp = fl_utf8_decode(text + at, &length);
         if ((at > 0 && cp == ' ' && text[at - 1] > ' ') ||
-            (solid && (fl_unicode_is_space(cp) || cp == SPACE_MARK))) {
+            (solid && (fl_unicode_is_space(cp) || cp == SPACE_MARK)))
             return false;
-        }
     }
     return true;
 }
@@ -240,9 +221,8 @@ bool fl_added_is_local(const fl_added *added, bool solid) {
         const fl_added_token *token = &added->tokens[i];
         if (token->normalized && (token->lstrip || token->rstrip || token->single_word ||
                                   !is_local(token->content, solid) ||
-                                  (token->pattern != NULL && !is_local(token->pattern, solid)))) {
+                                  (token->pattern != NULL && !is_local(token->pattern, solid))))
             return false;
-        }
     }
     return true;
 }

@@ -60,9 +60,8 @@ static size_t next_character(source *s, symbol *out) {
     int32_t       id    = plain && cp < FL_BPE_DIRECT ? b->direct[cp] : -1;
     memcpy(text, s->at, length);
     size = length;
-    if (!plain || cp >= FL_BPE_DIRECT) {
+    if (!plain || cp >= FL_BPE_DIRECT)
         id = character(s, length, last, text, &size);
-    }
     s->at += length;
     s->first = false;
     if (id >= 0) {
@@ -74,17 +73,14 @@ static size_t next_character(source *s, symbol *out) {
         return count;
     }
     if (b->byte_fallback) { /* all bytes or none; what waits goes on waiting, as in the reference */
-        for (size_t i = 0; i < size && b->fallback[(uint8_t)text[i]] >= 0; i++) {
+        for (size_t i = 0; i < size && b->fallback[(uint8_t)text[i]] >= 0; i++)
             out[count++] = (symbol){(uint32_t)b->fallback[(uint8_t)text[i]], 1};
-        }
-        if (count == size) {
+        if (count == size)
             return count;
-        }
         count = 0;
     }
-    if (b->unk < 0) { /* it vanishes */
+    if (b->unk < 0) /* it vanishes */
         return 0;
-    }
     if (s->waiting && !b->fuse_unk) {
         out[count++]    = (symbol){(uint32_t)b->unk, s->waiting_size};
         s->waiting_size = 0;
@@ -98,19 +94,16 @@ static size_t next_character(source *s, symbol *out) {
 static size_t read_symbols(source *s, symbol *out, size_t room) {
     size_t count = 0;
     if (s->bytes) {
-        for (; count < room && s->at < s->end; count++) {
+        for (; count < room && s->at < s->end; count++)
             out[count] = (symbol){(uint32_t)s->bpe->of_byte[(uint8_t)*s->at++], 1};
-        }
-        if (s->at == s->end && count > 0) {
+        if (s->at == s->end && count > 0)
             out[count - 1].id = (uint32_t)s->bpe->of_last[(uint8_t)s->at[-1]];
-        }
         return count;
     }
     for (size_t turn = 1; s->at < s->end && count + FL_BPE_CHARACTER_MAX <= room; turn++) {
         count += next_character(s, out + count);
-        if (turn % ASK_SYMBOLS == 0 && fl_stopped(s->stop)) {
+        if (turn % ASK_SYMBOLS == 0 && fl_stopped(s->stop))
             break; /* of a window so large; encode_windows gives up */
-        }
     }
     if (s->at == s->end && s->waiting && count < room) {
         out[count++] = (symbol){(uint32_t)s->bpe->unk, s->waiting_size};
@@ -155,25 +148,21 @@ static inline uint64_t key_of(const fl_bpe *b, uint32_t left, uint32_t right, si
  * each that is not part of another. `bytes`: what they stand for if they are bytes, else NULL. */
 static size_t merge_few(const fl_bpe *b, symbol *s, size_t count, const uint8_t *bytes) {
     assert(count <= WINDOW);
-    if (count == 0) { /* every character is unknown and vanishes */
+    if (count == 0) /* every character is unknown and vanishes */
         return 0;
-    }
     const uint64_t none = (uint64_t)FL_BPE_NO_RANK << 32; /* and all above it */
     uint64_t       key[WINDOW];
     size_t         fours = (count + 3) / 4, known = 0;
     uint64_t       live = count < WINDOW ? (1ull << count) - 1 : UINT64_MAX;
     if (bytes != NULL) {
-        for (; known + 1 < count; known++) {
+        for (; known + 1 < count; known++)
             key[known] = (uint64_t)b->first[bytes[known] * 256u + bytes[known + 1]] << 32 | known;
-        }
         known -= known > 0 && b->suffix[0] != '\0'; /* the last byte is another token there */
     }
-    for (size_t i = known; i + 1 < count; i++) {
+    for (size_t i = known; i + 1 < count; i++)
         key[i] = key_of(b, s[i].id, s[i + 1].id, i);
-    }
-    for (size_t i = count - 1; i < 4 * fours; i++) {
+    for (size_t i = count - 1; i < 4 * fours; i++)
         key[i] = none;
-    }
     for (uint64_t best; (best = least(key, fours)) < none;) {
         size_t   at     = (uint32_t)best;
         uint64_t after  = live & ~1ull << at; /* not empty: the pair has a right one */
@@ -189,17 +178,14 @@ static size_t merge_few(const fl_bpe *b, symbol *s, size_t count, const uint8_t 
         /* Both at once: a branch that is predicted wrongly would hold back the second. */
         __builtin_prefetch(fl_bpe_bucket(b, fl_bpe_pair(s[left].id, s[at].id)));
         __builtin_prefetch(fl_bpe_bucket(b, fl_bpe_pair(s[at].id, s[next].id)));
-        if (after != 0) {
+        if (after != 0)
             key[at] = key_of(b, s[at].id, s[next].id, at);
-        }
-        if (before != 0) {
+        if (before != 0)
             key[left] = key_of(b, s[left].id, s[at].id, left);
-        }
     }
     size_t n = 0;
-    for (; live != 0; live &= live - 1) {
+    for (; live != 0; live &= live - 1)
         s[n++] = s[__builtin_ctzll(live)];
-    }
     return n;
 }
 
@@ -216,9 +202,8 @@ typedef struct heap {
 
 static void heap_push(heap *h, uint64_t entry) {
     size_t at = h->count++;
-    for (; at > 0 && entry < h->at[(at - 1) / 2]; at = (at - 1) / 2) {
+    for (; at > 0 && entry < h->at[(at - 1) / 2]; at = (at - 1) / 2)
         h->at[at] = h->at[(at - 1) / 2];
-    }
     h->at[at] = entry;
 }
 
@@ -228,9 +213,8 @@ static uint64_t heap_pop(heap *h) {
     size_t   at = 0;
     for (size_t child = 1; child < h->count; child = 2 * at + 1) {
         child += child + 1 < h->count && h->at[child + 1] < h->at[child];
-        if (last <= h->at[child]) {
+        if (last <= h->at[child])
             break;
-        }
         h->at[at] = h->at[child];
         at        = child;
     }
@@ -241,9 +225,8 @@ static uint64_t heap_pop(heap *h) {
 static void consider(const fl_bpe *b, heap *h, const chain *c, uint32_t left, uint32_t right) {
     assert(left != right);
     uint32_t rank = fl_bpe_rank_of(b, c[left].id, c[right].id);
-    if (rank != FL_BPE_NO_RANK) {
+    if (rank != FL_BPE_NO_RANK)
         heap_push(h, (uint64_t)rank << 32 | left);
-    }
 }
 
 /* Merge s[count] in place; SIZE_MAX: no memory, or stopped. A heap of 2 count holds: a merge takes one entry and
@@ -252,31 +235,25 @@ static size_t merge_many(const fl_bpe *b, symbol *s, size_t count, fl_stop *stop
     chain *c = count < UINT32_MAX / 2 ? fl_alloc_array(count, sizeof *c) : NULL;
     heap   h = {fl_alloc_array(count, 2 * sizeof *h.at), 0};
     size_t n = SIZE_MAX;
-    if (c == NULL || h.at == NULL) {
+    if (c == NULL || h.at == NULL)
         goto done;
-    }
     for (uint32_t i = 0; i < count; i++) {
         c[i] = (chain){s[i].id, s[i].size, i + 1, i - 1};
-        if (i > 0) {
+        if (i > 0)
             consider(b, &h, c, i - 1, i);
-        }
-        if ((i + 1) % ASK_SYMBOLS == 0 && fl_stopped(stop)) {
+        if ((i + 1) % ASK_SYMBOLS == 0 && fl_stopped(stop))
             goto done;
-        }
     }
     for (size_t turn = 1; h.count > 0; turn++) {
-        if (turn % ASK_SYMBOLS == 0 && fl_stopped(stop)) {
+        if (turn % ASK_SYMBOLS == 0 && fl_stopped(stop))
             goto done;
-        }
         uint64_t top  = heap_pop(&h);
         uint32_t left = (uint32_t)top, right = c[left].next;
         uint32_t rank = FL_BPE_NO_RANK;
-        if (c[left].size > 0 && right < count) {
+        if (c[left].size > 0 && right < count)
             rank = fl_bpe_rank_of(b, c[left].id, c[right].id);
-        }
-        if (rank == FL_BPE_NO_RANK || rank != top >> 32) {
+        if (rank == FL_BPE_NO_RANK || rank != top >> 32)
             continue; /* one of the two has changed since */
-        }
         c[left].id = b->made[rank];
         c[left].size += c[right].size;
         c[left].next  = c[right].next;
@@ -285,16 +262,13 @@ static size_t merge_many(const fl_bpe *b, symbol *s, size_t count, fl_stop *stop
             c[c[left].next].before = left;
             consider(b, &h, c, left, c[left].next);
         }
-        if (c[left].before < count) {
+        if (c[left].before < count)
             consider(b, &h, c, c[left].before, left);
-        }
     }
     n = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (c[i].size > 0) {
+    for (size_t i = 0; i < count; i++)
+        if (c[i].size > 0)
             s[n++] = (symbol){c[i].id, c[i].size};
-        }
-    }
 done:
     fl_free(c);
     fl_free(h.at);
@@ -329,14 +303,12 @@ static bool shared(const symbol *a, size_t a_count, const symbol *b, size_t b_co
     size_t a_end = 0, b_end = 0;
     *i = *j = 0;
     while (*i < a_count && *j < b_count) {
-        if (a_end == b_end && a[*i].id == b[*j].id && a[*i].size == b[*j].size) {
+        if (a_end == b_end && a[*i].id == b[*j].id && a[*i].size == b[*j].size)
             return true;
-        }
-        if (a_end <= b_end) {
+        if (a_end <= b_end)
             a_end += a[(*i)++].size;
-        } else {
+        else
             b_end += b[(*j)++].size;
-        }
     }
     return false;
 }
@@ -356,9 +328,8 @@ static size_t overlap(const window *w, size_t count, size_t n, size_t *first) {
     size_t symbols = 0, size = 0;
     for (*first = n; *first > 0 && symbols < w->size / 4;) {
         size = w->now[--*first].size;
-        while (size > 0) {
+        while (size > 0)
             size -= w->fresh[count - ++symbols].size;
-        }
     }
     return symbols;
 }
@@ -370,29 +341,25 @@ static outcome encode_windows(source *s, sink *out, const window *w) {
     size_t old_count = 0;
     size_t count     = read_symbols(s, w->fresh, w->size);
     for (size_t work = count;; work += count) {
-        if (fl_was_stopped(s->stop) || (work >= ASK_SYMBOLS && fl_stopped(s->stop))) {
+        if (fl_was_stopped(s->stop) || (work >= ASK_SYMBOLS && fl_stopped(s->stop)))
             return GIVEN_UP;
-        }
         work     = work >= ASK_SYMBOLS ? 0 : work;
         size_t i = 0, j = 0, first;
         memcpy(w->now, w->fresh, count * sizeof *w->now);
         size_t n = w->size <= WINDOW ? merge_few(s->bpe, w->now, count, bytes_of(s, count))
                                      : merge_many(s->bpe, w->now, count, s->stop);
-        if (n == SIZE_MAX) {
+        if (n == SIZE_MAX)
             return GIVEN_UP;
-        }
-        if (old_count > 0 && !shared(w->old, old_count, w->now, n, &i, &j)) {
+        if (old_count > 0 && !shared(w->old, old_count, w->now, n, &i, &j))
             return TOO_SMALL;
-        }
         give(out, w->old, i);
         if (at_end(s)) {
             give(out, w->now + j, n - j);
             return DONE;
         }
         size_t symbols = overlap(w, count, n, &first);
-        if (first <= j || w->size - symbols < FL_BPE_CHARACTER_MAX) {
+        if (first <= j || w->size - symbols < FL_BPE_CHARACTER_MAX)
             return TOO_SMALL;
-        }
         give(out, w->now + j, first - j);
         old_count = n - first;
         memcpy(w->old, w->now + first, old_count * sizeof *w->old);

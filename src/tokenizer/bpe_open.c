@@ -34,9 +34,8 @@ uint32_t fl_bpe_char_of_byte(uint8_t byte) {
 }
 
 int fl_bpe_byte_of_char(uint32_t cp) {
-    if (cp < 0x100) {
+    if (cp < 0x100)
         return is_itself(cp) ? (int)cp : -1;
-    }
     unsigned n = cp - 0x100;
     return n < 33 ? (int)n : n < 67 ? (int)(n - 33 + 127) : n == 67 ? 0xAD : -1;
 }
@@ -80,9 +79,8 @@ static int32_t find_made(const loading *l, fl_span text) {
     for (int32_t id = l->last; id <= l->last + 1; id++) {
         size_t      size  = 0;
         const char *other = fl_vocab_text(l->bpe->vocab, id, &size);
-        if (other != NULL && size == text.size && memcmp(other, text.data, size) == 0) {
+        if (other != NULL && size == text.size && memcmp(other, text.data, size) == 0)
             return id;
-        }
     }
     return fl_vocab_find(l->bpe->vocab, text.data, text.size);
 }
@@ -94,16 +92,14 @@ static int take_merge(loading *l, size_t rank, fl_span left, fl_span right, int3
         return bad_merge(l, rank,
                          "names a token that is not in model.vocab:", a < 0 ? left : right);
     }
-    if (right.size < l->prefix || left.size + right.size - l->prefix > sizeof joined) {
+    if (right.size < l->prefix || left.size + right.size - l->prefix > sizeof joined)
         return bad_merge(l, rank, "has an impossible length:", right);
-    }
     fl_span both = {joined, left.size + right.size - l->prefix};
     memcpy(joined, left.data, left.size);
     memcpy(joined + left.size, right.data + l->prefix, right.size - l->prefix);
     int32_t made = find_made(l, both);
-    if (made < 0) {
+    if (made < 0)
         return bad_merge(l, rank, "makes a token that is not in model.vocab:", both);
-    }
     put_merge(b, fl_bpe_pair((uint32_t)a, (uint32_t)c), rank);
     b->made[rank] = (uint32_t)made;
     l->last       = made;
@@ -136,17 +132,14 @@ static int parse_merge(loading *l, size_t rank, fl_json_in *in) {
         fl_json_in_string(in, &text) && fl_json_in_item(in) && fl_json_in_string(in, &right)) {
         int64_t own = 0;
         if (l->ranked && fl_json_in_item(in) && fl_json_in_integer(in, &own) && own >= 0 &&
-            own < l->bpe->made_count) {
+            own < l->bpe->made_count)
             rank = (size_t)own;
-        }
-        if (!fl_json_in_item(in) && !in->failed) {
+        if (!fl_json_in_item(in) && !in->failed)
             return put_waiting(l, rank, text, right);
-        }
     }
     if (type == FL_JSON_STRING && fl_json_in_string(in, &text)) {
-        if (text.size >= 8 && memcmp(text.data, "#version", 8) == 0) {
+        if (text.size >= 8 && memcmp(text.data, "#version", 8) == 0)
             return 0; /* the head of an old merges.txt; its rank stays free */
-        }
         const char *blank = memchr(text.data, ' ', text.size), *end = text.data + text.size;
         if (blank != NULL && memchr(blank + 1, ' ', (size_t)(end - blank - 1)) == NULL) {
             return put_waiting(l, rank, (fl_span){text.data, (size_t)(blank - text.data)},
@@ -158,9 +151,8 @@ static int parse_merge(loading *l, size_t rank, fl_json_in *in) {
 
 static uint32_t slots_for(size_t count) {
     uint32_t slots = 16;
-    while (slots < count + count / 2) {
+    while (slots < count + count / 2)
         slots *= 2;
-    }
     return slots;
 }
 
@@ -176,42 +168,36 @@ static bool make_tables(fl_bpe *b, size_t count) {
     b->tables_bytes =
         table_bytes(slots * sizeof *b->merges + (FL_BPE_PAIRS + count) * sizeof *b->made);
     b->tables = fl_big_alloc(b->tables_bytes);
-    if (b->tables == NULL) {
+    if (b->tables == NULL)
         return false;
-    }
     b->merges     = b->tables;
     b->merge_mask = slots - FL_BPE_BUCKET;
     b->first      = (uint32_t *)(void *)(b->merges + slots);
     b->made       = b->first + FL_BPE_PAIRS;
     b->made_count = (uint32_t)count;
-    for (uint32_t i = 0; i < slots; i++) {
+    for (uint32_t i = 0; i < slots; i++)
         b->merges[i] = FL_BPE_FREE;
-    }
     return true;
 }
 
 static int parse_merges(loading *l) {
     fl_json_in in;
-    if (!fl_json_later(fl_json_array(l->model, "merges"), &in)) {
+    if (!fl_json_later(fl_json_array(l->model, "merges"), &in))
         return fl_missing(l->model, "model.merges");
-    }
     (void)fl_json_in_enter(&in, FL_JSON_ARRAY);
     size_t count = 0;
-    for (fl_json_in ahead = in; fl_json_in_item(&ahead) && fl_json_in_skip(&ahead, NULL);) {
+    for (fl_json_in ahead = in; fl_json_in_item(&ahead) && fl_json_in_skip(&ahead, NULL);)
         count++;
-    }
     if (count > MERGES_MAX || (count > 0 && l->bpe->vocab->size > TOKENS_MAX)) {
         return fl_fail(l->model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: %zu merges of %zu tokens are not supported; at most %d of %d",
                        l->model->source, count, (size_t)l->bpe->vocab->size, MERGES_MAX,
                        TOKENS_MAX);
     }
-    if (!make_tables(l->bpe, count)) {
+    if (!make_tables(l->bpe, count))
         return fl_fail_nomem(l->model->error, l->bpe->tables_bytes, "the merges");
-    }
-    for (size_t i = 0; fl_json_in_item(&in); i++) {
+    for (size_t i = 0; fl_json_in_item(&in); i++)
         FL_TRY(parse_merge(l, i, &in));
-    }
     return take_waiting(l);
 }
 
@@ -224,18 +210,16 @@ static int parse_affix(fl_json_reader *model, const char *key, char *to) {
                                 "%s: %s \"%.40s\" is not supported; at most %d bytes",
                                 model->source, key, text, FL_BPE_AFFIX_MAX);
     }
-    if (model->status == 0) {
+    if (model->status == 0)
         memcpy(to, text, strlen(text) + 1);
-    }
     return model->status;
 }
 
 /* The ids of single characters, and of "<0x00>" to "<0xFF>". */
 static void find_symbols(fl_bpe *b) {
     char text[8 + FL_BPE_AFFIX_MAX];
-    for (uint32_t cp = 0; cp < FL_BPE_DIRECT; cp++) {
+    for (uint32_t cp = 0; cp < FL_BPE_DIRECT; cp++)
         b->direct[cp] = fl_vocab_find(b->vocab, text, fl_utf8_encode(cp, text));
-    }
     fl_vocab_find_bytes(b->vocab, b->fallback);
     b->has_bytes = b->prefix[0] == '\0' && (b->suffix[0] == '\0' || !b->ignore_merges);
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -256,9 +240,8 @@ static int parse_options(fl_bpe *b, fl_json_reader *model) {
     b->fuse_unk         = fl_json_bool(model, "fuse_unk", false);
     b->ignore_merges    = fl_json_bool(model, "ignore_merges", false);
     if (parse_affix(model, "continuing_subword_prefix", b->prefix) < 0 ||
-        parse_affix(model, "end_of_word_suffix", b->suffix) < 0) {
+        parse_affix(model, "end_of_word_suffix", b->suffix) < 0)
         return model->status;
-    }
     if (!(dropout == 0.0)) {
         return fl_fail(
             model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -302,9 +285,8 @@ int fl_bpe_open(fl_tokenizer *tokenizer, void **state, fl_json_reader *model, co
     FL_TRY(fl_parse_vocab(tokenizer, model, log));
     fl_bpe *b = fl_alloc_zero(1, sizeof *b);
     *state    = b;
-    if (b == NULL) {
+    if (b == NULL)
         return fl_fail_nomem(model->error, sizeof *b, "the model");
-    }
     b->vocab = &tokenizer->vocab;
     b->seed  = fl_hash_seed(b);
     FL_TRY(parse_options(b, model));
@@ -343,9 +325,8 @@ static bool make_raw(fl_bpe *b) {
     const fl_vocab *v = b->vocab;
     b->raw            = fl_alloc(v->text_size + 16);
     b->raw_start      = fl_alloc_array((size_t)v->size + 1, sizeof *b->raw_start);
-    if (b->raw == NULL || b->raw_start == NULL) {
+    if (b->raw == NULL || b->raw_start == NULL)
         return false;
-    }
     uint32_t used = 0;
     for (uint32_t id = 0; id < v->size; id++) {
         size_t      size = 0;
@@ -393,9 +374,8 @@ static void put_joint(fl_bpe *b, const uint8_t *bytes, size_t size, size_t at) {
 /* Does each character become a token, or bytes that no merge takes up? Then an unknown one cannot join others. */
 static bool falls_back(const fl_bpe *b) {
     bool all = b->byte_fallback;
-    for (unsigned byte = 0; byte < 256; byte++) {
+    for (unsigned byte = 0; byte < 256; byte++)
         all = all && b->fallback[byte] >= 0;
-    }
     for (uint64_t i = 0; i < b->merge_mask + FL_BPE_BUCKET && all; i++) {
         uint32_t left  = (uint32_t)(b->merges[i] >> FL_BPE_ID_BITS) & ((1u << FL_BPE_ID_BITS) - 1);
         uint32_t right = (uint32_t)b->merges[i] & ((1u << FL_BPE_ID_BITS) - 1);
@@ -410,18 +390,15 @@ static bool falls_back(const fl_bpe *b) {
 /* Not for a model that takes a whole piece as it is: a part of one would be taken too; nor for one that marks its
  * end. */
 static bool make_joints(fl_bpe *b, bool byte_level) {
-    if (b->ignore_merges || b->suffix[0] != '\0' || (!byte_level && !falls_back(b))) {
+    if (b->ignore_merges || b->suffix[0] != '\0' || (!byte_level && !falls_back(b)))
         return true;
-    }
     b->joints = fl_alloc_zero((1u << FL_BPE_JOINT_BITS) / 64, sizeof *b->joints);
     for (uint32_t id = 0; id < b->vocab->size && b->joints != NULL; id++) {
         size_t         size  = 0;
         const uint8_t *bytes = (const uint8_t *)fl_bpe_bytes(b, id, &size);
-        for (size_t at = 1; at < size; at++) {
-            if (bytes[at] >= 0xC0 && bytes[at - 1] >= 0x80) {
+        for (size_t at = 1; at < size; at++)
+            if (bytes[at] >= 0xC0 && bytes[at - 1] >= 0x80)
                 put_joint(b, bytes, size, at);
-            }
-        }
     }
     return b->joints != NULL;
 }
@@ -437,12 +414,10 @@ static bool gives_itself(const fl_bpe *b, uint32_t id, const char *text, size_t 
 bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
     const fl_vocab *v = b->vocab;
     b->byte_level     = byte_level;
-    if (byte_level) {
+    if (byte_level)
         fill_first(b);
-    }
-    if (b->prefix[0] != '\0' || (b->suffix[0] != '\0' && !byte_level)) {
+    if (b->prefix[0] != '\0' || (b->suffix[0] != '\0' && !byte_level))
         return true; /* a token's text is not the text that it stands for */
-    }
     uint32_t      slots = slots_for(v->count);
     int32_t      *ids   = fl_alloc_array(JOINED_MAX + FL_BPE_CHARACTER_MAX, sizeof *ids);
     char          text[JOINED_MAX + 32];
@@ -464,9 +439,8 @@ bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
     for (uint32_t id = 0; id < v->size; id++) {
         size_t      size  = 0;
         const char *token = fl_bpe_bytes(b, id, &size);
-        if (token == NULL || size == 0 || size > JOINED_MAX) {
+        if (token == NULL || size == 0 || size > JOINED_MAX)
             continue;
-        }
         memcpy(text, token, size); /* where bytes after it can be read */
         if (gives_itself(b, id, text, size, by, ids)) {
             fl_bpe_whole  key  = fl_bpe_whole_key(b, text, size);

@@ -43,9 +43,8 @@ static bool stay_apart(const proof *p, uint32_t left, uint32_t right) {
         uint32_t limit = (uint32_t)(first ? a : b);
         left           = first ? right_of(p, a) : left;
         right          = first ? right : left_of(p, b);
-        if (fl_bpe_rank_of(p->bpe, left, right) < limit + !first) {
+        if (fl_bpe_rank_of(p->bpe, left, right) < limit + !first)
             return false;
-        }
         a = p->by[left];
         b = p->by[right];
     }
@@ -55,21 +54,17 @@ static bool stay_apart(const proof *p, uint32_t left, uint32_t right) {
 /* The pairs by rank; false: a merge comes before one that makes a part of it. `last` is of each token. */
 static bool sort_pairs(proof *p, int32_t *last) {
     const fl_bpe *b = p->bpe;
-    for (uint32_t i = 0; i < p->count; i++) {
+    for (uint32_t i = 0; i < p->count; i++)
         p->pair[i] = FL_BPE_FREE;
-    }
     for (uint64_t i = 0; i < b->merge_mask + FL_BPE_BUCKET; i++) {
         uint64_t slot = b->merges[i] & ~FL_BPE_SPILT;
-        if (slot != FL_BPE_FREE) {
+        if (slot != FL_BPE_FREE)
             p->pair[slot >> 2 * FL_BPE_ID_BITS] = slot;
-        }
     }
-    for (uint32_t id = 0; id < b->vocab->size; id++) {
+    for (uint32_t id = 0; id < b->vocab->size; id++)
         last[id] = FL_BPE_SYMBOL;
-    }
-    for (uint32_t i = 0; i < p->count; i++) {
+    for (uint32_t i = 0; i < p->count; i++)
         last[b->made[i]] = p->pair[i] != FL_BPE_FREE ? (int32_t)i : last[b->made[i]];
-    }
     bool sorted = true;
     for (int32_t i = 0; i < (int32_t)p->count; i++) {
         bool there = p->pair[i] != FL_BPE_FREE;
@@ -80,22 +75,19 @@ static bool sort_pairs(proof *p, int32_t *last) {
 
 static void prove(proof *p, const int32_t *last) {
     const fl_bpe *b = p->bpe;
-    for (uint32_t id = 0; id < b->vocab->size; id++) {
+    for (uint32_t id = 0; id < b->vocab->size; id++)
         p->by[id] = FL_BPE_OTHER;
-    }
     for (unsigned byte = 0; byte < 256; byte++) {
         int32_t id = b->of_byte[byte];
-        if (id >= 0 && last[id] == FL_BPE_SYMBOL) {
+        if (id >= 0 && last[id] == FL_BPE_SYMBOL)
             p->by[id] = FL_BPE_SYMBOL;
-        }
     }
     for (int32_t i = 0; i < (int32_t)p->count; i++) {
         uint32_t left = left_of(p, i), right = right_of(p, i), made = b->made[i];
         if (p->pair[i] != FL_BPE_FREE && p->by[made] == FL_BPE_OTHER &&
             p->by[left] != FL_BPE_OTHER && p->by[right] != FL_BPE_OTHER &&
-            stay_apart(p, left, right)) {
+            stay_apart(p, left, right))
             p->by[made] = i;
-        }
     }
 }
 

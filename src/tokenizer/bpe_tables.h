@@ -44,12 +44,10 @@ static inline uint32_t fl_bpe_rank_of(const fl_bpe *b, uint32_t left, uint32_t r
     const fl_bpe_merge *bucket = fl_bpe_bucket(b, pair);
     for (;;) {
         uint64_t found = FL_BPE_FREE;
-        for (unsigned i = 0; i < FL_BPE_BUCKET; i++) {
+        for (unsigned i = 0; i < FL_BPE_BUCKET; i++)
             found = (bucket[i] ^ pair) << (FL_BPE_RANK_BITS + 1) == 0 ? bucket[i] : found;
-        }
-        if (((found == FL_BPE_FREE) & (bucket[FL_BPE_BUCKET - 1] >= FL_BPE_SPILT)) == 0) {
+        if (((found == FL_BPE_FREE) & (bucket[FL_BPE_BUCKET - 1] >= FL_BPE_SPILT)) == 0)
             return (uint32_t)(found << 1 >> (2 * FL_BPE_ID_BITS + 1));
-        }
         size_t next = (size_t)(bucket - b->merges) + FL_BPE_BUCKET;
         bucket      = b->merges + (next & b->merge_mask);
     }
@@ -92,9 +90,8 @@ static inline bool fl_bpe_may_join(const fl_bpe *b, const char *text) {
 }
 
 static inline const char *fl_bpe_bytes(const fl_bpe *b, uint32_t id, size_t *size) {
-    if (b->raw == NULL) {
+    if (b->raw == NULL)
         return fl_vocab_text(b->vocab, (int32_t)id, size);
-    }
     *size = b->raw_start[id + 1] - b->raw_start[id];
     return b->raw + b->raw_start[id];
 }
@@ -105,27 +102,23 @@ static inline fl_bpe_whole *fl_bpe_whole_slot(const fl_bpe *b, const fl_bpe_whol
     uint32_t at = (uint32_t)fl_bpe_mix(b, key->low ^ key->high) & b->whole_mask;
     for (;; at = (at + 1) & b->whole_mask) {
         fl_bpe_whole *slot = &b->whole[at];
-        if (slot->id == UINT32_MAX) {
+        if (slot->id == UINT32_MAX)
             return slot;
-        }
         if (slot->low == key->low && slot->high == key->high) {
             size_t      other_size;
             const char *other = NULL;
-            if (size > FL_BPE_HERE_MAX) {
+            if (size > FL_BPE_HERE_MAX)
                 other = fl_bpe_bytes(b, slot->id, &other_size);
-            }
-            if (other == NULL || (other_size == size && memcmp(other, piece, size) == 0)) {
+            if (other == NULL || (other_size == size && memcmp(other, piece, size) == 0))
                 return slot;
-            }
         }
     }
 }
 
 /* The token that is this piece and gives itself back, or -1. */
 static inline int32_t fl_bpe_whole_find(const fl_bpe *b, const char *piece, size_t size) {
-    if (b->whole == NULL || size > 0xFFFFFF) {
+    if (b->whole == NULL || size > 0xFFFFFF)
         return -1;
-    }
     fl_bpe_whole key = fl_bpe_whole_key(b, piece, size);
     return (int32_t)fl_bpe_whole_slot(b, &key, piece, size)->id;
 }

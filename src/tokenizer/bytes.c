@@ -24,9 +24,8 @@ static fl_pieces *scanner_of(const fl_step *step, bool bytes) {
                : runs ? fl_pieces_digit_runs
                       : fl_pieces_digits;
     }
-    if (step->ops == &fl_split_punctuation) {
+    if (step->ops == &fl_split_punctuation)
         return !bytes && step->option == FL_CONTIGUOUS ? fl_pieces_punctuation : NULL;
-    }
     fl_pieces *scan = fl_split_pieces(step);
     return scan == NULL || !bytes || fl_pieces_are_ascii(scan) ? scan : NULL;
 }
@@ -43,15 +42,13 @@ static fl_cutters find_cutters(const fl_tokenizer *tokenizer) {
         } else if (!bytes && !step->flag) {
             bytes      = true;
             bool whole = cutters.count == 1 && fl_pieces_are_whole(cutters.by[0]);
-            if (step->option == 0 || whole) {
+            if (step->option == 0 || whole)
                 continue;
-            }
             scan = fl_pieces_of(fl_pieces_gpt2, FL_GAPS_NONE);
         }
         bool lone = cutters.count > 0 && fl_pieces_are_whole(cutters.by[0]);
-        if (scan == NULL || lone || cutters.count == FL_CUTTERS_MAX) {
+        if (scan == NULL || lone || cutters.count == FL_CUTTERS_MAX)
             return (fl_cutters){.count = 0};
-        }
         cutters.by[cutters.count++] = scan;
     }
     return bytes ? cutters : (fl_cutters){.count = 0};
@@ -102,9 +99,8 @@ static bool fill_changes(fl_tokenizer *tokenizer) {
                    fl_normalize(tokenizer->normal, tokenizer->normal_count, &runes);
             other = good && (runes.count != 1 || runes.at[0].cp != low[0]);
         }
-        if (other) {
+        if (other)
             tokenizer->changes[cp / 64] |= 1ull << (cp % 64);
-        }
     }
     fl_runes_free(&runes);
     return good && tokenizer->changes != NULL;
@@ -117,14 +113,12 @@ bool fl_bytes_prepare(fl_tokenizer *tokenizer) {
     bool            blanks, lowers;
     if (tokenizer->model != &fl_bpe_model || !bpe->has_bytes ||
         !knows_normalisers(tokenizer, &blanks, &lowers) ||
-        ((tokenizer->normal_count > 0 || both) && !fl_added_is_local(added, blanks))) {
+        ((tokenizer->normal_count > 0 || both) && !fl_added_is_local(added, blanks)))
         return true;
-    }
     fl_cutters cutters = find_cutters(tokenizer);
     bool       drops   = cutters.count > 0 && fl_pieces_are_whole(cutters.by[0]);
-    if (cutters.count == 0 || (blanks && !drops)) {
+    if (cutters.count == 0 || (blanks && !drops))
         return true;
-    }
     tokenizer->cutters = cutters;
     tokenizer->lowers  = lowers;
     return tokenizer->normal_count == 0 || fill_changes(tokenizer);

@@ -22,17 +22,15 @@ enum {
 enum { ASK_BYTES = 32 * 1024 };
 
 static inline void keep_char(fl_stream *j, uint32_t cp) {
-    if (j->word_chars < j->tokenizer->wordpiece->max_chars) {
+    if (j->word_chars < j->tokenizer->wordpiece->max_chars)
         j->word_size += fl_utf8_encode(cp, j->scratch->word + j->word_size);
-    }
     j->word_chars++;
 }
 
 /* The marks that waited are in order now. */
 static void settle_marks(fl_stream *j) {
-    for (size_t i = 0; i < j->waiting; i++) {
+    for (size_t i = 0; i < j->waiting; i++)
         keep_char(j, j->scratch->pending[2 * i]);
-    }
     j->waiting = 0;
 }
 
@@ -59,9 +57,8 @@ static void end_word(fl_stream *j) {
     if (j->word_chars > 0) {
         int32_t *ids   = j->scratch->word_ids;
         size_t   count = 0;
-        if (j->word_chars <= wordpiece->max_chars) {
+        if (j->word_chars <= wordpiece->max_chars)
             count = fl_wordpiece_encode(wordpiece, j->scratch->word, j->word_size, ids);
-        }
         fl_stream_push(j, count > 0 ? ids : &wordpiece->unk, count > 0 ? count : 1);
     }
     j->word_size = j->word_chars = 0;
@@ -72,12 +69,10 @@ static void take_part(fl_stream *j, uint32_t cp) {
     unsigned flags = fl_unicode_flags(cp);
     if (j->strip && (flags & (FL_UC_MARK_BERT | FL_UC_CCC)) != 0) {
         unsigned class = fl_unicode_record_of(cp)->ccc;
-        if (class == 0) {
+        if (class == 0)
             settle_marks(j);
-        }
-        if ((flags & FL_UC_MARK_BERT) != 0) {
+        if ((flags & FL_UC_MARK_BERT) != 0)
             return;
-        }
         if (class != 0) {
             wait_mark(j, cp, class);
             return;
@@ -107,27 +102,23 @@ static void take_part(fl_stream *j, uint32_t cp) {
 static void take_char(fl_stream *j, uint32_t cp) {
     unsigned flags = fl_unicode_flags(cp);
     if (j->clean && (flags & (FL_UC_DROP | FL_UC_SPACE)) != 0) {
-        if ((flags & FL_UC_DROP) == 0) {
+        if ((flags & FL_UC_DROP) == 0)
             end_word(j);
-        }
         return;
     }
     bool alone = j->chinese && (flags & FL_UC_CJK) != 0;
-    if (alone) {
+    if (alone)
         end_word(j);
-    }
     if (j->strip && (flags & FL_UC_DECOMPOSES) != 0) {
         uint32_t parts[FL_UC_DECOMPOSITION_MAX];
         unsigned count = fl_unicode_decompose(cp, parts);
-        for (unsigned i = 0; i < count; i++) {
+        for (unsigned i = 0; i < count; i++)
             take_part(j, parts[i]);
-        }
     } else {
         take_part(j, cp);
     }
-    if (alone) {
+    if (alone)
         end_word(j);
-    }
 }
 
 void fl_stream_chars(fl_stream *j, const char *text, size_t size) {

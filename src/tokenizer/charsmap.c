@@ -60,13 +60,11 @@ static size_t find(const charsmap *map, const char *text, size_t size, bool *goe
     for (size_t i = 0; i < size; i++) {
         uint8_t byte = (uint8_t)text[i];
         at ^= byte;
-        if (byte == 0 || at >= map->count) {
+        if (byte == 0 || at >= map->count)
             return SIZE_MAX;
-        }
         uint32_t unit = map->units[at];
-        if ((unit & 0x800000FF) != byte) {
+        if ((unit & 0x800000FF) != byte)
             return SIZE_MAX;
-        }
         at ^= offset_of(unit);
         if ((unit & 0x100) != 0) {
             uint32_t value = at < map->count ? map->units[at] & 0x7FFFFFFF : UINT32_MAX;
@@ -99,13 +97,11 @@ static void mark_beginnings(charsmap *map) {
     for (uint32_t cp = 1; cp < BMP; cp++) {
         char text[4];
         bool goes_on;
-        if (cp - 0xD800 < 0x800) {
+        if (cp - 0xD800 < 0x800)
             continue;
-        }
         size_t found = find(map, text, fl_utf8_encode(cp, text), &goes_on);
-        if (found != SIZE_MAX || goes_on) {
+        if (found != SIZE_MAX || goes_on)
             map->begins[cp / 64] |= 1ull << cp % 64;
-        }
     }
 }
 
@@ -118,19 +114,16 @@ static int damaged(fl_json_reader *reader, const char *what) {
 
 static int split_map(charsmap *map, fl_json_reader *reader, const uint8_t *bytes, size_t size) {
     size_t trie = size >= 4 ? read_u32(bytes) : 0;
-    if (size < 4 || trie % 4 != 0 || trie == 0 || trie > size - 4) {
+    if (size < 4 || trie % 4 != 0 || trie == 0 || trie > size - 4)
         return damaged(reader, "is truncated, or its trie has the wrong size");
-    }
     map->count   = trie / 4;
     map->size    = size - 4 - trie;
     map->units   = fl_alloc_array(map->count, sizeof *map->units);
     map->strings = fl_alloc(map->size + 1);
-    if (map->units == NULL || map->strings == NULL) {
+    if (map->units == NULL || map->strings == NULL)
         return fl_fail_nomem(reader->error, size, "precompiled_charsmap");
-    }
-    for (size_t i = 0; i < map->count; i++) {
+    for (size_t i = 0; i < map->count; i++)
         map->units[i] = read_u32(bytes + 4 + 4 * i);
-    }
     memcpy(map->strings, bytes + 4 + trie, map->size);
     map->strings[map->size++] = '\0';
     /* Any offset into the pool may be a string, so the beginnings of characters are checked at use. */
@@ -143,9 +136,8 @@ int fl_charsmap_read(charsmap **out, fl_json_reader *reader) {
     const char *text = fl_json_string(reader, "precompiled_charsmap", "");
     size_t      size = strlen(text);
     *out             = NULL;
-    if (reader->status < 0 || size == 0) {
+    if (reader->status < 0 || size == 0)
         return reader->status;
-    }
     charsmap *map   = fl_alloc_zero(1, sizeof *map);
     uint8_t  *bytes = fl_alloc(size);
     *out            = map;
@@ -157,9 +149,8 @@ int fl_charsmap_read(charsmap **out, fl_json_reader *reader) {
                                            : split_map(map, reader, bytes, count);
     }
     fl_free(bytes);
-    if (reader->status == 0) {
+    if (reader->status == 0)
         mark_beginnings(map);
-    }
     return reader->status;
 }
 
@@ -167,9 +158,8 @@ static int parse(fl_step *step, fl_json_reader *reader) {
     charsmap *map    = NULL;
     int       status = fl_charsmap_read(&map, reader);
     step->state      = map;
-    if (status == 0 && map != NULL) {
+    if (status == 0 && map != NULL)
         step->growth = fl_charsmap_growth(map);
-    }
     return status;
 }
 
@@ -177,9 +167,8 @@ static int parse(fl_step *step, fl_json_reader *reader) {
 
 /* A string may begin at an offset into the middle of a character. */
 static const char *first_character(const char *text) {
-    while ((*text & 0xC0) == 0x80) {
+    while ((*text & 0xC0) == 0x80)
         text++;
-    }
     return text;
 }
 
@@ -190,19 +179,16 @@ static bool put_string(const charsmap *map, fl_runes *runes, size_t where, size_
     size_t      begin = *out, added = 0;
     while (*text != '\0') {
         unsigned length;
-        if (!fl_runes_reserve_spare(runes, *out + 1)) {
+        if (!fl_runes_reserve_spare(runes, *out + 1))
             return false;
-        }
         runes->spare[(*out)++] = (fl_rune){fl_utf8_decode(text, &length), 0, 0};
         text += length;
         added++;
     }
-    for (size_t i = replaced; i < added; i++) {
+    for (size_t i = replaced; i < added; i++)
         runes->spare[begin + i].start = 1;
-    }
-    if (*out > 0 && added < replaced) {
+    if (*out > 0 && added < replaced)
         runes->spare[*out - 1].start += (uint32_t)(added - replaced);
-    }
     return true;
 }
 
@@ -214,9 +200,8 @@ const char *fl_charsmap_longest(const charsmap *map, const fl_runes *runes, size
                                 size_t *count) {
     const char *best = NULL;
     size_t      at   = offset_of(map->units[0]);
-    if (is_inert(map, runes->at[i].cp)) {
+    if (is_inert(map, runes->at[i].cp))
         return NULL;
-    }
     for (size_t k = i; k < runes->count && fl_runes_go_on(runes, k); k++) {
         char     text[4];
         unsigned size = fl_utf8_encode(runes->at[k].cp, text);
@@ -224,9 +209,8 @@ const char *fl_charsmap_longest(const charsmap *map, const fl_runes *runes, size
         for (unsigned n = 0; n < size; n++) {
             at ^= (uint8_t)text[n];
             unit = text[n] != '\0' && at < map->count ? map->units[at] : 0;
-            if (text[n] == '\0' || (unit & 0x800000FF) != (uint8_t)text[n]) {
+            if (text[n] == '\0' || (unit & 0x800000FF) != (uint8_t)text[n])
                 return best;
-            }
             at ^= offset_of(unit);
         }
         uint32_t value =
@@ -244,9 +228,8 @@ static size_t cluster_end(const fl_runes *runes, size_t i) {
     bool picture = (fl_unicode_flags(runes->at[i].cp) & FL_UC_PICTURE) != 0, joined = false;
     for (i++; i < runes->count && fl_runes_go_on(runes, i); i++) {
         uint32_t cp = runes->at[i].cp;
-        if (fl_unicode_cluster_ends(runes->at[i - 1].cp, cp, joined)) {
+        if (fl_unicode_cluster_ends(runes->at[i - 1].cp, cp, joined))
             break;
-        }
         joined  = picture && cp == FL_UC_ZWJ;
         picture = (fl_unicode_flags(cp) & (FL_UC_PICTURE | (picture ? FL_UC_EXTEND : 0))) != 0;
     }
@@ -257,48 +240,41 @@ static bool run(const fl_step *step, fl_runes *runes) {
     const charsmap *map     = step->state;
     bool            changed = false, goes_on;
     size_t          out     = 0;
-    if (map == NULL || !fl_runes_reserve_spare(runes, runes->count)) {
+    if (map == NULL || !fl_runes_reserve_spare(runes, runes->count))
         return map == NULL;
-    }
     for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i);) {
         size_t end = cluster_end(runes, i), size = 0;
         char   text[CLUSTER_MAX + 4];
-        for (size_t k = i; k < end && size < CLUSTER_MAX; k++) {
+        for (size_t k = i; k < end && size < CLUSTER_MAX; k++)
             size += fl_utf8_encode(runes->at[k].cp, text + size);
-        }
         size_t whole = size < CLUSTER_MAX && !is_inert(map, runes->at[i].cp)
                            ? find(map, text, size, &goes_on)
                            : SIZE_MAX;
         if (whole != SIZE_MAX) {
             changed = true;
-            if (!put_string(map, runes, whole, &out, end - i)) {
+            if (!put_string(map, runes, whole, &out, end - i))
                 return false;
-            }
             i = end;
             continue;
         }
         for (; i < end && fl_runes_go_on(runes, i); i++) {
             uint32_t cp    = runes->at[i].cp;
             size_t   found = SIZE_MAX;
-            if (!is_inert(map, cp)) {
+            if (!is_inert(map, cp))
                 found = find(map, text, fl_utf8_encode(cp, text), &goes_on);
-            }
             if (found == SIZE_MAX) {
-                if (!fl_runes_reserve_spare(runes, out + 1)) {
+                if (!fl_runes_reserve_spare(runes, out + 1))
                     return false;
-                }
                 runes->spare[out++] = (fl_rune){cp, 0, 0};
             } else {
                 changed = true;
-                if (!put_string(map, runes, found, &out, 1)) {
+                if (!put_string(map, runes, found, &out, 1))
                     return false;
-                }
             }
         }
     }
-    if (changed) {
+    if (changed)
         fl_runes_deal(runes, out);
-    }
     return true;
 }
 

@@ -100,17 +100,15 @@ static int cut_to_size(fl_chunker *c, size_t begin, size_t end, fl_chunk_span *p
                                        &options, c->ids, c->offsets, c->special, c->capacity,
                                        &count, &cut, error));
     *part = (fl_chunk_span){begin, end, (uint32_t)count};
-    if (!cut) {
+    if (!cut)
         return 0;
-    }
     while (count > 0) { /* fewer while those before the cut are more by themselves than they were */
         part->end =
             fl_utf8_before(c->text, smaller(begin + c->offsets[2 * count - 1], end - 1) + 1);
         if (part->end > begin) {
             FL_TRY(count_tokens(c, begin, part->end, c->options.size, &part->tokens, error));
-            if (part->tokens <= c->options.size) {
+            if (part->tokens <= c->options.size)
                 return 0;
-            }
         }
         count -= 1 + count / 8;
     }
@@ -124,21 +122,18 @@ static int cut_to_size(fl_chunker *c, size_t begin, size_t end, fl_chunk_span *p
 /* The end of text[begin, end) without the white space there. */
 static size_t ink_end(const char *text, size_t begin, size_t end) {
     while (end > begin &&
-           (text[end - 1] == ' ' || (text[end - 1] >= '\t' && text[end - 1] <= '\r'))) {
+           (text[end - 1] == ' ' || (text[end - 1] >= '\t' && text[end - 1] <= '\r')))
         end--;
-    }
     return end;
 }
 
 /* The next unit that fits a chunk, by its estimate; end == begin: there is none. */
 static int read_unit(fl_chunker *c, fl_chunk_span *unit, fletch_error *error) {
-    if (++c->read % STOP_EVERY == 0 && fl_stopped(c->scratch->runes.stop)) {
+    if (++c->read % STOP_EVERY == 0 && fl_stopped(c->scratch->runes.stop))
         return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "chunking the text was cancelled");
-    }
     for (;;) {
-        while (c->depth > 0 && c->level[c->depth - 1].at == c->level[c->depth - 1].end) {
+        while (c->depth > 0 && c->level[c->depth - 1].at == c->level[c->depth - 1].end)
             c->depth--;
-        }
         if (c->depth == 0) {
             *unit = (fl_chunk_span){0};
             return 0;
@@ -146,15 +141,13 @@ static int read_unit(fl_chunker *c, fl_chunk_span *unit, fletch_error *error) {
         fl_unit kind  = c->level[c->depth - 1].unit;
         size_t  begin = c->level[c->depth - 1].at, end = c->level[c->depth - 1].end;
         bool    word = kind == FL_UNIT_WORD;
-        if (word && end - begin > c->unit_bytes) {
+        if (word && end - begin > c->unit_bytes)
             end = fl_utf8_before(c->text, begin + c->unit_bytes + 1);
-        }
         end        = fl_unit_end(kind, c->text, end, begin);
         size_t ink = ink_end(c->text, begin, end);
         *unit      = (fl_chunk_span){begin, end, c->options.size + 1};
-        if (end - begin <= c->unit_bytes) {
+        if (end - begin <= c->unit_bytes)
             FL_TRY(count_tokens(c, c->inked, ink, c->options.size, &unit->tokens, error));
-        }
         if (word && unit->tokens > c->options.size) {
             FL_TRY(cut_to_size(c, begin, end, unit, error));
             ink = ink_end(c->text, begin, unit->end);
@@ -184,18 +177,15 @@ static int unit_at(fl_chunker *c, size_t index, const fl_chunk_span **out, fletc
     *out                            = &none;
     while (c->count <= c->head + index) {
         fl_chunk_span unit = c->ahead;
-        if (unit.end == unit.begin) {
+        if (unit.end == unit.begin)
             FL_TRY(read_unit(c, &unit, error));
-        }
-        if (unit.end == unit.begin) {
+        if (unit.end == unit.begin)
             return 0;
-        }
         for (;;) {
             FL_TRY(read_unit(c, &c->ahead, error));
             if (c->ahead.end == c->ahead.begin || c->ahead.tokens > 0 ||
-                c->ahead.end - unit.begin > FL_CHUNK_BYTES_MAX) {
+                c->ahead.end - unit.begin > FL_CHUNK_BYTES_MAX)
                 break;
-            }
             unit.end = c->ahead.end;
         }
         FL_TRY(reserve_unit(c, error));
@@ -213,9 +203,8 @@ static int take_units(fl_chunker *c, uint32_t room, size_t *taken, fletch_error 
         const fl_chunk_span *unit;
         FL_TRY(unit_at(c, *taken, &unit, error));
         if (unit->end == unit->begin || unit->tokens > room ||
-            (*taken > 0 && unit->end - c->units[c->head].begin > FL_CHUNK_BYTES_MAX)) {
+            (*taken > 0 && unit->end - c->units[c->head].begin > FL_CHUNK_BYTES_MAX))
             return 0;
-        }
         room -= unit->tokens;
         *taken += 1;
     }
@@ -240,9 +229,8 @@ static int split_first(fl_chunker *c, fl_chunk_span *chunk, fletch_error *error)
     assert(c->count > 0);
     fl_chunk_span unit = c->units[c->head];
     FL_TRY(cut_to_size(c, unit.begin, unit.end, chunk, error));
-    if (chunk->end == unit.end) {
+    if (chunk->end == unit.end)
         return 0;
-    }
     fl_chunk_span rest = {chunk->end, unit.end, 0};
     FL_TRY(count_tokens(c, rest.begin, rest.end, c->options.size, &rest.tokens, error));
     FL_TRY(reserve_unit(c, error));
@@ -277,13 +265,11 @@ static int fill(fl_chunker *c, size_t *taken, fl_chunk_span *chunk, fletch_error
         size_t        more = *taken;
         fl_chunk_span longer;
         FL_TRY(take_units(c, c->options.size - chunk->tokens, &more, error));
-        if (more == *taken) {
+        if (more == *taken)
             break;
-        }
         FL_TRY(join(c, more, &longer, error));
-        if (longer.tokens > c->options.size) {
+        if (longer.tokens > c->options.size)
             break;
-        }
         *taken = more;
         *chunk = longer;
     }
@@ -311,20 +297,17 @@ int fl_chunker_next(fl_chunker *c, fl_chunk_span *chunk, fletch_error *error) {
     const fl_chunk_span *fresh;
     uint32_t             repeated = 0;
     FL_TRY(unit_at(c, c->kept, &fresh, error));
-    if (fresh->end == fresh->begin) {
+    if (fresh->end == fresh->begin)
         return 0;
-    }
-    for (size_t i = 0; i < c->kept; i++) {
+    for (size_t i = 0; i < c->kept; i++)
         repeated += c->units[c->head + i].tokens;
-    }
     while (c->kept > 0 && fresh->tokens > c->options.size - repeated) {
         repeated -= c->units[c->head].tokens;
         leave_first(c);
     }
     size_t taken = c->kept + 1;
-    if (fresh->tokens <= c->options.size) { /* no single character that has more */
+    if (fresh->tokens <= c->options.size) /* no single character that has more */
         FL_TRY(take_units(c, c->options.size - repeated - fresh->tokens, &taken, error));
-    }
     FL_TRY(join(c, taken, chunk, error));
     FL_TRY(shrink(c, &taken, chunk, error));
     FL_TRY(fill(c, &taken, chunk, error));

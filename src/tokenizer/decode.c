@@ -60,9 +60,8 @@ struct fl_decoder_ops {
 };
 
 static int copy_text(fl_json_reader *reader, const char *text, char **to) {
-    if (reader->status == 0 && (*to = fl_strdup(text)) == NULL) {
+    if (reader->status == 0 && (*to = fl_strdup(text)) == NULL)
         reader->status = fl_fail_nomem(reader->error, strlen(text), "the decoder");
-    }
     return reader->status;
 }
 
@@ -124,9 +123,8 @@ static void wordpiece(const fl_decoder_step *step, decoding *d, size_t i, const 
         fl_buf_putc(&d->next.text, ' ');
     }
     fl_buf_append(&d->next.text, text, size);
-    if (step->flag && !d->next.text.failed) {
+    if (step->flag && !d->next.text.failed)
         clean(&d->next.text, from);
-    }
 }
 
 static int parse_wordpiece(fl_decoder_step *step, fl_json_reader *reader) {
@@ -211,14 +209,12 @@ static int parse_replace(fl_decoder_step *step, fl_json_reader *reader) {
     const char    *string = fl_json_string(&inner, "String", NULL);
     const char    *to     = fl_need_string(reader, "content");
     reader->status        = inner.status < 0 ? inner.status : reader->status;
-    if (reader->status == 0 && regex == NULL && string == NULL) {
+    if (reader->status == 0 && regex == NULL && string == NULL)
         return fl_missing(reader, "decoder.pattern");
-    }
-    if (reader->status == 0 && regex != NULL) {
+    if (reader->status == 0 && regex != NULL)
         reader->status = fl_regex_open(&step->regex, regex, reader->source, reader->error);
-    } else if (reader->status == 0) {
+    else if (reader->status == 0)
         copy_text(reader, string, &step->pattern);
-    }
     return copy_text(reader, to, &step->text);
 }
 
@@ -234,9 +230,8 @@ static void strip(const fl_decoder_step *step, decoding *d, size_t i, const char
     }
     for (uint32_t n = 0;
          n < step->stop && size >= length && memcmp(text + size - length, step->text, length) == 0;
-         n++) {
+         n++)
         size -= length;
-    }
     fl_buf_append(&d->next.text, text, size);
 }
 
@@ -245,9 +240,8 @@ static int parse_strip(fl_decoder_step *step, fl_json_reader *reader) {
     unsigned    length  = 0;
     step->start         = (uint32_t)fl_need_int(reader, "start", INT32_MAX);
     step->stop          = (uint32_t)fl_need_int(reader, "stop", INT32_MAX);
-    if (reader->status == 0 && content[0] != '\0') {
+    if (reader->status == 0 && content[0] != '\0')
         fl_utf8_decode(content, &length);
-    }
     if (reader->status == 0 && (length == 0 || content[length] != '\0')) {
         reader->status =
             fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
@@ -264,9 +258,8 @@ static void fuse(const fl_decoder_step *step, decoding *d) {
 
 /* "<0xHH>": the byte; else -1. */
 static int byte_of(const char *text, size_t size) {
-    if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
+    if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
         return -1;
-    }
     int high = text[3] == '+' ? 0 : fl_hex_digit(text[3]),
         low  = fl_hex_digit(text[4]); /* as the reference reads */
     return high < 0 || low < 0 ? -1 : 16 * high + low;
@@ -322,9 +315,8 @@ enum { DECODERS = sizeof decoders / sizeof *decoders };
 
 static int parse_decoder(fl_decoder *decoder, fl_json_reader *reader, unsigned depth) {
     const char *kind = fl_need_string(reader, "type");
-    if (reader->status < 0) {
+    if (reader->status < 0)
         return reader->status;
-    }
     if (strcmp(kind, "Sequence") == 0 && depth < FL_DECODERS_MAX) {
         fl_json *list = fl_json_array(reader, "decoders");
         for (size_t i = 0; i < fl_json_count(list) && reader->status == 0; i++) {
@@ -334,9 +326,8 @@ static int parse_decoder(fl_decoder *decoder, fl_json_reader *reader, unsigned d
         return list != NULL ? reader->status : fl_missing(reader, "decoders");
     }
     size_t row = 0;
-    while (row < DECODERS && strcmp(decoders[row].type, kind) != 0) {
+    while (row < DECODERS && strcmp(decoders[row].type, kind) != 0)
         row++;
-    }
     if (row == DECODERS || decoder->count == FL_DECODERS_MAX) {
         return fl_refuse(reader, "decoder",
                          row == DECODERS ? kind : "Sequence of more than 16 steps",
@@ -350,9 +341,8 @@ static int parse_decoder(fl_decoder *decoder, fl_json_reader *reader, unsigned d
 
 int fl_decoder_open(fl_decoder *decoder, fl_json_reader *root) {
     fl_json_reader reader = fl_json_below(root, "decoder");
-    if (root->status == 0 && reader.object != NULL) {
+    if (root->status == 0 && reader.object != NULL)
         root->status = parse_decoder(decoder, &reader, 0);
-    }
     return root->status;
 }
 
@@ -377,9 +367,8 @@ static void run_step(const fl_decoder_step *step, decoding *d) {
     assert(step->ops);
     fl_buf_clear(&d->next.text);
     fl_buf_clear(&d->next.ends);
-    if (step->ops->all != NULL) {
+    if (step->ops->all != NULL)
         step->ops->all(step, d);
-    }
     for (size_t i = 0; i < count_of(&d->now) && step->ops->each != NULL; i++) {
         size_t      size;
         const char *text = string_at(&d->now, i, &size);
@@ -404,16 +393,14 @@ static int take_ids(const fl_tokenizer *tokenizer, decoding *d, const int32_t *i
                            "token id %d is not in the vocabulary (0 to %u)", ids[i],
                            tokenizer->id_limit - 1);
         }
-        if (added != NULL && added->skipped && skip_special) {
+        if (added != NULL && added->skipped && skip_special)
             continue;
-        }
         if (added != NULL && added->pattern != NULL) {
             text   = added->pattern;
             length = added->pattern_length;
         }
-        if (tokenizer->decoder.count == 0 && d->next.ends.size > 0) {
+        if (tokenizer->decoder.count == 0 && d->next.ends.size > 0)
             fl_buf_putc(&d->next.text, ' ');
-        }
         fl_buf_append(&d->next.text, text, length);
         end_string(d);
     }
@@ -427,12 +414,10 @@ int fl_tokenizer_decode(const fl_tokenizer *tokenizer, const int32_t *ids, size_
                         bool skip_special, fl_buf *out, fletch_error *error) {
     decoding d      = {0};
     int      status = take_ids(tokenizer, &d, ids, count, skip_special, error);
-    for (unsigned i = 0; i < tokenizer->decoder.count && status == 0 && !d.failed; i++) {
+    for (unsigned i = 0; i < tokenizer->decoder.count && status == 0 && !d.failed; i++)
         run_step(&tokenizer->decoder.steps[i], &d);
-    }
-    if (status == 0) {
+    if (status == 0)
         fl_buf_append(out, d.now.text.data, d.now.text.size);
-    }
     if (status == 0 && d.too_long) {
         status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                          "a regular expression of the decoder takes too long on %zu tokens", count);

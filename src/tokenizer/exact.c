@@ -56,17 +56,15 @@ static void keep_tail(job *j) {
 
 static void push(job *j, fl_piece piece) {
     fl_token_scratch *scratch = j->scratch;
-    if (j->full || j->failed) {
+    if (j->full || j->failed)
         return;
-    }
     if (j->truncation == FL_TRUNCATE_RIGHT && scratch->piece_count == j->limit) {
         j->full = j->truncated = true;
         return;
     }
     if (j->truncation == FL_TRUNCATE_LEFT && scratch->piece_count / 2 >= j->limit &&
-        scratch->piece_count >= 1024) {
+        scratch->piece_count >= 1024)
         keep_tail(j);
-    }
     if (!reserve_pieces(scratch, scratch->piece_count + 1)) {
         j->failed = true;
         return;
@@ -88,9 +86,8 @@ static void measure(fl_piece *piece, const char *text, size_t size) {
     }
     while (end > 0) {
         size_t before = fl_utf8_before(text, end);
-        if (!trims(fl_utf8_decode(text + before, &length))) {
+        if (!trims(fl_utf8_decode(text + before, &length)))
             break;
-        }
         end = before;
         piece->trail++;
     }
@@ -112,16 +109,14 @@ static bool reserve_word(job *j, size_t size) {
     size_t            tokens, work;
     j->tokenizer->model->measure(j->tokenizer->model_state, size, &tokens, &work);
     if (!fl_array_reserve(&scratch->tokens, &scratch->token_capacity, tokens,
-                          sizeof *scratch->tokens)) {
+                          sizeof *scratch->tokens))
         return false;
-    }
     if (work > scratch->work_capacity) {
         fl_free(scratch->work);
         scratch->work_capacity = 0;
         scratch->work          = fl_alloc_aligned(work + work / 2, 64);
-        if (scratch->work == NULL) {
+        if (scratch->work == NULL)
             return false;
-        }
         scratch->work_capacity = work + work / 2;
     }
     fl_buf_clear(&scratch->text);
@@ -139,9 +134,8 @@ static void take_word(job *j, size_t begin, size_t end) {
     }
     char  *word = scratch->text.data;
     size_t size = 0;
-    for (size_t i = begin; i < end && fl_runes_go_on(&scratch->runes, i); i++) {
+    for (size_t i = begin; i < end && fl_runes_go_on(&scratch->runes, i); i++)
         size += fl_utf8_encode(rune[i].cp, word + size);
-    }
     memset(word + size, 0, WORD_SLACK);
     size_t count = SIZE_MAX;
     if (!fl_was_stopped(scratch->runes.stop)) {
@@ -179,18 +173,16 @@ static void take_word(job *j, size_t begin, size_t end) {
 
 /* Rune of the byte at `byte` of the piece's UTF-8, going on from (*rune, *at). */
 static size_t rune_at(const fl_runes *runes, size_t byte, size_t *rune, size_t *at) {
-    if (byte < *at) { /* overlapping white space of two added tokens */
+    if (byte < *at) /* overlapping white space of two added tokens */
         *rune = *at = 0;
-    }
     return fl_runes_find(runes, byte, rune, at);
 }
 
 static void cut(job *j, size_t begin, size_t end, int32_t token) {
     fl_runes *runes = &j->scratch->runes;
     if (begin < end &&
-        !fl_cuts_push(&runes->cuts, (fl_cut){begin, end, runes->at[begin].start, token})) {
+        !fl_cuts_push(&runes->cuts, (fl_cut){begin, end, runes->at[begin].start, token}))
         j->failed = true;
-    }
 }
 
 /* Cut the normalised piece by the normalised added tokens. */
@@ -230,11 +222,10 @@ static void push_added(job *j, const fl_cut *at) {
     if (j->tokenizer->trim_offsets) {
         fl_buf *text = &j->scratch->text;
         fl_buf_clear(text);
-        if (fl_runes_write(&j->scratch->runes, at->begin, at->end, text)) {
+        if (fl_runes_write(&j->scratch->runes, at->begin, at->end, text))
             measure(&piece, text->data, text->size);
-        } else {
+        else
             j->failed = true;
-        }
     }
     push(j, piece);
 }
@@ -244,9 +235,8 @@ static bool may_cut(const char *text, size_t at) {
     unsigned length;
     size_t   before = fl_utf8_before(text, at);
     char     c      = text[at];
-    if (c != ' ' && c != '\t' && c != '\n' && c != '\r') {
+    if (c != ' ' && c != '\t' && c != '\n' && c != '\r')
         return false;
-    }
     return text[before] != '\r' &&
            (fl_unicode_flags(fl_utf8_decode(text + before, &length)) & FL_UC_PREPEND) == 0;
 }
@@ -258,13 +248,12 @@ static void take_cuts(job *j) {
     for (size_t i = 0; i < runes->cuts.count && !j->full && !j->failed; i++) {
         const fl_cut *piece = &runes->cuts.at[i];
         work += piece->end - piece->begin + WORD_WORK;
-        if (work >= ASK_WORK && fl_stopped(runes->stop)) {
+        if (work >= ASK_WORK && fl_stopped(runes->stop))
             j->failed = true;
-        } else if (piece->token >= 0) {
+        else if (piece->token >= 0)
             push_added(j, piece);
-        } else {
+        else
             take_word(j, piece->begin, piece->end);
-        }
         work = work >= ASK_WORK ? 0 : work;
     }
 }
@@ -277,20 +266,18 @@ static void take_piece(job *j, size_t begin, size_t end) {
         size_t stop = end;
         if (tokenizer->local && end - begin > CHUNK) {
             stop = begin + CHUNK;
-            while (stop < end && !may_cut(j->text, stop)) {
+            while (stop < end && !may_cut(j->text, stop))
                 stop++;
-            }
         }
         if (!fl_runes_load(runes, j->text, begin, stop) ||
             !fl_normalize(tokenizer->normal, tokenizer->normal_count, runes)) {
             j->failed = true;
             return;
         }
-        if (tokenizer->added.normalized.count > 0) {
+        if (tokenizer->added.normalized.count > 0)
             cut_normalized(j);
-        } else {
+        else
             cut(j, 0, runes->count, -1);
-        }
         j->failed = j->failed || fl_was_stopped(runes->stop);
         for (unsigned i = 0; i < tokenizer->split_count && !j->failed; i++) {
             j->failed = !tokenizer->split[i].ops->run(&tokenizer->split[i], runes) ||
@@ -315,20 +302,17 @@ static size_t characters_before(const char *text, size_t at, size_t enough) {
 /* RobertaProcessing's trim_offsets: take the white space of a token's string out of its offsets. */
 static void trim_offsets(const job *j, fl_piece *piece, bool first) {
     uint32_t lead = piece->lead, trail = piece->trail;
-    if ((first || piece->start == 0) && j->tokenizer->add_prefix_space && lead == 1) {
+    if ((first || piece->start == 0) && j->tokenizer->add_prefix_space && lead == 1)
         lead = 0; /* the reference takes it for the space that it added itself */
-    }
     for (; lead > 0 && piece->start < piece->end; lead--) {
         unsigned length;
         fl_utf8_decode(j->text + piece->start, &length);
         piece->start += length;
     }
-    if (characters_before(j->text, piece->end, trail) < trail) {
+    if (characters_before(j->text, piece->end, trail) < trail)
         return;
-    }
-    for (; trail > 0 && piece->end > piece->start; trail--) {
+    for (; trail > 0 && piece->end > piece->start; trail--)
         piece->end = (uint32_t)fl_utf8_before(j->text, piece->end);
-    }
 }
 
 /* Characters that no normaliser touches: the word is ▁ and the text itself. */
@@ -339,9 +323,8 @@ static bool take_inert(job *j, size_t size) {
     unsigned            length = fl_utf8_encode(metaspace->content[0], mark), step;
     for (size_t i = 0; i < size; i += step) {
         uint32_t cp = fl_utf8_decode(j->text + i, &step);
-        if (cp >= FL_INERT_COUNT || (tokenizer->inert[cp / 64] >> cp % 64 & 1) == 0) {
+        if (cp >= FL_INERT_COUNT || (tokenizer->inert[cp / 64] >> cp % 64 & 1) == 0)
             return false;
-        }
     }
     if (!reserve_word(j, length + size)) {
         j->failed = true;
@@ -358,9 +341,8 @@ static bool take_inert(job *j, size_t size) {
         j->failed = true;
         return true;
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         j->scratch->pieces[i].id = j->scratch->tokens[i].id;
-    }
     j->scratch->piece_count = count;
     return true;
 }
@@ -369,9 +351,8 @@ bool fl_exact_piece(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
                     size_t size) {
     job j = {tokenizer, scratch, text, SIZE_MAX, FL_TRUNCATE_RIGHT, false, false, false};
     scratch->piece_count = 0;
-    if (!take_inert(&j, size)) {
+    if (!take_inert(&j, size))
         take_piece(&j, 0, size);
-    }
     return !j.failed;
 }
 
@@ -409,29 +390,23 @@ int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
     scratch->piece_count = 0;
     while (!j.full && !j.failed &&
            fl_added_next(added, &added->raw, tokenizer->scan, text, size, size, &walk, &match)) {
-        if (done < match.begin) {
+        if (done < match.begin)
             take_piece(&j, done, match.begin);
-        }
         fl_piece piece = {match.token->id, (uint32_t)match.begin, (uint32_t)match.end, 0, 0};
-        if (tokenizer->trim_offsets) {
+        if (tokenizer->trim_offsets)
             measure(&piece, text + match.begin, match.end - match.begin);
-        }
         push(&j, piece);
         done = match.end;
     }
-    if (done < size) {
+    if (done < size)
         take_piece(&j, done, size);
-    }
-    if (j.failed) {
+    if (j.failed)
         return fl_exact_failed(scratch, size, error);
-    }
-    if (truncation == FL_TRUNCATE_LEFT) {
+    if (truncation == FL_TRUNCATE_LEFT)
         keep_tail(&j);
-    }
     for (size_t i = 0; tokenizer->trim_offsets && i < scratch->piece_count; i++) {
-        if (!fl_runes_go_on(&scratch->runes, i)) {
+        if (!fl_runes_go_on(&scratch->runes, i))
             return fl_exact_failed(scratch, size, error);
-        }
         trim_offsets(&j, &scratch->pieces[i], i == 0);
     }
     *truncated = j.truncated;

@@ -18,27 +18,23 @@ enum { MODELS = sizeof models / sizeof *models };
 
 static const char *guess(fl_json_reader *model) {
     fl_json *vocab = fl_json_get(model->object, "vocab");
-    if (fl_json_has(model, "merges")) {
+    if (fl_json_has(model, "merges"))
         return "BPE";
-    }
-    if (fl_json_is(vocab, FL_JSON_ARRAY)) {
+    if (fl_json_is(vocab, FL_JSON_ARRAY))
         return "Unigram";
-    }
     return fl_json_has(model, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
 }
 
 const fl_token_model *fl_token_model_of(fl_json_reader *model) {
     const char *type = fl_json_string(model, "type", NULL);
-    if (model->status < 0) {
+    if (model->status < 0)
         return NULL;
-    }
     type = type != NULL ? type : guess(model);
     char   known[128];
     size_t used = 0;
     for (unsigned i = 0; i < MODELS; i++) {
-        if (strcmp(models[i]->type, type) == 0) {
+        if (strcmp(models[i]->type, type) == 0)
             return models[i];
-        }
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "",
                                  models[i]->type);
     }

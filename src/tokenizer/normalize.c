@@ -57,9 +57,8 @@ bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) 
     runes->cuts.count = 0;
     runes->next.count = 0; /* a step that failed leaves some */
     runes->begin      = (uint32_t)begin;
-    if (!reserve(runes, &runes->at, &runes->capacity, end - begin)) {
+    if (!reserve(runes, &runes->at, &runes->capacity, end - begin))
         return false;
-    }
     for (size_t i = begin; i < end && fl_runes_go_on(runes, runes->count);) {
         unsigned length;
         uint32_t cp               = fl_utf8_decode(text + i, &length);
@@ -87,70 +86,57 @@ void fl_runes_swap(fl_runes *runes, size_t count) {
 bool fl_runes_write(const fl_runes *runes, size_t begin, size_t end, fl_buf *out) {
     assert(begin <= end && end <= runes->count);
     size_t size = 0;
-    for (size_t i = begin; i < end && fl_runes_go_on(runes, i); i++) {
+    for (size_t i = begin; i < end && fl_runes_go_on(runes, i); i++)
         size += fl_utf8_size(runes->at[i].cp);
-    }
-    if (fl_was_stopped(runes->stop) || !fl_buf_reserve(out, size)) {
+    if (fl_was_stopped(runes->stop) || !fl_buf_reserve(out, size))
         return false;
-    }
-    for (size_t i = begin; i < end && fl_runes_go_on(runes, i); i++) {
+    for (size_t i = begin; i < end && fl_runes_go_on(runes, i); i++)
         out->size += fl_utf8_encode(runes->at[i].cp, out->data + out->size);
-    }
     out->data[out->size] = '\0';
     return !fl_was_stopped(runes->stop);
 }
 
 size_t fl_runes_find(const fl_runes *runes, size_t byte, size_t *rune, size_t *at) {
     assert(*at <= byte);
-    for (; *at < byte; (*rune)++) {
+    for (; *at < byte; (*rune)++)
         *at += fl_utf8_size(runes->at[*rune].cp);
-    }
     return *rune;
 }
 
 /* Keep the characters without `flag`. */
 static void drop_flag(fl_runes *runes, unsigned flag) {
     size_t kept = 0;
-    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
-        if ((fl_unicode_flags(runes->at[i].cp) & flag) == 0) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++)
+        if ((fl_unicode_flags(runes->at[i].cp) & flag) == 0)
             runes->at[kept++] = runes->at[i];
-        }
-    }
     runes->count = kept;
 }
 
 static void clean_text(fl_runes *runes) {
     drop_flag(runes, FL_UC_DROP);
-    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
-        if (fl_unicode_is_space(runes->at[i].cp)) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++)
+        if (fl_unicode_is_space(runes->at[i].cp))
             runes->at[i].cp = ' ';
-        }
-    }
 }
 
 static bool space_chinese(fl_runes *runes) {
     size_t extra = 0;
-    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++)
         extra += (fl_unicode_flags(runes->at[i].cp) & FL_UC_CJK) != 0 ? 2 : 0;
-    }
-    if (extra == 0) {
+    if (extra == 0)
         return true;
-    }
-    if (fl_was_stopped(runes->stop) || !fl_runes_reserve_spare(runes, runes->count + extra)) {
+    if (fl_was_stopped(runes->stop) || !fl_runes_reserve_spare(runes, runes->count + extra))
         return false; /* one that was stopped has not counted them all */
-    }
     size_t out = 0;
     for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         fl_rune rune  = runes->at[i];
         fl_rune space = {' ', rune.start, rune.end};
         bool    cjk   = (fl_unicode_flags(rune.cp) & FL_UC_CJK) != 0;
-        if (cjk) {
+        if (cjk)
             runes->spare[out++] = space;
-        }
         runes->spare[out++] = rune;
-        if (cjk) {
+        if (cjk)
             runes->spare[out++] = space;
-        }
     }
     fl_runes_swap(runes, out);
     return true;
@@ -163,32 +149,25 @@ static bool sort_marks(fl_runes *runes, fl_rune *run, size_t count) {
         for (size_t i = 1; i < count; i++) {
             fl_rune rune = run[i];
             size_t  j    = i;
-            for (; j > 0 && run[j - 1].end > rune.end; j--) {
+            for (; j > 0 && run[j - 1].end > rune.end; j--)
                 run[j] = run[j - 1];
-            }
             run[j] = rune;
         }
         return true;
     }
-    if (!reserve(runes, &runes->sorted, &runes->sorted_capacity, count)) {
+    if (!reserve(runes, &runes->sorted, &runes->sorted_capacity, count))
         return false;
-    }
     size_t begin[CLASSES + 1] = {0};
-    for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++) {
+    for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++)
         begin[run[i].end + 1]++;
-    }
-    for (size_t c = 1; c <= CLASSES; c++) {
+    for (size_t c = 1; c <= CLASSES; c++)
         begin[c] += begin[c - 1];
-    }
-    if (fl_was_stopped(runes->stop)) {
+    if (fl_was_stopped(runes->stop))
         return false;
-    }
-    for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++) {
+    for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++)
         runes->sorted[begin[run[i].end]++] = run[i];
-    }
-    if (fl_was_stopped(runes->stop)) {
+    if (fl_was_stopped(runes->stop))
         return false;
-    }
     memcpy(run, runes->sorted, count * sizeof *run);
     return true;
 }
@@ -200,27 +179,23 @@ enum { COMPATIBLE = 1, COMPOSE = 2 };
 static bool decompose_all(fl_runes *runes, bool wide, size_t *out) {
     size_t n = 0, run = 0; /* spare[run .. n) are marks in waiting */
     for (size_t i = 0; i < runes->count; i++) {
-        if (!fl_runes_go_on(runes, i)) {
+        if (!fl_runes_go_on(runes, i))
             return false;
-        }
         uint32_t parts[FL_UC_WIDE_MAX];
         uint32_t cp    = runes->at[i].cp;
         unsigned count = 1;
         parts[0]       = cp;
-        if (wide) {
+        if (wide)
             count = fl_unicode_decompose_wide(cp, parts);
-        } else if ((fl_unicode_flags(cp) & FL_UC_DECOMPOSES) != 0) {
+        else if ((fl_unicode_flags(cp) & FL_UC_DECOMPOSES) != 0)
             count = fl_unicode_decompose(cp, parts);
-        }
-        if (!fl_runes_reserve_spare(runes, n + count)) {
+        if (!fl_runes_reserve_spare(runes, n + count))
             return false;
-        }
         for (unsigned k = 0; k < count; k++) {
             unsigned class = fl_unicode_record_of(parts[k])->ccc;
             if (class == 0) {
-                if (n - run > 1 && !sort_marks(runes, runes->spare + run, n - run)) {
+                if (n - run > 1 && !sort_marks(runes, runes->spare + run, n - run))
                     return false;
-                }
                 run = n + 1;
             }
             runes->spare[n++] = (fl_rune){parts[k], k > 0, class};
@@ -264,9 +239,8 @@ void fl_runes_deal(fl_runes *runes, size_t count) {
     for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++) {
         int32_t change = (int32_t)runes->spare[i].start;
         size_t  place  = change > 0 ? next - 1 : next;
-        if (change <= 0) {
+        if (change <= 0)
             next += 1 + (size_t) - (int64_t)change;
-        }
         /* Beyond the end only a map that deletes at the beginning gets. */
         place                 = place < runes->count ? place : runes->count - 1;
         bool before           = change > 0 && next == 0;
@@ -285,13 +259,11 @@ static bool normal_form(fl_runes *runes, unsigned form) {
         needed = (fl_unicode_flags(cp) & touched) != 0 || ((form & COMPATIBLE) != 0 && cp >= 0x80);
     }
     size_t count = runes->count;
-    if (!needed || count == 0) {
+    if (!needed || count == 0)
         return true;
-    }
     if (fl_was_stopped(runes->stop) || !fl_runes_reserve_spare(runes, count) ||
-        !decompose_all(runes, (form & COMPATIBLE) != 0, &count)) {
+        !decompose_all(runes, (form & COMPATIBLE) != 0, &count))
         return false;
-    }
     fl_runes_deal(runes, (form & COMPOSE) != 0 ? compose_all(runes, count) : count);
     return true;
 }
@@ -305,45 +277,37 @@ static bool lowercase(const fl_step *step, fl_runes *runes) {
     size_t dotted = 0;
     for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         uint32_t low[2];
-        if ((fl_unicode_flags(runes->at[i].cp) & FL_UC_LOWER) == 0) {
+        if ((fl_unicode_flags(runes->at[i].cp) & FL_UC_LOWER) == 0)
             continue;
-        }
-        if (fl_unicode_lower(runes->at[i].cp, low) == 2) {
+        if (fl_unicode_lower(runes->at[i].cp, low) == 2)
             dotted++;
-        } else {
+        else
             runes->at[i].cp = low[0];
-        }
     }
-    if (dotted == 0) {
+    if (dotted == 0)
         return true;
-    }
-    if (fl_was_stopped(runes->stop) || !fl_runes_reserve_spare(runes, runes->count + dotted)) {
+    if (fl_was_stopped(runes->stop) || !fl_runes_reserve_spare(runes, runes->count + dotted))
         return false;
-    }
     size_t out = 0;
     for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         fl_rune rune        = runes->at[i];
         bool    is_dotted   = rune.cp == FL_UC_DOTTED_I;
         runes->spare[out++] = (fl_rune){is_dotted ? 'i' : rune.cp, rune.start, rune.end};
-        if (is_dotted) {
+        if (is_dotted)
             runes->spare[out++] = (fl_rune){FL_UC_DOT_ABOVE, rune.start, rune.end};
-        }
     }
     fl_runes_swap(runes, out);
     return true;
 }
 
 static bool bert(const fl_step *step, fl_runes *runes) {
-    if (step->clean_text) {
+    if (step->clean_text)
         clean_text(runes);
-    }
-    if (step->chinese_chars && !space_chinese(runes)) {
+    if (step->chinese_chars && !space_chinese(runes))
         return false;
-    }
     if (step->strip_accents) {
-        if (!normal_form(runes, 0)) {
+        if (!normal_form(runes, 0))
             return false;
-        }
         drop_flag(runes, FL_UC_MARK_BERT);
     }
     return !step->lowercase || lowercase(step, runes);
@@ -352,58 +316,47 @@ static bool bert(const fl_step *step, fl_runes *runes) {
 static bool strip(const fl_step *step, fl_runes *runes) {
     size_t begin = 0, end = runes->count;
     while (step->strip_left && begin < end && fl_unicode_is_space(runes->at[begin].cp) &&
-           fl_runes_go_on(runes, begin)) {
+           fl_runes_go_on(runes, begin))
         begin++;
-    }
     while (step->strip_right && end > begin && fl_unicode_is_space(runes->at[end - 1].cp) &&
-           fl_runes_go_on(runes, end)) {
+           fl_runes_go_on(runes, end))
         end--;
-    }
-    if (begin > 0) {
+    if (begin > 0)
         memmove(runes->at, runes->at + begin, (end - begin) * sizeof *runes->at);
-    }
     runes->count = end - begin;
     return true;
 }
 
 static bool matches(const fl_step *step, const fl_runes *runes, size_t at) {
-    if (runes->count - at < step->pattern_count) {
+    if (runes->count - at < step->pattern_count)
         return false;
-    }
-    for (size_t k = 0; k < step->pattern_count; k++) {
-        if (runes->at[at + k].cp != step->pattern[k]) {
+    for (size_t k = 0; k < step->pattern_count; k++)
+        if (runes->at[at + k].cp != step->pattern[k])
             return false;
-        }
-    }
     return true;
 }
 
 /* The content, placed on the character before rune `end`. */
 static bool put_content(const fl_step *step, fl_runes *runes, size_t end, size_t *out) {
-    if (!fl_runes_reserve_spare(runes, *out + step->content_count)) {
+    if (!fl_runes_reserve_spare(runes, *out + step->content_count))
         return false;
-    }
     fl_rune last = runes->at[end > 0 ? end - 1 : 0];
-    for (size_t k = 0; k < step->content_count; k++) {
+    for (size_t k = 0; k < step->content_count; k++)
         runes->spare[(*out)++] = (fl_rune){step->content[k], last.start, last.end};
-    }
     return true;
 }
 
 /* Copy the runes of bytes [*byte, end) of the text; *rune is the first of them. */
 static bool copy_until(fl_runes *runes, size_t *rune, size_t *byte, size_t end, bool keep,
                        size_t *out) {
-    if (!fl_runes_reserve_spare(runes, *out + (end - *byte))) {
+    if (!fl_runes_reserve_spare(runes, *out + (end - *byte)))
         return false;
-    }
     while (*byte < end) {
-        if (!fl_runes_go_on(runes, *rune)) {
+        if (!fl_runes_go_on(runes, *rune))
             return false;
-        }
         *byte += fl_utf8_size(runes->at[*rune].cp);
-        if (keep) {
+        if (keep)
             runes->spare[(*out)++] = runes->at[*rune];
-        }
         (*rune)++;
     }
     return true;
@@ -415,27 +368,23 @@ static bool replace_regex(const fl_step *step, fl_runes *runes) {
     size_t        out = 0, rune = 0, byte = 0, begin, end;
     bool          any = false;
     fl_buf_clear(text);
-    if (!fl_runes_write(runes, 0, runes->count, text)) {
+    if (!fl_runes_write(runes, 0, runes->count, text))
         return false;
-    }
     for (;;) {
         fl_regex_result found =
             fl_regex_next(step->state, &runes->regex, text->data, text->size, &walk, &begin, &end);
-        if (found == FL_REGEX_NONE) {
+        if (found == FL_REGEX_NONE)
             break;
-        }
         runes->too_long = found == FL_REGEX_LIMIT;
         if (found != FL_REGEX_MATCH || !copy_until(runes, &rune, &byte, begin, true, &out) ||
             !copy_until(runes, &rune, &byte, end, false, &out) ||
-            !put_content(step, runes, rune, &out)) {
+            !put_content(step, runes, rune, &out))
             return false;
-        }
         any = true;
     }
     if (any) {
-        if (!copy_until(runes, &rune, &byte, text->size, true, &out)) {
+        if (!copy_until(runes, &rune, &byte, text->size, true, &out))
             return false;
-        }
         fl_runes_swap(runes, out);
     }
     return true;
@@ -444,42 +393,35 @@ static bool replace_regex(const fl_step *step, fl_runes *runes) {
 /* Every match of the pattern, left to right, becomes the content, placed on the match's last character. */
 static bool replace(const fl_step *step, fl_runes *runes) {
     size_t out = 0, turn = 0;
-    if (step->state != NULL) {
+    if (step->state != NULL)
         return runes->count == 0 || replace_regex(step, runes);
-    }
     for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, turn++);) {
         bool   hit   = matches(step, runes, i);
         size_t count = hit ? step->content_count : 1;
-        if (!fl_runes_reserve_spare(runes, out + count)) {
+        if (!fl_runes_reserve_spare(runes, out + count))
             return false;
-        }
         if (!hit) {
             runes->spare[out++] = runes->at[i++];
             continue;
         }
         i += step->pattern_count;
         fl_rune last = runes->at[i - 1];
-        for (size_t k = 0; k < count; k++) {
+        for (size_t k = 0; k < count; k++)
             runes->spare[out++] = (fl_rune){step->content[k], last.start, last.end};
-        }
     }
-    if (runes->count > 0) {
+    if (runes->count > 0)
         fl_runes_swap(runes, out);
-    }
     return true;
 }
 
 static bool prepend(const fl_step *step, fl_runes *runes) {
-    if (runes->count == 0) {
+    if (runes->count == 0)
         return true;
-    }
     size_t count = runes->count + step->content_count;
-    if (!fl_runes_reserve_spare(runes, count)) {
+    if (!fl_runes_reserve_spare(runes, count))
         return false;
-    }
-    for (size_t k = 0; k < step->content_count; k++) {
+    for (size_t k = 0; k < step->content_count; k++)
         runes->spare[k] = (fl_rune){step->content[k], runes->at[0].start, runes->at[0].end};
-    }
     memcpy(runes->spare + step->content_count, runes->at, runes->count * sizeof *runes->at);
     fl_runes_swap(runes, count);
     return true;
@@ -493,14 +435,12 @@ static bool nmt(const fl_step *step, fl_runes *runes) {
         fl_rune  rune = runes->at[i];
         uint32_t cp   = rune.cp;
         if ((cp >= 1 && cp <= 8) || cp == 0xB || (cp >= 0xE && cp <= 0x1F) || cp == 0x7F ||
-            cp == 0x8F || cp == 0x9F) {
+            cp == 0x8F || cp == 0x9F)
             continue;
-        }
         if (cp == '\t' || cp == '\n' || cp == '\f' || cp == '\r' || cp == 0x1680 ||
             (cp >= 0x200B && cp <= 0x200F) || cp == 0x2028 || cp == 0x2029 || cp == 0x2581 ||
-            cp == 0xFEFF || cp == 0xFFFD) {
+            cp == 0xFEFF || cp == 0xFFFD)
             rune.cp = ' ';
-        }
         runes->at[kept++] = rune;
     }
     runes->count = kept;
@@ -515,9 +455,8 @@ static bool strip_accents(const fl_step *step, fl_runes *runes) {
 
 bool fl_normalize(const fl_step *steps, unsigned count, fl_runes *runes) {
     bool ok = true;
-    for (unsigned i = 0; i < count && ok; i++) {
+    for (unsigned i = 0; i < count && ok; i++)
         ok = steps[i].ops->run(&steps[i], runes) && !fl_was_stopped(runes->stop);
-    }
     return ok;
 }
 
@@ -550,11 +489,9 @@ static unsigned replaced_blanks(const char *pattern) {
     } known[] = {{"\\s+", FL_REPLACE_BLANKS},
                  {" {2,}", FL_REPLACE_RUNS},
                  {"\\s{2,}|[\\n\\r\\t]", FL_REPLACE_RUNS}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(pattern, known[i].pattern) == 0) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(pattern, known[i].pattern) == 0)
             return known[i].blanks;
-        }
-    }
     return FL_REPLACE_ANY;
 }
 
@@ -581,18 +518,15 @@ static int parse_replace_regex(fl_step *step, fl_json_reader *reader, fl_json_re
 
 static int parse_replace(fl_step *step, fl_json_reader *reader) {
     fl_json_reader pattern = fl_json_below(reader, "pattern");
-    if (reader->status == 0 && pattern.object == NULL) {
+    if (reader->status == 0 && pattern.object == NULL)
         return fl_missing(reader, "pattern");
-    }
-    if (fl_json_has(&pattern, "Regex")) {
+    if (fl_json_has(&pattern, "Regex"))
         return parse_replace_regex(step, reader, &pattern);
-    }
     const char *text    = fl_need_string(&pattern, "String");
     const char *content = pattern.status == 0 ? fl_need_string(reader, "content") : "";
     reader->status      = pattern.status < 0 ? pattern.status : reader->status;
-    if (reader->status < 0) {
+    if (reader->status < 0)
         return reader->status;
-    }
     size_t size = strlen(text);
     if (size == 0 || size > PATTERN_MAX) {
         reader->status = fl_fail(
@@ -660,14 +594,11 @@ static bool inert_nmt(const fl_step *step, uint32_t cp) {
 
 /* A pattern of more than one character cannot begin with a character that is not in it. */
 static bool inert_replace(const fl_step *step, uint32_t cp) {
-    if (step->state != NULL) { /* another pattern may match anything */
+    if (step->state != NULL) /* another pattern may match anything */
         return step->option != FL_REPLACE_ANY && !fl_unicode_is_space(cp);
-    }
-    for (size_t i = 0; i < step->pattern_count; i++) {
-        if (step->pattern[i] == cp) {
+    for (size_t i = 0; i < step->pattern_count; i++)
+        if (step->pattern[i] == cp)
             return false;
-        }
-    }
     return true;
 }
 

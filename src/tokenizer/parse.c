@@ -27,9 +27,8 @@ enum { ID_MAX = INT32_MAX - 1, HOLES_FREE = 65536 };
 
 size_t fl_count_byte(const fl_json_in *in, char byte) {
     size_t count = 0;
-    for (size_t i = 0; i < in->size; i++) {
+    for (size_t i = 0; i < in->size; i++)
         count += in->text[i] == byte;
-    }
     return count;
 }
 
@@ -67,9 +66,8 @@ static int read_vocab(fl_tokenizer *tokenizer, fl_json_in *in, int64_t *highest,
     fl_span   token;
     for (; fl_json_in_key(in, &token); ++*tokens) {
         int64_t id = read_id(in, token, source, error);
-        if (id < 0) {
+        if (id < 0)
             return FLETCH_EMODEL;
-        }
         if (!nuls && memchr(token.data, '\0', token.size) != NULL) {
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: the token of model.vocab with id %lld has a NUL", source,
@@ -104,14 +102,12 @@ int fl_parse_vocab(fl_tokenizer *tokenizer, fl_json_reader *model, const fl_log 
     }
     size_t  most = fl_count_byte(&in, ':'), tokens = 0;
     int64_t highest = -1;
-    if (!fl_vocab_open(vocab, ids_end(most), (uint32_t)most, in.size)) {
+    if (!fl_vocab_open(vocab, ids_end(most), (uint32_t)most, in.size))
         return fl_fail_nomem(error, in.size, "the vocabulary");
-    }
     (void)fl_json_in_enter(&in, FL_JSON_OBJECT);
     FL_TRY(read_vocab(tokenizer, &in, &highest, &tokens, source, error));
-    if (tokens == 0) {
+    if (tokens == 0)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: model.vocab is empty", source);
-    }
     if (highest >= (int64_t)ids_end(tokens)) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: model.vocab has id %lld but only %zu tokens; the file is damaged",
@@ -166,14 +162,12 @@ static bool make_pattern(fl_added_builder *builder, fl_added_token *token) {
     fl_buf              text      = {0};
     fl_free(token->pattern);
     token->pattern = NULL;
-    if (!token->normalized || tokenizer->normal_count == 0 || tokenizer->pieces) {
+    if (!token->normalized || tokenizer->normal_count == 0 || tokenizer->pieces)
         return true;
-    }
     if (!fl_runes_load(runes, token->content, 0, token->length) ||
         !fl_normalize(tokenizer->normal, tokenizer->normal_count, runes) ||
-        !fl_runes_write(runes, 0, runes->count, &text)) {
+        !fl_runes_write(runes, 0, runes->count, &text))
         return false;
-    }
     if (text.size == token->length && memcmp(text.data, token->content, text.size) == 0) {
         fl_buf_free(&text);
         return true;
@@ -189,9 +183,8 @@ static int check_id(fl_added_builder *builder, const fl_added_token *token, cons
     fl_vocab *vocab = &builder->tokenizer->vocab;
     int32_t   id    = fl_vocab_find(vocab, token->content, token->length);
     bool      fresh = id < 0;
-    if (fresh) {
+    if (fresh)
         id = (int32_t)builder->next_id++;
-    }
     if (id != token->id) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: added_tokens gives \"%.40s\" id %d; by the vocabulary it is %d", source,
@@ -228,14 +221,12 @@ int fl_added_put(fl_added_builder *builder, const fl_added_token *token, const c
     *mine                = *token;
     mine->pattern        = NULL;
     mine->content        = fl_strndup(token->content, token->length);
-    if (mine->content == NULL) {
+    if (mine->content == NULL)
         return fl_fail_nomem(error, token->length, source);
-    }
     added->count++;
     fl_vocab_add(&builder->names, token->content, token->length, (uint32_t)added->count - 1);
-    if ((uint32_t)mine->id >= builder->tokenizer->id_limit) {
+    if ((uint32_t)mine->id >= builder->tokenizer->id_limit)
         builder->tokenizer->id_limit = (uint32_t)mine->id + 1;
-    }
     return make_pattern(builder, mine) ? 0 : fl_fail_nomem(error, token->length, source);
 }
 
@@ -249,9 +240,8 @@ static int by_id(const void *a, const void *b) {
 static bool is_blank(const char *text, size_t length) {
     size_t   at = 0;
     unsigned step;
-    while (at < length && fl_unicode_is_space(fl_utf8_decode(text + at, &step))) {
+    while (at < length && fl_unicode_is_space(fl_utf8_decode(text + at, &step)))
         at += step;
-    }
     return at == length;
 }
 
@@ -303,9 +293,8 @@ static int parse_added_token(fl_added_builder *builder, fl_json *item, const cha
         return reader.status;
     }
     token.length = strlen(text);
-    if (token.length == 0) { /* the reference passes over it */
+    if (token.length == 0) /* the reference passes over it */
         return 0;
-    }
     token.content = fl_strndup(text, token.length);
     int status    = token.content == NULL ? fl_fail_nomem(error, token.length, source)
                                           : fl_added_put(builder, &token, source, error);
@@ -331,9 +320,8 @@ static int put_marker(fl_added_builder *builder, const char *text, const char *s
     for (size_t i = 0; i < 2; i++) {
         bool known = fl_vocab_find(&builder->names, text, lengths[i]) >= 0 ||
                      fl_vocab_find(&builder->tokenizer->vocab, text, lengths[i]) >= 0;
-        if (lengths[i] == 0 || !known) {
+        if (lengths[i] == 0 || !known)
             continue;
-        }
         fl_added_token token = {.length = lengths[i], .special = true};
         token.content        = fl_strndup(text, lengths[i]);
         int status           = token.content == NULL ? fl_fail_nomem(error, lengths[i], source)
@@ -349,36 +337,27 @@ static int parse_added(fl_tokenizer *tokenizer, const fl_token_plan *plan, fl_js
     fl_json           *list   = fl_json_array(root, "added_tokens");
     size_t             count  = fl_json_count(list);
     size_t             bytes  = 0;
-    if (root->status < 0) {
+    if (root->status < 0)
         return root->status;
-    }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         bytes += fl_json_text_size(fl_json_get(fl_json_item(list, i), "content"));
-    }
-    for (size_t i = 0; i < plan->extra_count; i++) {
+    for (size_t i = 0; i < plan->extra_count; i++)
         bytes += plan->extra[i].length;
-    }
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++)
         bytes += marker[i] != NULL ? strlen(marker[i]) : 0;
-    }
     fl_added_builder builder;
     int status = fl_added_begin(&builder, tokenizer, count + plan->extra_count + 2, bytes,
                                 root->source, root->error);
-    for (size_t i = 0; i < count && status == 0; i++) {
+    for (size_t i = 0; i < count && status == 0; i++)
         status = parse_added_token(&builder, fl_json_item(list, i), root->source, root->error);
-    }
-    for (size_t i = 0; i < plan->extra_count && status == 0; i++) {
+    for (size_t i = 0; i < plan->extra_count && status == 0; i++)
         status = put_extra(&builder, plan->extra[i], root->source, root->error);
-    }
-    for (size_t i = 0; i < 2 && status == 0; i++) {
-        if (marker[i] != NULL) {
+    for (size_t i = 0; i < 2 && status == 0; i++)
+        if (marker[i] != NULL)
             status = put_marker(&builder, marker[i], root->source, root->error);
-        }
-    }
     tokenizer->added.split_special = plan->split_special;
-    if (status == 0) {
+    if (status == 0)
         status = fl_added_finish(&builder, root->source, root->error);
-    }
     fl_added_end(&builder);
     return status;
 }
@@ -386,9 +365,8 @@ static int parse_added(fl_tokenizer *tokenizer, const fl_token_plan *plan, fl_js
 /* ---- Root ------------------------------------------------------------------------------------- */
 
 void fl_token_names(fl_tokenizer *tokenizer, const char *const token[FL_TOKEN_NAMED]) {
-    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++) {
+    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++)
         tokenizer->named[i] = token[i] != NULL ? fl_tokenizer_id(tokenizer, token[i]) : -1;
-    }
 }
 
 /* The model is there: what the plan makes of the rest. */
@@ -415,9 +393,8 @@ int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_opt
     FL_TRY(parse_model(tokenizer, &reader, options->log));
     fl_token_plan plan;
     int           status = fl_token_plan_make(&plan, options, &reader);
-    if (status == 0) {
+    if (status == 0)
         status = parse_parts(tokenizer, &plan, &reader);
-    }
     fl_token_plan_free(&plan);
     return status == 0 ? fl_decoder_open(&tokenizer->decoder, &reader) : status;
 }

@@ -66,9 +66,8 @@ typedef struct half {
 static int refuse_step(const half *h, fl_json_reader *reader, const char *kind) {
     char   known[512];
     size_t used = 0;
-    for (size_t i = 0; h->known[i] != NULL && used < sizeof known; i++) {
+    for (size_t i = 0; h->known[i] != NULL && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", h->known[i]->type);
-    }
     snprintf(used < sizeof known ? known + used : known,
              used < sizeof known ? sizeof known - used : 1, "Sequence of these");
     return fl_refuse(reader, h->part, kind, known);
@@ -77,22 +76,18 @@ static int refuse_step(const half *h, fl_json_reader *reader, const char *kind) 
 static int parse_step(half *h, fl_json_reader *reader, const char *kind) {
     const bool own = h->own != NULL && strcmp(kind, h->own->type) == 0;
     size_t     row = 0;
-    while (!own && h->known[row] != NULL && strcmp(kind, h->known[row]->type) != 0) {
+    while (!own && h->known[row] != NULL && strcmp(kind, h->known[row]->type) != 0)
         row++;
-    }
-    if (h->known[row] == NULL) {
+    if (h->known[row] == NULL)
         return refuse_step(h, reader, kind);
-    }
-    if (*h->count == FL_STEPS_MAX) {
+    if (*h->count == FL_STEPS_MAX)
         return fl_refuse(reader, h->part, "Sequence of more than 16 steps", "16 steps");
-    }
     fl_step *step = &h->steps[(*h->count)++];
     step->ops     = own ? h->own : h->known[row];
     step->option  = step->ops->option;
     step->growth  = step->ops->growth > 0 ? step->ops->growth : 1;
-    if (step->ops->parse != NULL && step->ops->parse(step, reader) < 0) {
+    if (step->ops->parse != NULL && step->ops->parse(step, reader) < 0)
         return reader->status;
-    }
     h->growth *= step->growth;
     h->growth_add = h->growth_add * step->growth + step->growth_add;
     return h->growth + h->growth_add <= EXPANSION_MAX
@@ -103,31 +98,26 @@ static int parse_step(half *h, fl_json_reader *reader, const char *kind) {
 
 static int parse_steps(half *h, fl_json_reader *reader) {
     const char *kind = fl_need_string(reader, "type");
-    if (reader->status < 0) {
+    if (reader->status < 0)
         return reader->status;
-    }
-    if (strcmp(kind, "Sequence") != 0) {
+    if (strcmp(kind, "Sequence") != 0)
         return parse_step(h, reader, kind);
-    }
     fl_json *list = fl_json_array(reader, h->list);
-    if (list == NULL) {
+    if (list == NULL)
         return fl_missing(reader, h->list);
-    }
     for (size_t i = 0; i < fl_json_count(list); i++) {
         fl_json_reader inner = fl_json_inside(reader, fl_json_item(list, i));
         reader->status       = parse_steps(h, &inner);
-        if (reader->status < 0) {
+        if (reader->status < 0)
             return reader->status;
-        }
     }
     return 0;
 }
 
 static int parse_half(half *h, fl_json_reader *root) {
     fl_json_reader reader = fl_json_below(root, h->part);
-    if (root->status == 0 && reader.object != NULL) {
+    if (root->status == 0 && reader.object != NULL)
         root->status = parse_steps(h, &reader);
-    }
     return root->status;
 }
 
@@ -140,15 +130,13 @@ int fl_parse_steps(fl_tokenizer *tokenizer, fl_json_reader *root) {
               &tokenizer->normal_count,
               tokenizer->normal_count > 0 ? 2 : 1,
               0};
-    if (parse_half(&h, root) < 0) {
+    if (parse_half(&h, root) < 0)
         return root->status;
-    }
     /* BERT's normaliser and Lowercase alone make at most one character per byte; what follows others is
      * bounded step by step. */
     if (tokenizer->normal_count == 1 && (tokenizer->normal[0].ops == &fl_normal_bert ||
-                                         tokenizer->normal[0].ops == &fl_normal_lowercase)) {
+                                         tokenizer->normal[0].ops == &fl_normal_lowercase))
         h.growth = 1;
-    }
     h.part  = "pre_tokenizer";
     h.list  = "pretokenizers";
     h.known = fl_splits;

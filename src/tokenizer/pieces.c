@@ -18,23 +18,19 @@ static size_t gpt2_piece(const text *t, size_t at) {
     unsigned      length;
     unsigned char c    = t->at[at];
     bool          more = at + 1 < t->size;
-    if (c == ' ' && more && is_letter(t->at[at + 1])) {
+    if (c == ' ' && more && is_letter(t->at[at + 1]))
         return letters(t, at + 1);
-    }
-    if (is_letter(c)) {
+    if (is_letter(c))
         return letters(t, at);
-    }
     if (c == '\'') {
         size_t size = contraction(t, at, false);
-        if (size > 0) {
+        if (size > 0)
             return at + size;
-        }
     }
     size_t   from = c == ' ' && more ? at + 1 : at;
     uint32_t mask = look(t, from, &length);
-    if ((mask & FL_MASK_SPACE) != 0) {
+    if ((mask & FL_MASK_SPACE) != 0)
         return blanks(t, at);
-    }
     return (mask & FL_MASK_L) != 0   ? letters(t, from)
            : (mask & FL_MASK_N) != 0 ? run(t, from, FL_MASK_N)
                                      : run_without(t, from, MASK_LNS);
@@ -43,9 +39,8 @@ static size_t gpt2_piece(const text *t, size_t at) {
 /* At most `most` of \p{N}. */
 static size_t digits(const text *t, size_t at, unsigned most) {
     unsigned length;
-    for (; most > 0 && at < t->size && (look(t, at, &length) & FL_MASK_N) != 0; most--) {
+    for (; most > 0 && at < t->size && (look(t, at, &length) & FL_MASK_N) != 0; most--)
         at += length;
-    }
     return at;
 }
 
@@ -53,42 +48,34 @@ static size_t digits(const text *t, size_t at, unsigned most) {
 static size_t signs(const text *t, size_t at, bool slashes) {
     size_t from = at + (t->at[at] == ' ');
     size_t end  = run_without(t, from, MASK_LNS);
-    if (end == from) {
+    if (end == from)
         return at;
-    }
     while (end < t->size &&
-           (t->at[end] == '\n' || t->at[end] == '\r' || (slashes && t->at[end] == '/'))) {
+           (t->at[end] == '\n' || t->at[end] == '\r' || (slashes && t->at[end] == '/')))
         end++;
-    }
     return end;
 }
 
 static inline size_t cl100k_piece(const text *t, size_t at, unsigned most) {
     unsigned      length, next_length;
     unsigned char c = t->at[at];
-    if (c == ' ' && at + 1 < t->size && is_letter(t->at[at + 1])) {
+    if (c == ' ' && at + 1 < t->size && is_letter(t->at[at + 1]))
         return letters(t, at + 1);
-    }
-    if (is_letter(c)) {
+    if (is_letter(c))
         return letters(t, at);
-    }
     if (c == '\'') {
         size_t size = contraction(t, at, true);
-        if (size > 0) {
+        if (size > 0)
             return at + size;
-        }
     }
     uint32_t mask = look(t, at, &length);
-    if ((mask & FL_MASK_L) != 0) {
+    if ((mask & FL_MASK_L) != 0)
         return letters(t, at);
-    }
-    if ((mask & FL_MASK_N) != 0) {
+    if ((mask & FL_MASK_N) != 0)
         return digits(t, at, most);
-    }
     if (c != '\n' && c != '\r' && at + length < t->size &&
-        (look(t, at + length, &next_length) & FL_MASK_L) != 0) {
+        (look(t, at + length, &next_length) & FL_MASK_L) != 0)
         return letters(t, at + length);
-    }
     size_t end = signs(t, at, false);
     return end > at ? end : blanks_or_lines(t, at);
 }
@@ -99,9 +86,8 @@ static size_t lower_word(const text *t, size_t at) {
     unsigned length;
     while (at < t->size) {
         uint32_t mask = look(t, at, &length);
-        if ((mask & MASK_UPPER) == 0) {
+        if ((mask & MASK_UPPER) == 0)
             break;
-        }
         at += length;
         last_lower = (mask & MASK_LOWER) != 0 ? at : last_lower;
     }
@@ -122,22 +108,18 @@ static inline size_t o200k_piece(const text *t, size_t at, unsigned most, bool c
     bool          head = (mask & (FL_MASK_L | FL_MASK_N)) == 0 && c != '\n' && c != '\r';
     bool   word = (mask & (FL_MASK_L | FL_MASK_M)) != 0; /* it may be part of the word itself */
     size_t end  = head ? lower_word(t, at + length) : 0;
-    if (end == 0 && word) {
+    if (end == 0 && word)
         end = lower_word(t, at);
-    }
-    if (end == 0 && head) {
+    if (end == 0 && head)
         end = upper_word(t, at + length);
-    }
-    if (end == 0 && word) {
+    if (end == 0 && word)
         end = upper_word(t, at);
-    }
     if (end > 0) {
         bool quote = contractions && end < t->size && t->at[end] == '\'';
         return end + (quote ? contraction(t, end, true) : 0);
     }
-    if ((mask & FL_MASK_N) != 0) {
+    if ((mask & FL_MASK_N) != 0)
         return digits(t, at, most);
-    }
     end = signs(t, at, true);
     return end > at ? end : blanks_or_lines(t, at);
 }
@@ -155,23 +137,19 @@ static size_t next_space(const text *t, size_t at) {
         memcpy(&x, t->at + at, 8);
         uint64_t a = x ^ ones * ' ', b = x ^ ones * 0xE2;
         uint64_t zero = ((a - ones) & ~a) | ((b - ones) & ~b); /* the lowest one is right */
-        if ((zero & high) != 0) {
+        if ((zero & high) != 0)
             return at + (unsigned)__builtin_ctzll(zero & high) / 8;
-        }
     }
-    while (at < t->size && t->at[at] != ' ' && t->at[at] != 0xE2) {
+    while (at < t->size && t->at[at] != ' ' && t->at[at] != 0xE2)
         at++;
-    }
     return at;
 }
 
 static size_t spaced_word(const text *t, size_t at) {
-    while (at < t->size && is_space(t, at)) {
+    while (at < t->size && is_space(t, at))
         at += t->at[at] == ' ' ? 1 : 3;
-    }
-    for (at = next_space(t, at); at < t->size && !is_space(t, at);) {
+    for (at = next_space(t, at); at < t->size && !is_space(t, at);)
         at = next_space(t, at + 1);
-    }
     return at;
 }
 
@@ -223,11 +201,10 @@ static const struct {
 static bool is_pattern(const char *pattern, const char *known) {
     for (; *known != '\0'; pattern++, known++) {
         char name = *pattern == '\r' ? 'r' : *pattern == '\n' ? 'n' : '\0';
-        if (name != '\0' && known[0] == '\\' && known[1] == name) {
+        if (name != '\0' && known[0] == '\\' && known[1] == name)
             known++;
-        } else if (*pattern != *known) {
+        else if (*pattern != *known)
             return false;
-        }
     }
     return *pattern == '\0';
 }
@@ -235,9 +212,8 @@ static bool is_pattern(const char *pattern, const char *known) {
 fl_pieces *fl_pieces_of(const char *pattern, fl_gaps gaps) {
     for (size_t i = 0; i < sizeof scanners / sizeof *scanners; i++) {
         bool fits = scanners[i].gaps == FL_GAPS_NONE || scanners[i].gaps == gaps;
-        if (fits && is_pattern(pattern, scanners[i].pattern)) {
+        if (fits && is_pattern(pattern, scanners[i].pattern))
             return scanners[i].scan;
-        }
     }
     return NULL;
 }

@@ -19,13 +19,11 @@ static size_t next_digit(const text *t, size_t at) {
         uint64_t y     = x & ~high;
         uint64_t digit = (y + ones * (0x80 - '0')) & ~(y + ones * (0x7F - '9')) & high;
         uint64_t found = (digit & ~x) | (x & high);
-        if (found != 0) {
+        if (found != 0)
             return at + (unsigned)__builtin_ctzll(found) / 8;
-        }
     }
-    while (at < t->size && t->at[at] < 0x80 && (unsigned char)(t->at[at] - '0') > 9) {
+    while (at < t->size && t->at[at] < 0x80 && (unsigned char)(t->at[at] - '0') > 9)
         at++;
-    }
     return at;
 }
 
@@ -47,17 +45,14 @@ static inline unsigned sure_other_than_number(unsigned char lead) {
 static inline size_t number_piece(const text *t, size_t at, size_t most, bool step) {
     unsigned length;
     size_t   end = at;
-    for (; most > 0 && end < t->size && is_number(t, end, step, &length); most--) {
+    for (; most > 0 && end < t->size && is_number(t, end, step, &length); most--)
         end += length;
-    }
-    if (end > at) {
+    if (end > at)
         return end;
-    }
     while ((at = next_digit(t, at)) < t->size) {
         length = sure_other_than_number(t->at[at]);
-        if (length == 0 && is_number(t, at, step, &length)) {
+        if (length == 0 && is_number(t, at, step, &length))
             break;
-        }
         at += length;
     }
     return at;
@@ -70,22 +65,19 @@ static size_t next_high(const text *t, size_t at) {
         uint64_t x;
         memcpy(&x, t->at + at, 8);
         uint64_t found = ((x & ~high) + ones * (0x80 - 0x63)) & x & high;
-        if (found != 0) {
+        if (found != 0)
             return at + (unsigned)__builtin_ctzll(found) / 8;
-        }
     }
-    while (at < t->size && t->at[at] < 0xE3) {
+    while (at < t->size && t->at[at] < 0xE3)
         at++;
-    }
     return at;
 }
 
 /* [一-龥぀-ゟ゠-ヿ] */
 static inline bool is_kana_or_han(const text *t, size_t at, unsigned *length) {
     *length = 3;
-    if (t->at[at] >= 0xE5 && t->at[at] <= 0xE8) {
+    if (t->at[at] >= 0xE5 && t->at[at] <= 0xE8)
         return true;
-    }
     uint32_t cp = fl_utf8_decode((const char *)t->at + at, length);
     return cp - 0x4E00 <= 0x9FA5 - 0x4E00 || cp - 0x3040 <= 0x30FF - 0x3040;
 }
@@ -93,14 +85,12 @@ static inline bool is_kana_or_han(const text *t, size_t at, unsigned *length) {
 static size_t kana_or_han_piece(const text *t, size_t at) {
     unsigned length;
     if (is_kana_or_han(t, at, &length)) {
-        for (at += length; at < t->size && is_kana_or_han(t, at, &length);) {
+        for (at += length; at < t->size && is_kana_or_han(t, at, &length);)
             at += length;
-        }
         return at;
     }
-    for (at = next_high(t, at + length); at < t->size && !is_kana_or_han(t, at, &length);) {
+    for (at = next_high(t, at + length); at < t->size && !is_kana_or_han(t, at, &length);)
         at = next_high(t, at + length);
-    }
     return at;
 }
 
@@ -113,9 +103,8 @@ static inline size_t marked_letters(const text *t, size_t at) {
 /* "[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+" at `at`, whose category is `mask`; `at` when there is none. */
 static size_t marked_word(const text *t, size_t at, uint32_t mask, unsigned length) {
     unsigned next;
-    if ((mask & MASK_LM) != 0) {
+    if ((mask & MASK_LM) != 0)
         return marked_letters(t, at);
-    }
     bool head = (mask & MASK_PS) == 0 && t->at[at] != '\n' && t->at[at] != '\r';
     return head && at + length < t->size && (look(t, at + length, &next) & MASK_LM) != 0
                ? marked_letters(t, at + length)
@@ -125,36 +114,30 @@ static size_t marked_word(const text *t, size_t at, uint32_t mask, unsigned leng
 static size_t deepseek_piece(const text *t, size_t at) {
     unsigned      length;
     unsigned char c = t->at[at];
-    if (c == ' ' && at + 1 < t->size && is_letter(t->at[at + 1])) {
+    if (c == ' ' && at + 1 < t->size && is_letter(t->at[at + 1]))
         return marked_letters(t, at + 1);
-    }
     uint32_t mask = look(t, at, &length);
     if (c < 0x80 && (mask & MASK_PS) != 0 && at + 1 < t->size && is_letter(t->at[at + 1])) {
-        for (at++; at < t->size && is_letter(t->at[at]);) {
+        for (at++; at < t->size && is_letter(t->at[at]);)
             at++;
-        }
         return at;
     }
     size_t end = marked_word(t, at, mask, length);
-    if (end > at) {
+    if (end > at)
         return end;
-    }
     end = run(t, at + (c == ' '), MASK_PS);
     if (end > at + (c == ' ')) {
-        while (end < t->size && (t->at[end] == '\n' || t->at[end] == '\r')) {
+        while (end < t->size && (t->at[end] == '\n' || t->at[end] == '\r'))
             end++;
-        }
         return end;
     }
-    if ((mask & FL_MASK_SPACE) != 0) {
+    if ((mask & FL_MASK_SPACE) != 0)
         return blanks_or_lines(t, at);
-    }
     for (at += length; at < t->size; at += length) { /* up to where something matches */
         mask = look(t, at, &length);
         if ((mask & (MASK_LM | MASK_PS | FL_MASK_SPACE)) != 0 ||
-            marked_word(t, at, mask, length) > at) {
+            marked_word(t, at, mask, length) > at)
             break;
-        }
     }
     return at;
 }
@@ -164,9 +147,8 @@ static size_t triplet_piece(const text *t, size_t at) {
     unsigned count = 0;
     for (size_t i = at; i < t->size; i++) {
         count = (unsigned char)(t->at[i] - '0') < 10 ? count + 1 : 0;
-        if (count == 3) {
+        if (count == 3)
             return i > at + 2 ? i - 2 : i + 1;
-        }
     }
     return t->size;
 }
@@ -190,9 +172,8 @@ static inline bool is_byte_digit(unsigned char byte) {
 
 static size_t byte_digit_piece(const text *t, size_t at, bool runs) {
     bool first = is_byte_digit(t->at[at++]);
-    while (at < t->size && is_byte_digit(t->at[at]) == first && (runs || !first)) {
+    while (at < t->size && is_byte_digit(t->at[at]) == first && (runs || !first))
         at++;
-    }
     return at;
 }
 
@@ -200,9 +181,8 @@ static size_t byte_digit_piece(const text *t, size_t at, bool runs) {
 
 static size_t clip_piece(const text *t, size_t at) {
     unsigned length;
-    if (is_letter(t->at[at])) {
+    if (is_letter(t->at[at]))
         return letters(t, at);
-    }
     size_t   quote = t->at[at] == '\'' ? contraction(t, at, false) : 0;
     uint32_t mask  = look(t, at, &length);
     return quote > 0                     ? at + quote
@@ -217,9 +197,8 @@ static size_t marker(const text *t, size_t at) {
     static const char *const names[] = {"<|startoftext|>", "<|endoftext|>"};
     for (size_t i = 0; i < 2; i++) {
         size_t size = strlen(names[i]);
-        if (t->size - at >= size && memcmp(t->at + at, names[i], size) == 0) {
+        if (t->size - at >= size && memcmp(t->at + at, names[i], size) == 0)
             return size - 4;
-        }
     }
     return 0;
 }

@@ -24,9 +24,8 @@ static inline uint32_t look(const text *t, size_t at, unsigned *length) {
 /* Where the run of characters with these categories that begins at `at` ends. */
 static inline size_t run(const text *t, size_t at, uint32_t mask) {
     unsigned length;
-    while (at < t->size && (look(t, at, &length) & mask) != 0) {
+    while (at < t->size && (look(t, at, &length) & mask) != 0)
         at += length;
-    }
     return at;
 }
 
@@ -66,11 +65,9 @@ static inline size_t blanks(const text *t, size_t at) {
 /* The same, but a run with line ends reaches to the last of them. */
 static inline size_t blanks_or_lines(const text *t, size_t at) {
     size_t end = run(t, at, FL_MASK_SPACE);
-    for (size_t i = end; i > at; i--) {
-        if (t->at[i - 1] == '\n' || t->at[i - 1] == '\r') {
+    for (size_t i = end; i > at; i--)
+        if (t->at[i - 1] == '\n' || t->at[i - 1] == '\r')
             return i;
-        }
-    }
     return blanks(t, at);
 }
 
@@ -78,16 +75,13 @@ static inline size_t blanks_or_lines(const text *t, size_t at) {
 static inline size_t contraction(const text *t, size_t at, bool fold) {
     size_t        left     = t->size - at;
     unsigned char case_bit = fold ? 0x20 : 0;
-    if (left < 2) {
+    if (left < 2)
         return 0;
-    }
     unsigned char a = t->at[at + 1] | case_bit, b = left > 2 ? t->at[at + 2] | case_bit : 0;
-    if (a == 's' || a == 't' || a == 'm' || a == 'd') {
+    if (a == 's' || a == 't' || a == 'm' || a == 'd')
         return 2;
-    }
-    if ((b == 'e' && (a == 'r' || a == 'v')) || (b == 'l' && a == 'l')) {
+    if ((b == 'e' && (a == 'r' || a == 'v')) || (b == 'l' && a == 'l'))
         return 3;
-    }
     return fold && left > 2 && t->at[at + 1] == LONG_S_1 && t->at[at + 2] == LONG_S_2 ? 3 : 0;
 }
 

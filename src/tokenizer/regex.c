@@ -107,9 +107,8 @@ static void put_property(set *s, const property *p, bool negate) {
         const fl_unicode_record *r  = fl_unicode_record_of(cp);
         bool                     in = (1u << r->category & p->mask) != 0 ||
                   (cp >= p->flags_from && (r->flags & p->flags) != 0);
-        if (in != negate) {
+        if (in != negate)
             put(s, cp);
-        }
     }
 }
 
@@ -121,35 +120,30 @@ static void put_folded(set *s, uint32_t cp) {
         put(s, lower);
         put(s, lower - 0x20);
     }
-    if (lower == 's' || lower == 'k') {
+    if (lower == 's' || lower == 'k')
         put(s, lower == 's' ? LONG_S : KELVIN);
-    }
 }
 
 static void emit_set(fl_buf *out, const set *s, bool negate) {
     fl_buf_putc(out, '[');
     size_t empty = out->size;
     for (uint32_t cp = 0; cp < POINTS; cp++) {
-        if (cp == SURROGATES) {
+        if (cp == SURROGATES)
             cp = AFTER;
-        }
-        if (has(s, cp) == negate) {
+        if (has(s, cp) == negate)
             continue;
-        }
         uint32_t last = cp;
         for (uint32_t next = cp + 1; next < POINTS; next++) {
             next = next == SURROGATES ? AFTER : next;
-            if (has(s, next) == negate) {
+            if (has(s, next) == negate)
                 break;
-            }
             last = next;
         }
         fl_buf_printf(out, cp == last ? "\\x{%X}" : "\\x{%X}-\\x{%X}", cp, last);
         cp = last;
     }
-    if (out->size == empty) { /* PCRE2 knows no empty class */
+    if (out->size == empty) /* PCRE2 knows no empty class */
         fl_buf_puts(out, "^\\x{0}-\\x{10FFFF}");
-    }
     fl_buf_putc(out, ']');
 }
 
@@ -190,9 +184,8 @@ static void emit_class(translation *t, bool negate) {
 
 static bool take(translation *t, const char *text) {
     size_t size = strlen(text);
-    if ((size_t)(t->end - t->at) < size || memcmp(t->at, text, size) != 0) {
+    if ((size_t)(t->end - t->at) < size || memcmp(t->at, text, size) != 0)
         return false;
-    }
     t->at += size;
     return true;
 }
@@ -225,9 +218,8 @@ static void braced_property(translation *t, bool negate) {
     }
     negate           = take(t, "^") ? !negate : negate;
     const char *name = t->at;
-    while (t->at < t->end && *t->at != '}') {
+    while (t->at < t->end && *t->at != '}')
         t->at++;
-    }
     size_t size = (size_t)(t->at - name);
     if (!take(t, "}")) {
         refuse(t, "\\p without its closing brace");
@@ -261,13 +253,12 @@ static bool escape(translation *t, bool in_class, uint32_t *cp) {
                                                     : NULL;
     *cp                         = 0;
     if (class != NULL || c == 'p' || c == 'P') {
-        if (t->fold && class != &space && class != &digit) {
+        if (t->fold && class != &space && class != &digit)
             refuse(t, "a class of letters under (?i)");
-        } else if (class != NULL) {
+        else if (class != NULL)
             put_property(t->set, in_class && class == &word ? &class_word : class, c < 'a');
-        } else {
+        else
             braced_property(t, c == 'P');
-        }
         return true;
     }
     const char *letter = c != '\0' ? strchr(letters, c) : NULL;
@@ -300,27 +291,23 @@ static uint32_t plain(translation *t) {
 
 /* One end of a range in a class, or a set. */
 static bool class_item(translation *t, uint32_t *cp) {
-    if (take(t, "\\")) {
+    if (take(t, "\\"))
         return escape(t, true, cp);
-    }
-    if (*t->at == '[') {
+    if (*t->at == '[')
         refuse(t, "a range with a class");
-    }
     *cp = plain(t);
     return false;
 }
 
 static void join(set *to, const set *other, bool both) {
-    for (size_t i = 0; i < POINTS / 64; i++) {
+    for (size_t i = 0; i < POINTS / 64; i++)
         to->bits[i] = both ? to->bits[i] & other->bits[i] : to->bits[i] | other->bits[i];
-    }
 }
 
 static set *new_set(translation *t) {
     set *s = fl_alloc_zero(1, sizeof *s);
-    if (s == NULL && t->status == 0) {
+    if (s == NULL && t->status == 0)
         t->status = fl_fail_nomem(t->error, sizeof *s, "a regular expression");
-    }
     return s;
 }
 
@@ -328,9 +315,8 @@ static set *new_set(translation *t) {
 static void class_part(translation *t) {
     uint32_t cp, last;
     if (class_item(t, &cp)) {
-        if (t->end - t->at >= 2 && t->at[0] == '-' && t->at[1] != ']') {
+        if (t->end - t->at >= 2 && t->at[0] == '-' && t->at[1] != ']')
             refuse(t, "a range that begins with a class");
-        }
         return;
     }
     last = cp;
@@ -345,13 +331,11 @@ static void class_part(translation *t) {
         refuse(t, "characters other than ASCII under (?i)");
         return;
     }
-    for (; cp <= last; cp++) {
-        if (t->fold) {
+    for (; cp <= last; cp++)
+        if (t->fold)
             put_folded(t->set, cp);
-        } else {
+        else
             put(t->set, cp);
-        }
-    }
 }
 
 static void read_class(translation *t, unsigned depth);
@@ -391,27 +375,23 @@ static void read_class(translation *t, unsigned depth) {
     bool negate = take(t, "^"), first = true;
     set *left = NULL;
     while (t->status == 0 && !(t->at < t->end && *t->at == ']')) {
-        if (t->at == t->end) {
+        if (t->at == t->end)
             refuse(t, "a class without its closing bracket");
-        } else if (take(t, "&&")) {
+        else if (take(t, "&&"))
             intersect(t, &left, first);
-        } else if (take(t, "[")) {
+        else if (take(t, "["))
             inner_class(t, depth);
-        } else {
+        else
             class_part(t);
-        }
         first = false;
     }
     t->at += t->status == 0;
-    if (first) {
+    if (first)
         refuse(t, "an empty class");
-    }
-    if (left != NULL) {
+    if (left != NULL)
         join(t->set, left, true);
-    }
-    for (size_t i = 0; negate && i < POINTS / 64; i++) {
+    for (size_t i = 0; negate && i < POINTS / 64; i++)
         t->set->bits[i] = ~t->set->bits[i];
-    }
     fl_free(left);
 }
 
@@ -466,9 +446,8 @@ static void open_group(translation *t) {
         return;
     }
     if (take(t, "?i)")) {
-        if (t->at != t->pattern + 4) {
+        if (t->at != t->pattern + 4)
             refuse(t, "(?i) that is not at its beginning");
-        }
         t->fold    = true;
         t->repeats = false;
         return;
@@ -486,9 +465,8 @@ static void open_group(translation *t) {
             return;
         }
     }
-    if (t->at < t->end && *t->at == '?') {
+    if (t->at < t->end && *t->at == '?')
         refuse(t, "a group of a kind");
-    }
     fl_buf_puts(&t->out, "(?:"); /* nothing refers to what it captures */
 }
 
@@ -510,24 +488,20 @@ static bool interval(translation *t) {
     const char *start = t->at;
     int         least = number(t), most = least;
     bool        comma = take(t, ",");
-    if (comma) {
+    if (comma)
         most = number(t);
-    }
     if (!take(t, "}") || (least < 0 && most < 0)) {
         t->at = start;
         return false;
     }
     least = least < 0 ? 0 : least;
-    if (most >= 0 && most < least) {
+    if (most >= 0 && most < least)
         refuse(t, "a repeat that goes backwards");
-    }
-    if (t->at < t->end && (*t->at == '+' || (*t->at == '?' && !comma))) {
+    if (t->at < t->end && (*t->at == '+' || (*t->at == '?' && !comma)))
         refuse(t, "{n}? or {n,m}+");
-    }
     fl_buf_printf(&t->out, "{%d%s", least, comma ? "," : "");
-    if (comma && most >= 0) {
+    if (comma && most >= 0)
         fl_buf_printf(&t->out, "%d", most);
-    }
     fl_buf_putc(&t->out, '}');
     return true;
 }
@@ -539,12 +513,10 @@ static void repeat(translation *t, char c) {
                              : "a repeat of nothing or of a repeat");
         return;
     }
-    if (c != '{') {
+    if (c != '{')
         fl_buf_putc(&t->out, c);
-    }
-    if (t->at < t->end && (*t->at == '?' || *t->at == '+')) {
+    if (t->at < t->end && (*t->at == '?' || *t->at == '+'))
         fl_buf_putc(&t->out, *t->at++);
-    }
     t->repeats = false;
 }
 
@@ -554,9 +526,8 @@ static void end_branch(translation *t, char c) {
         refuse(t, "a closing parenthesis too many");
         return;
     }
-    if (c == ')') {
+    if (c == ')')
         t->fold = t->outer[--t->depth];
-    }
     t->repeats = c == ')';
     t->before  = 0;
     fl_buf_putc(&t->out, c);
@@ -630,15 +601,12 @@ static void item(translation *t) {
 }
 
 static int translate(translation *t) {
-    while (t->at < t->end && t->status == 0) {
+    while (t->at < t->end && t->status == 0)
         item(t);
-    }
-    if (t->depth > 0) {
+    if (t->depth > 0)
         refuse(t, "a group that is not closed");
-    }
-    if (t->status == 0 && t->out.failed) {
+    if (t->status == 0 && t->out.failed)
         t->status = fl_fail_nomem(t->error, t->out.size, "a regular expression");
-    }
     return t->status;
 }
 
@@ -659,9 +627,8 @@ static int compile(fl_regex *regex, const translation *t) {
     int                    code    = PCRE2_ERROR_NOMEMORY;
     PCRE2_SIZE             where   = 0;
     regex->memory                  = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
-    if (regex->memory != NULL) {
+    if (regex->memory != NULL)
         context = pcre2_compile_context_create(regex->memory);
-    }
     if (context != NULL) {
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
         regex->code = pcre2_compile((PCRE2_SPTR)t->out.data, t->out.size,
@@ -674,9 +641,8 @@ static int compile(fl_regex *regex, const translation *t) {
                           PCRE2_JIT_COMPLETE); /* without it, it is slower and no more */
         return 0;
     }
-    if (code == PCRE2_ERROR_NOMEMORY) {
+    if (code == PCRE2_ERROR_NOMEMORY)
         return fl_fail_nomem(t->error, t->out.size, "a regular expression");
-    }
     PCRE2_UCHAR message[128] = "";
     pcre2_get_error_message(code, message, sizeof message);
     return fl_fail(t->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -697,11 +663,10 @@ int fl_regex_open(fl_regex **out, const char *pattern, const char *source, fletc
     }
     fl_regex *regex = fl_alloc_zero(1, sizeof *regex);
     t.set           = fl_alloc(sizeof *t.set);
-    if (regex == NULL || t.set == NULL) {
+    if (regex == NULL || t.set == NULL)
         t.status = fl_fail_nomem(error, sizeof *t.set, "a regular expression");
-    } else if (translate(&t) == 0) {
+    else if (translate(&t) == 0)
         t.status = compile(regex, &t);
-    }
     fl_free(t.set);
     fl_buf_free(&t.out);
     if (t.status < 0) {
@@ -728,15 +693,12 @@ void fl_regex_work_free(fl_regex_work *work) {
 }
 
 static bool ready(const fl_regex *regex, fl_regex_work *work) {
-    if (work->stack != NULL) {
+    if (work->stack != NULL)
         return true;
-    }
-    if (work->match == NULL) {
+    if (work->match == NULL)
         work->match = pcre2_match_data_create(1, regex->memory);
-    }
-    if (work->context == NULL) {
+    if (work->context == NULL)
         work->context = pcre2_match_context_create(regex->memory);
-    }
     work->stack = pcre2_jit_stack_create(32 * 1024, STACK_MAX, regex->memory);
     if (work->match == NULL || work->context == NULL || work->stack == NULL) {
         fl_regex_work_free(work);
@@ -758,33 +720,29 @@ static fl_regex_result look(fl_regex_walk *walk, size_t size) {
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     uint64_t time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    if (walk->started == 0) {
+    if (walk->started == 0)
         walk->started = walk->looked = time;
-    } else if (time - walk->looked < QUICK_NS) {
+    else if (time - walk->looked < QUICK_NS)
         walk->pace = 4 * walk->pace < PACE_MAX ? 4 * walk->pace : PACE_MAX;
-    } else if (time - walk->looked > SLOW_NS) {
+    else if (time - walk->looked > SLOW_NS)
         walk->pace = walk->pace > 4 ? walk->pace / 4 : 1;
-    }
     walk->looked = time;
     walk->left   = walk->pace;
-    if (fl_stopped(walk->stop)) {
+    if (fl_stopped(walk->stop))
         return FL_REGEX_STOPPED;
-    }
     return time - walk->started > 5000000000u + 1000u * (uint64_t)size ? FL_REGEX_LIMIT
                                                                        : FL_REGEX_MATCH;
 }
 
 fl_regex_result fl_regex_next(const fl_regex *regex, fl_regex_work *work, const char *text,
                               size_t size, fl_regex_walk *walk, size_t *begin, size_t *end) {
-    if (!ready(regex, work)) {
+    if (!ready(regex, work))
         return FL_REGEX_NOMEM;
-    }
     while (walk->at <= size) {
         if (walk->left == 0) {
             fl_regex_result looked = look(walk, size);
-            if (looked != FL_REGEX_MATCH) {
+            if (looked != FL_REGEX_MATCH)
                 return looked;
-            }
         }
         size_t limit = size - walk->at < walk->left ? size : walk->at + walk->left;
         pcre2_set_offset_limit(work->context, limit);
@@ -796,9 +754,8 @@ fl_regex_result fl_regex_next(const fl_regex *regex, fl_regex_work *work, const 
         }
         if (found == PCRE2_ERROR_NOMATCH && limit < size) {
             for (walk->at = limit + 1;
-                 walk->at < size && ((unsigned char)text[walk->at] & 0xC0) == 0x80;) {
+                 walk->at < size && ((unsigned char)text[walk->at] & 0xC0) == 0x80;)
                 walk->at++;
-            }
             walk->left = 0;
             continue;
         }
@@ -814,9 +771,8 @@ fl_regex_result fl_regex_next(const fl_regex *regex, fl_regex_work *work, const 
         walk->left -= attempts < walk->left ? attempts : walk->left;
         if (*begin == *end && walk->matched && walk->last_end == *end) {
             unsigned length = 1;
-            if (walk->at < size) {
+            if (walk->at < size)
                 fl_utf8_decode(text + walk->at, &length);
-            }
             walk->at += length;
             continue;
         }

@@ -57,9 +57,8 @@ static void window(const fl_scan_table *table, const char *text, size_t size, ch
 
 static size_t find(const fl_byte_set *set, const char *text, size_t size) {
     size_t at = 0;
-    while (at < size && !fl_byte_set_has(set, (uint8_t)text[at])) {
+    while (at < size && !fl_byte_set_has(set, (uint8_t)text[at]))
         at++;
-    }
     return at;
 }
 
@@ -67,9 +66,8 @@ size_t fl_find_pair(const fl_byte_set *first, const fl_byte_set *second, const c
                     size_t size) {
     size_t at = 0;
     while (at < size && !(fl_byte_set_has(first, (uint8_t)text[at]) &&
-                          (at + 1 == size || fl_byte_set_has(second, (uint8_t)text[at + 1])))) {
+                          (at + 1 == size || fl_byte_set_has(second, (uint8_t)text[at + 1]))))
         at++;
-    }
     return at;
 }
 

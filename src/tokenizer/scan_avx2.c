@@ -86,14 +86,12 @@ static void window(const fl_scan_table *table, const char *text, size_t size, ch
     p.high       = table->exact.high ? ~0u : 0;
     p.fold       = _mm256_set1_epi8(table->lowercase ? 0x20 : 0);
     size_t block = 0;
-    for (; (block + 1) * 64 <= size; block++) {
+    for (; (block + 1) * 64 <= size; block++)
         block64(&p, text + block * 64, lower + block * 64, masks, block);
-    }
     size_t   rest = size - block * 64;
     uint64_t past = ~0ull << (rest & 63);
-    if (rest == 0) {
+    if (rest == 0)
         return;
-    }
     if (block > 0) { /* the last 64 bytes again, of which the first were done */
         size_t again = size - 64;
         block64(&p, text + again, lower + again, masks, block);
@@ -124,9 +122,8 @@ static inline uint32_t find32(const wanted *w, const char *text) {
     __m256i  bytes = _mm256_loadu_si256((const __m256i *)(const void *)text);
     __m256i  low   = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
     uint32_t hit   = in_set(w->low, low, column_bits(bytes));
-    if (w->has_high) { /* the other half of the columns, as if it were the first */
+    if (w->has_high) /* the other half of the columns, as if it were the first */
         hit |= in_set(w->high, low, column_bits(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128))));
-    }
     return hit;
 }
 
@@ -135,9 +132,8 @@ static size_t find(const fl_byte_set *set, const char *text, size_t size) {
     size_t       at = 0;
     for (; at + 32 <= size; at += 32) {
         uint32_t hit = find32(&w, text + at);
-        if (hit != 0) {
+        if (hit != 0)
             return at + (size_t)__builtin_ctz(hit);
-        }
     }
     if (at < size && at > 0) { /* the last 32 bytes again: none of the first is in the set */
         uint32_t hit = find32(&w, text + size - 32);
@@ -158,9 +154,8 @@ static size_t find_pair(const fl_byte_set *first, const fl_byte_set *second, con
     size_t       at = 0;
     for (; at + 33 <= size; at += 32) {
         uint32_t hit = find32(&one, text + at) & find32(&two, text + at + 1);
-        if (hit != 0) {
+        if (hit != 0)
             return at + (size_t)__builtin_ctz(hit);
-        }
     }
     return at + fl_find_pair(first, second, text + at, size - at);
 }

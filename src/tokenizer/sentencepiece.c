@@ -50,9 +50,8 @@ static int read_kept(rules *r, fl_json_reader *reader) {
     const size_t count          = fl_json_count(list);
     fl_buf       text           = {0};
     uint32_t     ends[ROOT + 1] = {0};
-    if (reader->status != 0 || count == 0) {
+    if (reader->status != 0 || count == 0)
         return reader->status;
-    }
     fl_trie_key *keys  = fl_alloc_array(count, sizeof *keys);
     bool         built = keys != NULL;
     for (size_t i = 0; built && i < count; i++) {
@@ -80,9 +79,8 @@ static int parse(fl_step *step, fl_json_reader *reader) {
     r->first   = fl_need_bool(reader, "first");
     r->removes = fl_need_bool(reader, "remove_extra_whitespaces");
     FL_TRY(fl_charsmap_read(&r->map, reader));
-    if (r->map != NULL || r->removes) {
+    if (r->map != NULL || r->removes)
         reader->status = read_kept(r, reader);
-    }
     /* Each space that comes out is a mark. */
     step->growth     = MARK_BYTES * (r->map != NULL ? fl_charsmap_growth(r->map) : 1);
     step->growth_add = r->prefix ? MARK_BYTES : 0;
@@ -106,12 +104,10 @@ static size_t kept_at(const rules *r, const fl_runes *runes, size_t i) {
     for (size_t k = i; at != 0 && k < runes->count && fl_runes_go_on(runes, k); k++) {
         char     text[4];
         unsigned size = fl_utf8_encode(runes->at[k].cp, text);
-        for (unsigned n = 0; at != 0 && n < size; n++) {
+        for (unsigned n = 0; at != 0 && n < size; n++)
             at = text[n] != '\0' ? fl_trie_child(r->kept.nodes, at, (uint8_t)text[n]) : 0;
-        }
-        if (at != 0 && r->kept.nodes[at].token >= 0) {
+        if (at != 0 && r->kept.nodes[at].token >= 0)
             best = k + 1 - i;
-        }
     }
     return best;
 }
@@ -134,9 +130,8 @@ static stretch stretch_at(const rules *r, const fl_runes *runes, size_t i) {
 /* The next character of a stretch that begins at rune i, of which *at runes or bytes are done; false: there is none. */
 static bool next_of(const stretch *s, const fl_runes *runes, size_t i, size_t *at, fl_rune *out) {
     unsigned length = 1;
-    if (s->text != NULL ? s->text[*at] == '\0' : *at == s->count) {
+    if (s->text != NULL ? s->text[*at] == '\0' : *at == s->count)
         return false;
-    }
     *out = runes->at[s->text != NULL ? i : i + *at];
     if (s->text != NULL) {
         out->cp  = fl_utf8_decode(s->text + *at, &length);
@@ -153,18 +148,16 @@ static size_t skip_spaces(const rules *r, const fl_runes *runes) {
         stretch s = stretch_at(r, runes, i);
         bool    space =
             s.text != NULL ? strcmp(s.text, " ") == 0 : s.count == 1 && runes->at[i].cp == ' ';
-        if (!space) {
+        if (!space)
             break;
-        }
         i += s.count;
     }
     return i;
 }
 
 static bool put(fl_runes *runes, size_t *out, fl_rune rune) {
-    if (!fl_runes_reserve_spare(runes, *out + 1)) {
+    if (!fl_runes_reserve_spare(runes, *out + 1))
         return false;
-    }
     rune.cp                = rune.cp == ' ' ? MARK : rune.cp;
     runes->spare[(*out)++] = rune;
     return true;
@@ -174,33 +167,28 @@ static bool run(const fl_step *step, fl_runes *runes) {
     const rules *r   = step->state;
     size_t       out = 0, i = skip_spaces(r, runes);
     bool         spaced = r->removes; /* a space was before */
-    if (!fl_runes_reserve_spare(runes, runes->count + 1)) {
+    if (!fl_runes_reserve_spare(runes, runes->count + 1))
         return false;
-    }
     if (r->prefix && i < runes->count && (!r->first || runes->begin == 0) &&
-        !put(runes, &out, (fl_rune){MARK, runes->at[i].start, runes->at[i].end})) {
+        !put(runes, &out, (fl_rune){MARK, runes->at[i].start, runes->at[i].end}))
         return false;
-    }
     while (i < runes->count && fl_runes_go_on(runes, i)) {
         const stretch s    = stretch_at(r, runes, i);
         bool          last = spaced, head = spaced; /* head: spaces are left out still */
         fl_rune       rune;
         for (size_t at = 0; next_of(&s, runes, i, &at, &rune);) {
-            if (head && rune.cp == ' ') {
+            if (head && rune.cp == ' ')
                 continue;
-            }
             head = false;
             last = rune.cp == ' ';
-            if (!put(runes, &out, rune)) {
+            if (!put(runes, &out, rune))
                 return false;
-            }
         }
         spaced = r->removes && last;
         i += s.count;
     }
-    while (r->removes && out > 0 && runes->spare[out - 1].cp == MARK) {
+    while (r->removes && out > 0 && runes->spare[out - 1].cp == MARK)
         out--;
-    }
     fl_runes_swap(runes, out);
     return true;
 }

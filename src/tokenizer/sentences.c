@@ -55,9 +55,8 @@ static place place_at(const char *text, size_t size, size_t at) {
 /* The next character at or after `at` that is not the continuation of the one before it (SB5). */
 static place place_after(const char *text, size_t size, size_t at) {
     place p = place_at(text, size, at);
-    while (p.class == FL_SENTENCE_EXTEND) {
+    while (p.class == FL_SENTENCE_EXTEND)
         p = place_at(text, size, p.end);
-    }
     return p;
 }
 
@@ -80,20 +79,17 @@ static bool may_end(const char *text) {
 static place find_ender(const char *text, size_t size, size_t at) {
     assert(at <= size);
     for (;;) {
-        while (size - at >= sizeof(uint64_t) && !may_end(text + at)) {
+        while (size - at >= sizeof(uint64_t) && !may_end(text + at))
             at += sizeof(uint64_t);
-        }
         size_t stop = size - at > 2 * sizeof(uint64_t) ? at + 2 * sizeof(uint64_t) : size;
         while (at < stop) {
             place found = place_at(text, size, at);
-            if (in(&found, ENDERS)) {
+            if (in(&found, ENDERS))
                 return found;
-            }
             at = found.end;
         }
-        if (at == size) {
+        if (at == size)
             return place_at(text, size, at);
-        }
     }
 }
 
@@ -108,9 +104,8 @@ static bool cased_before(const char *text, size_t begin, size_t at) {
     while (at > begin) {
         at      = fl_utf8_before(text, at);
         place p = place_at(text, at + 4, at); /* valid UTF-8: the character is whole */
-        if (p.class != FL_SENTENCE_EXTEND) {
+        if (p.class != FL_SENTENCE_EXTEND)
             return in(&p, SET(UPPER) | SET(LOWER));
-        }
     }
     return false;
 }
@@ -121,32 +116,26 @@ static bool ends_after(const char *text, size_t size, size_t begin, const place 
     bool  full_stop = terminator->class == FL_SENTENCE_ATERM;
     place next      = place_after(text, size, terminator->end);
     *at             = next.begin;
-    if (full_stop && next.class == FL_SENTENCE_NUMERIC) { /* SB6: 3.4 */
+    if (full_stop && next.class == FL_SENTENCE_NUMERIC) /* SB6: 3.4 */
         return false;
-    }
     if (full_stop && next.class == FL_SENTENCE_UPPER &&
-        cased_before(text, begin, terminator->begin)) { /* SB7: U.S. */
+        cased_before(text, begin, terminator->begin)) /* SB7: U.S. */
         return false;
-    }
-    while (next.class == FL_SENTENCE_CLOSE) { /* SB9 */
+    while (next.class == FL_SENTENCE_CLOSE) /* SB9 */
         next = place_after(text, size, next.end);
-    }
-    while (next.class == FL_SENTENCE_SP) { /* SB10 */
+    while (next.class == FL_SENTENCE_SP) /* SB10 */
         next = place_after(text, size, next.end);
-    }
     *at = next.begin;
     if (next.class == FL_SENTENCE_SEP) {
         *at = line_end(text, size, &next);
         return true;
     }
-    if (in(&next, SET(SCONTINUE) | TERMINATORS)) { /* SB8a */
+    if (in(&next, SET(SCONTINUE) | TERMINATORS)) /* SB8a */
         return false;
-    }
     if (full_stop) { /* SB8: "etc." before a lower case letter */
         place ahead = next;
-        while (!in(&ahead, DECIDERS)) {
+        while (!in(&ahead, DECIDERS))
             ahead = place_at(text, size, ahead.end);
-        }
         if (ahead.class == FL_SENTENCE_LOWER) {
             *at = ahead.begin;
             return false;
@@ -160,14 +149,11 @@ size_t fl_sentence_end(const char *text, size_t size, size_t begin) {
     size_t at = begin;
     for (;;) {
         place ender = find_ender(text, size, at);
-        if (ender.class == AT_END) {
+        if (ender.class == AT_END)
             return size;
-        }
-        if (ender.class == FL_SENTENCE_SEP) {
+        if (ender.class == FL_SENTENCE_SEP)
             return line_end(text, size, &ender);
-        }
-        if (ends_after(text, size, begin, &ender, &at)) {
+        if (ends_after(text, size, begin, &ender, &at))
             return at;
-        }
     }
 }

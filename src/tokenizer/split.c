@@ -15,9 +15,8 @@
 enum { ASK_CUTS = 16 * 1024 };
 
 bool fl_cuts_push(fl_cuts *cuts, fl_cut cut) {
-    if (!fl_array_reserve(&cuts->at, &cuts->capacity, cuts->count + 1, sizeof *cuts->at)) {
+    if (!fl_array_reserve(&cuts->at, &cuts->capacity, cuts->count + 1, sizeof *cuts->at))
         return false;
-    }
     cuts->at[cuts->count++] = cut;
     return true;
 }
@@ -35,9 +34,8 @@ void fl_runes_next(fl_runes *runes) {
 }
 
 void fl_step_close(fl_step *step) {
-    if (step->ops != NULL && step->ops->close != NULL) {
+    if (step->ops != NULL && step->ops->close != NULL)
         step->ops->close(step->state);
-    }
     fl_free(step->pattern);
     fl_free(step->content);
     memset(step, 0, sizeof *step);
@@ -53,25 +51,21 @@ static bool keep(fl_runes *runes, size_t begin, size_t end) {
 static bool split_by_flags(fl_runes *runes, unsigned alone, unsigned same) {
     for (size_t i = 0; i < runes->cuts.count; i++) {
         fl_cut cut = runes->cuts.at[i];
-        if (cut.token >= 0 && !fl_runes_push(runes, cut)) {
+        if (cut.token >= 0 && !fl_runes_push(runes, cut))
             return false;
-        }
         for (size_t at = cut.begin; cut.token < 0 && at < cut.end && fl_runes_go_on(runes, at);) {
             size_t   begin = at;
             unsigned flags = fl_unicode_flags(runes->at[at++].cp);
-            if ((flags & FL_UC_SPACE) != 0) {
+            if ((flags & FL_UC_SPACE) != 0)
                 continue;
-            }
             while ((flags & alone) == 0 && at < cut.end && fl_runes_go_on(runes, at)) {
                 unsigned next = fl_unicode_flags(runes->at[at].cp);
-                if ((next & (FL_UC_SPACE | alone)) != 0 || ((next ^ flags) & same) != 0) {
+                if ((next & (FL_UC_SPACE | alone)) != 0 || ((next ^ flags) & same) != 0)
                     break;
-                }
                 at++;
             }
-            if (!keep(runes, begin, at)) {
+            if (!keep(runes, begin, at))
                 return false;
-            }
         }
     }
     fl_runes_next(runes);
@@ -100,9 +94,8 @@ fl_behavior fl_behavior_of(const char *name) {
     static const char *const names[FL_BEHAVIORS] = {"Removed", "Isolated", "MergedWithPrevious",
                                                     "MergedWithNext", "Contiguous"};
     unsigned                 i                   = 0;
-    while (i < FL_BEHAVIORS && strcmp(names[i], name) != 0) {
+    while (i < FL_BEHAVIORS && strcmp(names[i], name) != 0)
         i++;
-    }
     return (fl_behavior)i;
 }
 
@@ -118,9 +111,8 @@ bool fl_split_put(fl_split_parts *parts, size_t begin, size_t end, bool match) {
                  (parts->how == FL_MERGED_WITH_NEXT && !match && after);
     parts->matched = match;
     if (!joins) {
-        if (!fl_split_end(parts)) {
+        if (!fl_split_end(parts))
             return false;
-        }
         parts->begin = parts->how == FL_REMOVED && match ? end : begin;
     }
     parts->end = end;
@@ -133,27 +125,23 @@ static bool split_by(const fl_step *step, fl_runes *runes,
     for (size_t i = 0; i < runes->cuts.count; i++) {
         fl_cut cut = runes->cuts.at[i];
         if (cut.token >= 0) {
-            if (!fl_runes_push(runes, cut)) {
+            if (!fl_runes_push(runes, cut))
                 return false;
-            }
             continue;
         }
         fl_split_parts parts = {runes, (fl_behavior)step->option, false, cut.begin, cut.begin};
         size_t         done  = cut.begin;
         for (size_t at = cut.begin; at < cut.end && fl_runes_go_on(runes, at); at++) {
-            if (!matches(step, runes->at[at].cp)) {
+            if (!matches(step, runes->at[at].cp))
                 continue;
-            }
             if ((done < at && !fl_split_put(&parts, done, at, false)) ||
-                !fl_split_put(&parts, at, at + 1, true)) {
+                !fl_split_put(&parts, at, at + 1, true))
                 return false;
-            }
             done = at + 1;
         }
         if ((done < cut.end && !fl_split_put(&parts, done, cut.end, false)) ||
-            !fl_split_end(&parts)) {
+            !fl_split_end(&parts))
             return false;
-        }
     }
     fl_runes_next(runes);
     return true;
@@ -204,10 +192,8 @@ static bool delimiter(const fl_step *step, fl_runes *runes) {
 static int parse_character(fl_step *step, fl_json_reader *reader, const char *key,
                            const char *fallback) {
     const char *text = fl_json_string(reader, key, fallback);
-    if (reader->status < 0 ||
-        fl_copy_runes(reader, text, &step->content, &step->content_count) < 0) {
+    if (reader->status < 0 || fl_copy_runes(reader, text, &step->content, &step->content_count) < 0)
         return reader->status;
-    }
     return step->content_count == 1 ? 0 : fl_refuse(reader, key, text, "one character");
 }
 
@@ -227,12 +213,10 @@ static int parse_metaspace(fl_step *step, fl_json_reader *reader) {
     step->flag                         = fl_json_bool(reader, "split", true);
     step->growth_add                   = 4;
     step->growth = 4; /* a space becomes three bytes, and each piece may grow */
-    for (step->option = 0; step->option < 3 && strcmp(scheme, schemes[step->option]) != 0;) {
+    for (step->option = 0; step->option < 3 && strcmp(scheme, schemes[step->option]) != 0;)
         step->option++;
-    }
-    if (step->option == 3 && reader->status == 0) {
+    if (step->option == 3 && reader->status == 0)
         return fl_refuse(reader, "prepend_scheme", scheme, "always, first, never");
-    }
     step->option = old ? step->option : PREPEND_NEVER; /* files of before 2024 */
     return parse_character(step, reader, "replacement", "\xE2\x96\x81");
 }
@@ -240,9 +224,8 @@ static int parse_metaspace(fl_step *step, fl_json_reader *reader) {
 static bool metaspace(const fl_step *step, fl_runes *runes) {
     uint32_t space = step->content[0];
     size_t   out   = 0;
-    if (!fl_runes_reserve_spare(runes, runes->count + runes->cuts.count)) {
+    if (!fl_runes_reserve_spare(runes, runes->count + runes->cuts.count))
         return false;
-    }
     for (size_t i = 0; i < runes->cuts.count; i++) {
         fl_cut cut   = runes->cuts.at[i];
         size_t begin = out, piece = out;
@@ -255,13 +238,11 @@ static bool metaspace(const fl_step *step, fl_runes *runes) {
         }
         for (size_t at = cut.begin; at < cut.end && fl_runes_go_on(runes, at); at++) {
             fl_rune rune = runes->at[at];
-            if (cut.token < 0 && rune.cp == ' ') {
+            if (cut.token < 0 && rune.cp == ' ')
                 rune.cp = space;
-            }
             if (cut.token < 0 && step->flag && rune.cp == space && out > piece) {
-                if (!fl_runes_push(runes, (fl_cut){piece, out, runes->spare[piece].start, -1})) {
+                if (!fl_runes_push(runes, (fl_cut){piece, out, runes->spare[piece].start, -1}))
                     return false;
-                }
                 piece = out;
             }
             runes->spare[out++] = rune;
@@ -269,9 +250,8 @@ static bool metaspace(const fl_step *step, fl_runes *runes) {
         cut.origin = step->flag ? runes->spare[begin].start : cut.origin;
         cut.begin  = piece;
         cut.end    = out;
-        if (!fl_runes_push(runes, cut)) {
+        if (!fl_runes_push(runes, cut))
             return false;
-        }
     }
     fl_runes_swap(runes, out);
     fl_runes_next(runes);

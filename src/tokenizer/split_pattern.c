@@ -46,9 +46,8 @@ static void close_pattern(void *state) {
 /* A string as a pattern that matches it alone. */
 static char *literal(const char *text) {
     fl_buf out = {0};
-    for (unsigned length; *text != '\0'; text += length) {
+    for (unsigned length; *text != '\0'; text += length)
         fl_buf_printf(&out, "\\x{%X}", fl_utf8_decode(text, &length));
-    }
     return fl_buf_take(&out);
 }
 
@@ -59,20 +58,17 @@ static int parse_split(fl_step *step, fl_json_reader *reader) {
     const char    *name   = fl_need_string(reader, "behavior");
     step->flag            = fl_json_bool(reader, "invert", false);
     reader->status        = inner.status < 0 ? inner.status : reader->status;
-    if (reader->status < 0) {
+    if (reader->status < 0)
         return reader->status;
-    }
-    if ((regex == NULL && string == NULL) || (string != NULL && string[0] == '\0')) {
+    if ((regex == NULL && string == NULL) || (string != NULL && string[0] == '\0'))
         return fl_missing(reader, "pre_tokenizer.pattern");
-    }
     step->option = fl_behavior_of(name);
     if (step->option == FL_BEHAVIORS) {
         return fl_refuse(reader, "pre_tokenizer Split with behavior", name,
                          "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
     }
-    if (string != NULL && fl_copy_runes(reader, string, &step->pattern, &step->pattern_count) < 0) {
+    if (string != NULL && fl_copy_runes(reader, string, &step->pattern, &step->pattern_count) < 0)
         return reader->status;
-    }
     pattern *p    = fl_alloc_zero(1, sizeof *p);
     step->state   = p;
     fl_gaps gaps  = step->option == FL_ISOLATED                ? FL_GAPS_KEPT
@@ -110,10 +106,8 @@ static bool take_matches(const pattern *p, walk *w) {
     size_t          begin, end, done = 0;
     while ((result = fl_regex_next(p->regex, &runes->regex, runes->text.data, runes->text.size,
                                    &where, &begin, &end)) == FL_REGEX_MATCH) {
-        if ((done < begin && !take_part(w, done, begin, false)) ||
-            !take_part(w, begin, end, true)) {
+        if ((done < begin && !take_part(w, done, begin, false)) || !take_part(w, begin, end, true))
             return false;
-        }
         done = end;
     }
     runes->too_long = runes->too_long || result == FL_REGEX_LIMIT;
@@ -126,17 +120,15 @@ static bool scan_pieces(const pattern *p, walk *w) {
     uint32_t      ends[ENDS];
     for (size_t at = 0, ask = ASK_BYTES; at < text->size;) {
         if (at >= ask) {
-            if (fl_stopped(w->parts.runes->stop)) {
+            if (fl_stopped(w->parts.runes->stop))
                 return false;
-            }
             ask = at + ASK_BYTES;
         }
         size_t count = p->scan(text->data, text->size, at, ends, ENDS);
         for (size_t i = 0; i < count; i++) {
             size_t end = ends[i] & ~FL_PIECE_GONE;
-            if (!take_part(w, at, end, end == ends[i])) {
+            if (!take_part(w, at, end, end == ends[i]))
                 return false;
-            }
             at = end;
         }
     }
@@ -151,20 +143,17 @@ static bool split(const fl_step *step, fl_runes *runes) {
                       .invert = step->flag,
                       .rune   = cut.begin};
         if (cut.token >= 0) {
-            if (!fl_runes_push(runes, cut)) {
+            if (!fl_runes_push(runes, cut))
                 return false;
-            }
             continue;
         }
         size_t before = runes->next.count;
         if (!write_cut(runes, &cut, false) ||
             !(p->scan != NULL ? scan_pieces(p, &w) : take_matches(p, &w)) ||
-            !fl_split_end(&w.parts)) {
+            !fl_split_end(&w.parts))
             return false;
-        }
-        if (runes->next.count > before && runes->next.at[before].begin == cut.begin) {
+        if (runes->next.count > before && runes->next.at[before].begin == cut.begin)
             runes->next.at[before].origin = cut.origin;
-        }
     }
     fl_runes_next(runes);
     return true;
@@ -193,9 +182,8 @@ static int parse_byte_level(fl_step *step, fl_json_reader *reader) {
 /* runes->text becomes runes of the alphabet at spare[*count ..), with the places of the cut's runes. */
 static void write_alphabet(fl_runes *runes, const fl_cut *cut, bool space, size_t *count) {
     fl_rune first = runes->at[cut->begin];
-    if (space) {
+    if (space)
         runes->spare[(*count)++] = (fl_rune){fl_bpe_char_of_byte(' '), first.start, first.end};
-    }
     for (size_t i = cut->begin; i < cut->end && fl_runes_go_on(runes, i); i++) {
         fl_rune  rune = runes->at[i];
         char     bytes[4];
@@ -215,14 +203,12 @@ static bool cut_bytes(fl_runes *runes, size_t first, bool use_regex, uint32_t or
     for (size_t at = 0; at < text->size;) {
         size_t count = 1;
         ends[0]      = (uint32_t)text->size;
-        if (scan != NULL) {
+        if (scan != NULL)
             count = scan(text->data, text->size, at, ends, ENDS);
-        }
         for (size_t i = 0; i < count; i++) {
             uint32_t begin = at == 0 ? origin : runes->spare[first + at].start;
-            if (!fl_runes_push(runes, (fl_cut){first + at, first + ends[i], begin, -1})) {
+            if (!fl_runes_push(runes, (fl_cut){first + at, first + ends[i], begin, -1}))
                 return false;
-            }
             at = ends[i];
         }
     }
@@ -231,9 +217,8 @@ static bool cut_bytes(fl_runes *runes, size_t first, bool use_regex, uint32_t or
 
 static bool byte_level(const fl_step *step, fl_runes *runes) {
     size_t count = 0;
-    if (!fl_runes_reserve_spare(runes, 4 * runes->count + runes->cuts.count)) {
+    if (!fl_runes_reserve_spare(runes, 4 * runes->count + runes->cuts.count))
         return false;
-    }
     for (size_t i = 0; i < runes->cuts.count; i++) {
         fl_cut cut   = runes->cuts.at[i];
         size_t first = count;
@@ -251,9 +236,8 @@ static bool byte_level(const fl_step *step, fl_runes *runes) {
                 done = cut_bytes(runes, first, step->option != 0, cut.origin);
             }
         }
-        if (!done) {
+        if (!done)
             return false;
-        }
     }
     fl_runes_swap(runes, count);
     fl_runes_next(runes);

@@ -83,9 +83,8 @@ static int parse_cls_sep(fl_tokenizer *tokenizer, fl_json_reader *reader, unsign
     int64_t     cls     = parse_pair(reader, "cls");
     int64_t     sep     = reader->status == 0 ? parse_pair(reader, "sep") : 0;
     if (reader->status == 0 && put_special(&checked, reader, tokenizer->id_limit, cls, 0) == 0 &&
-        put_special(&checked, reader, tokenizer->id_limit, sep, 0) == 0) {
+        put_special(&checked, reader, tokenizer->id_limit, sep, 0) == 0)
         cls_sep(tokenizer, (int32_t)cls, (int32_t)sep, between, second);
-    }
     return reader->status;
 }
 
@@ -109,9 +108,8 @@ static int put_template_token(fl_template *t, fl_json_reader *reader, uint32_t i
                                      reader->source, name);
             return reader->status;
         }
-        if (put_special(t, reader, id_limit, fl_json_int64(id), type) < 0) {
+        if (put_special(t, reader, id_limit, fl_json_int64(id), type) < 0)
             return reader->status;
-        }
     }
     return 0;
 }
@@ -123,9 +121,8 @@ static int parse_list(fl_template *t, fl_json_reader *reader, uint32_t id_limit,
     fl_json                 *list     = fl_json_array(reader, key);
     fl_json_reader           specials = fl_json_below(reader, "special_tokens");
     memset(t, 0, sizeof *t);
-    if (list == NULL || specials.object == NULL) {
+    if (list == NULL || specials.object == NULL)
         return fl_missing(reader, list == NULL ? key : "special_tokens");
-    }
     for (size_t i = 0; i < fl_json_count(list); i++) {
         fl_json_reader  part     = fl_json_inside(reader, fl_json_item(list, i));
         fl_json_reader  special  = fl_json_inside(reader, fl_json_object(&part, "SpecialToken"));
@@ -147,9 +144,8 @@ static int parse_list(fl_template *t, fl_json_reader *reader, uint32_t id_limit,
                         "next Sequence",
                         reader->source, key);
         }
-        if (reader->status < 0) {
+        if (reader->status < 0)
             return reader->status;
-        }
     }
     return t->texts == texts
                ? 0
@@ -160,17 +156,15 @@ static int parse_list(fl_template *t, fl_json_reader *reader, uint32_t id_limit,
 static int parse_processor(fl_tokenizer *tokenizer, fl_json_reader *reader) {
     const char *kind    = fl_need_string(reader, "type");
     bool        roberta = strcmp(kind, "RobertaProcessing") == 0;
-    if (reader->status < 0) {
+    if (reader->status < 0)
         return reader->status;
-    }
     if (strcmp(kind, "Sequence") == 0) {
         fl_json *list = fl_json_array(reader, "processors");
         for (size_t i = 0; list != NULL && i < fl_json_count(list); i++) {
             fl_json_reader inner = fl_json_inside(reader, fl_json_item(list, i));
             reader->status       = parse_processor(tokenizer, &inner);
-            if (reader->status < 0) {
+            if (reader->status < 0)
                 return reader->status;
-            }
         }
         return list != NULL ? 0 : fl_missing(reader, "processors");
     }
@@ -180,12 +174,10 @@ static int parse_processor(fl_tokenizer *tokenizer, fl_json_reader *reader) {
                    ? reader->status
                    : parse_list(&tokenizer->pair, reader, limit, "pair", 2);
     }
-    if (strcmp(kind, "BertProcessing") == 0) {
+    if (strcmp(kind, "BertProcessing") == 0)
         return parse_cls_sep(tokenizer, reader, 1, 1);
-    }
-    if (!roberta && strcmp(kind, "ByteLevel") != 0) {
+    if (!roberta && strcmp(kind, "ByteLevel") != 0)
         return fl_refuse(reader, "post_processor", kind, processors_known);
-    }
     tokenizer->trim_offsets     = fl_json_bool(reader, "trim_offsets", true);
     tokenizer->add_prefix_space = fl_json_bool(reader, "add_prefix_space", true);
     return roberta && reader->status == 0 ? parse_cls_sep(tokenizer, reader, 2, 0) : reader->status;
@@ -196,9 +188,8 @@ int fl_parse_post_processor(fl_tokenizer *tokenizer, fl_json_reader *root) {
     put_text(&tokenizer->single, 0); /* without one: the texts alone */
     put_text(&tokenizer->pair, 0);
     put_text(&tokenizer->pair, 1);
-    if (root->status == 0 && reader.object != NULL) {
+    if (root->status == 0 && reader.object != NULL)
         root->status = parse_processor(tokenizer, &reader);
-    }
     return root->status;
 }
 
@@ -207,14 +198,12 @@ int fl_parse_post_processor(fl_tokenizer *tokenizer, fl_json_reader *root) {
 /* What truncation leaves of two texts, as the reference computes it: not token by token. */
 static bool share(size_t budget, fl_pair_truncation how, size_t *a, size_t *b) {
     size_t over = *a + *b > budget ? *a + *b - budget : 0;
-    if (over == 0) {
+    if (over == 0)
         return true;
-    }
     if (how != FL_PAIR_LONGEST_FIRST) {
         size_t *target = how == FL_PAIR_ONLY_FIRST ? a : b;
-        if (*target <= over) {
+        if (*target <= over)
             return false;
-        }
         *target -= over;
         return true;
     }
@@ -238,26 +227,23 @@ typedef struct output {
 } output;
 
 static void put(output *o, int32_t id, const uint32_t *offsets, bool special, uint8_t type) {
-    if (type == 1 && o->segment == SIZE_MAX) {
+    if (type == 1 && o->segment == SIZE_MAX)
         o->segment = o->count;
-    }
     o->ids[o->count] = id;
     if (o->offsets != NULL) {
         o->offsets[2 * o->count]     = offsets != NULL ? offsets[0] : 0;
         o->offsets[2 * o->count + 1] = offsets != NULL ? offsets[1] : 0;
     }
-    if (o->special != NULL) {
+    if (o->special != NULL)
         o->special[o->count] = special;
-    }
     o->count++;
 }
 
 static void put_side(output *o, const fl_pair_side *side, size_t keep, bool left, uint8_t type) {
     assert(keep <= side->count);
     size_t first = left ? side->count - keep : 0;
-    for (size_t i = first; i < first + keep; i++) {
+    for (size_t i = first; i < first + keep; i++)
         put(o, side->ids[i], side->offsets != NULL ? side->offsets + 2 * i : NULL, false, type);
-    }
 }
 
 /* Types 0 and then 1: the only order that one number describes. */
@@ -266,14 +252,12 @@ static bool types_fit(const fl_template *t) {
     unsigned text = 0;
     for (uint32_t i = 0; i <= t->count; i++) {
         for (; text < t->texts && t->place[text] == i; text++) {
-            if (t->text_type[text] < last || t->text_type[text] > 1) {
+            if (t->text_type[text] < last || t->text_type[text] > 1)
                 return false;
-            }
             last = t->text_type[text];
         }
-        if (i < t->count && (t->types[i] < last || t->types[i] > 1)) {
+        if (i < t->count && (t->types[i] < last || t->types[i] > 1))
             return false;
-        }
         last = i < t->count ? t->types[i] : last;
     }
     return true;
@@ -326,9 +310,8 @@ int fl_tokenizer_pair(const fl_tokenizer *tokenizer, const fl_pair_side *a, cons
             put_side(&o, text == 0 ? a : b, text == 0 ? keep_a : keep_b, left, t->text_type[text]);
             out->end[text] = o.count;
         }
-        if (i < t->count && !options->no_special) {
+        if (i < t->count && !options->no_special)
             put(&o, t->ids[i], NULL, true, t->types[i]);
-        }
     }
     out->count     = o.count;
     out->segment   = o.segment == SIZE_MAX ? o.count : o.segment;

@@ -66,32 +66,26 @@ static bool is_class(const fl_token_class *class, const char *name) {
 static bool is_family(const fl_token_class *class, const char *family) {
     const char *name = class->name, *end = name + strlen(name) - strlen("Tokenizer");
     for (; *family != '\0'; family++) {
-        if (*family == '-' || *family == '_') {
+        if (*family == '-' || *family == '_')
             continue;
-        }
-        if (name == end || (*name | 0x20) != (*family | 0x20)) {
+        if (name == end || (*name | 0x20) != (*family | 0x20))
             return false;
-        }
         name++;
     }
     return name == end;
 }
 
 static const fl_token_class *named_class(const char *name) {
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
-        if (is_class(&classes[i], name)) {
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (is_class(&classes[i], name))
             return &classes[i];
-        }
-    }
     return NULL;
 }
 
 static const fl_token_class *class_of_family(const char *family) {
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
-        if (family != NULL && is_family(&classes[i], family)) {
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (family != NULL && is_family(&classes[i], family))
             return &classes[i];
-        }
-    }
     return &classes[0];
 }
 
@@ -99,12 +93,10 @@ const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_o
     const fl_token_class *own   = options->class_name != NULL ? named_class(options->class_name)
                                                               : class_of_family(options->family);
     const fl_token_class *class = name != NULL ? named_class(name) : own;
-    if (class == NULL || class == own) {
+    if (class == NULL || class == own)
         return class;
-    }
-    if (options->class_forced) {
+    if (options->class_forced)
         return class->steps == FL_AS_IN_FILE ? own : NULL;
-    }
     return !options->as_saved || class->steps == FL_AS_IN_FILE || class->steps == FL_BERT ? class
                                                                                           : NULL;
 }
@@ -145,9 +137,8 @@ static int patch_normalizer(const fl_token_plan *plan, fl_tokenizer *tokenizer,
         !step->clean_text ||
         ((plan->as_saved || !plan->class->chinese) && step->chinese_chars != plan->chinese_chars) ||
         (plan->as_saved && (plan->extra_count > 0 || step->lowercase != plan->lowercase ||
-                            step->strip_accents != plan->strip_accents))) {
+                            step->strip_accents != plan->strip_accents)))
         return fl_token_class_differ(plan, root, "normalizer");
-    }
     step->lowercase     = plan->lowercase;
     step->strip_accents = plan->strip_accents;
     step->chinese_chars = plan->chinese_chars;
@@ -156,9 +147,8 @@ static int patch_normalizer(const fl_token_plan *plan, fl_tokenizer *tokenizer,
 
 /* Step `index` of a Sequence of `count`, or the step itself where count is 1; NULL: there are others. */
 static fl_json *step_of(fl_json *steps, const char *list, size_t count, size_t index) {
-    if (!is_kind(steps, "Sequence")) {
+    if (!is_kind(steps, "Sequence"))
         return count == 1 ? steps : NULL;
-    }
     fl_json *items = fl_json_get(steps, list);
     return fl_json_count(items) == count ? fl_json_item(items, index) : NULL;
 }
@@ -207,14 +197,11 @@ static bool is_albert(const fl_token_plan *plan, fl_json *normalizer) {
     fl_json   *items    = fl_json_get(normalizer, "normalizers");
     size_t     at = 2, count = fl_json_count(items);
     if (count < 2 || !is_quote(fl_json_item(items, 0), "``") ||
-        !is_quote(fl_json_item(items, 1), "''")) {
+        !is_quote(fl_json_item(items, 1), "''"))
         return false;
-    }
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        if (wanted[i] && (at == count || !is_kind(fl_json_item(items, at++), steps[i]))) {
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (wanted[i] && (at == count || !is_kind(fl_json_item(items, at++), steps[i])))
             return false;
-        }
-    }
     fl_json *last = at < count ? fl_json_item(items, at++) : NULL;
     return at == count && (last == NULL || is_spaces(last));
 }
@@ -228,9 +215,8 @@ static bool is_deberta(const fl_token_plan *plan, fl_json *normalizer) {
     bool     lower = plan->lowercase;
     size_t   at = lower ? 1 : 0, count = fl_json_count(items);
     if (count < at + 2 || count > at + 3 ||
-        (lower && !is_kind(fl_json_item(items, 0), "Lowercase"))) {
+        (lower && !is_kind(fl_json_item(items, 0), "Lowercase")))
         return false;
-    }
     fl_json *first = fl_json_item(items, at), *last = fl_json_item(items, count - 1);
     fl_json *middle = count == at + 3 ? fl_json_item(items, at + 1) : NULL;
     if (is_kind(first, "Strip")) {
@@ -341,9 +327,8 @@ static int check_steps(const fl_token_plan *plan, fl_json_reader *root) {
                      !fl_json_flag(split, "invert", false);
         break;
     }
-    if (!good_normal) {
+    if (!good_normal)
         return fl_token_class_differ(plan, root, "normalizer");
-    }
     if (!good_split && class->steps == FL_AS_IN_FILE) {
         root->status = fl_fail(
             root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -366,9 +351,8 @@ static const char *other_option(const fl_token_class *class, const fl_tokenizer 
                                 fl_json *model, const char *unk) {
     bool    bytes  = fl_json_flag(model, "byte_fallback", false);
     int64_t unk_id = fl_json_int64(fl_json_get(model, "unk_id"));
-    if (strcmp(tokenizer->model->type, class->model) != 0) {
+    if (strcmp(tokenizer->model->type, class->model) != 0)
         return "the model";
-    }
     if (class->steps == FL_BERT) {
         int64_t most = fl_json_int64(fl_json_get(model, "max_input_chars_per_word"));
         return unk == NULL || !has_text(model, "unk_token", unk)     ? "unk_token"
@@ -382,19 +366,15 @@ static const char *other_option(const fl_token_class *class, const fl_tokenizer 
                                          : -1;
         return bytes ? "byte_fallback" : unk_id != want ? "unk_id" : NULL;
     }
-    if (class->steps == FL_CLIP && (unk == NULL || !has_text(model, "unk_token", unk))) {
+    if (class->steps == FL_CLIP && (unk == NULL || !has_text(model, "unk_token", unk)))
         return "unk_token";
-    }
     if (class->steps == FL_CLIP ? !has_text(model, "end_of_word_suffix", "</w>")
-                                : is_text(model, "end_of_word_suffix")) {
+                                : is_text(model, "end_of_word_suffix"))
         return "end_of_word_suffix";
-    }
-    if (is_text(model, "continuing_subword_prefix")) {
+    if (is_text(model, "continuing_subword_prefix"))
         return "continuing_subword_prefix";
-    }
-    if (fl_json_flag(model, "ignore_merges", false)) {
+    if (fl_json_flag(model, "ignore_merges", false))
         return "ignore_merges";
-    }
     return !bytes && (class->steps == FL_LLAMA || class->steps == FL_GEMMA) ? "byte_fallback"
                                                                             : NULL;
 }
@@ -403,31 +383,27 @@ static const char *other_option(const fl_token_class *class, const fl_tokenizer 
 static int check_mask(const fl_token_plan *plan, fl_json_reader *root) {
     fl_json *added = fl_json_get(root->object, "added_tokens");
     bool     found = plan->token[FL_TOKEN_MASK] != NULL;
-    for (size_t i = 0; i < fl_json_count(added) && !found; i++) {
+    for (size_t i = 0; i < fl_json_count(added) && !found; i++)
         found = has_text(fl_json_item(added, i), "content", "<mask>");
-    }
     return found ? 0 : fl_token_class_differ(plan, root, "added_tokens without <mask>");
 }
 
 int fl_token_class_steps(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_json_reader *root) {
     const fl_token_class *class = plan->class;
-    if (plan->as_saved && class->steps != FL_BERT) {
+    if (plan->as_saved && class->steps != FL_BERT)
         return 0;
-    }
     const char *what = class->steps == FL_AS_IN_FILE
                            ? NULL
                            : other_option(class, tokenizer, fl_json_get(root->object, "model"),
                                           plan->token[FL_TOKEN_UNK]);
-    if (what != NULL) {
+    if (what != NULL)
         return fl_token_class_differ(plan, root, what);
-    }
     if (class->steps != FL_BERT) {
         return check_steps(plan, root) != 0 || class->steps != FL_GEMMA ? root->status
                                                                         : check_mask(plan, root);
     }
-    if (tokenizer->split_count != 1 || tokenizer->split[0].ops != &fl_split_bert) {
+    if (tokenizer->split_count != 1 || tokenizer->split[0].ops != &fl_split_bert)
         return fl_token_class_differ(plan, root, "pre_tokenizer");
-    }
     return patch_normalizer(plan, tokenizer, root);
 }
 
@@ -441,9 +417,8 @@ static bool is_pair_of_class(const fl_token_plan *plan, const fl_tokenizer *toke
     const bool  twice = class->steps == FL_LLAMA || class->steps == FL_GEMMA || !plan->begins;
     fl_template want  = {.count = 0};
     for (unsigned text = 0; text < 2; text++) {
-        if (text == 0 || twice ? plan->begins : !bert) {
+        if (text == 0 || twice ? plan->begins : !bert)
             want.ids[want.count++] = single->ids[text == 0 || twice ? 0 : single->count - 1];
-        }
         want.place[text] = want.count;
         if (plan->ends) {
             want.types[want.count] = (uint8_t)text;
@@ -465,9 +440,8 @@ static int32_t end_id(const fl_token_plan *plan, const fl_tokenizer *tokenizer) 
 /* A single text ends in that token, if it does not yet. False: there is no such token, or no room. */
 static bool end_single(fl_template *single, int32_t id) {
     const bool there = single->count > single->place[0] && single->ids[single->count - 1] == id;
-    if (id < 0 || (!there && single->count == FL_SPECIALS_MAX)) {
+    if (id < 0 || (!there && single->count == FL_SPECIALS_MAX))
         return false;
-    }
     if (!there) {
         single->types[single->count] = 0;
         single->ids[single->count++] = id;
@@ -483,12 +457,10 @@ static int end_by_code(const fl_token_plan *plan, fl_tokenizer *tokenizer, fl_js
     const char   *bare  = code != NULL ? strstr(code, "--") : NULL;
     const int32_t id    = end_id(plan, tokenizer);
     fl_template  *file  = &tokenizer->single;
-    if (code == NULL || strcmp(bare != NULL ? bare + 2 : code, qwen_code) != 0) {
+    if (code == NULL || strcmp(bare != NULL ? bare + 2 : code, qwen_code) != 0)
         return 0;
-    }
-    if (plan->begins || (plan->ends ? !end_single(file, id) || file->count > 1 : file->count > 0)) {
+    if (plan->begins || (plan->ends ? !end_single(file, id) || file->count > 1 : file->count > 0))
         return fl_token_class_differ(plan, root, "post_processor");
-    }
     if (plan->ends) {
         tokenizer->pair = (fl_template){.ids       = {id, id},
                                         .types     = {0, 1},
@@ -510,12 +482,10 @@ static int check_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
     unsigned   around[2] = {FL_TOKEN_CLS, FL_TOKEN_SEP}, count = 0;
     /* Where any is asked for, transformers 5 puts none there. */
     bool good = class->steps != FL_NEOX || !(plan->begins || plan->ends);
-    if (class->steps == FL_QWEN) {
+    if (class->steps == FL_QWEN)
         return end_by_code(plan, tokenizer, root);
-    }
-    if (class->defaults[FL_TOKEN_UNK] == NULL) {
+    if (class->defaults[FL_TOKEN_UNK] == NULL)
         return 0;
-    }
     if (class->steps != FL_BERT && class->steps != FL_BYTE_LEVEL && class->steps != FL_ALBERT &&
         class->steps != FL_DEBERTA) {
         around[0] = FL_TOKEN_BOS;
@@ -530,9 +500,8 @@ static int check_template(const fl_token_plan *plan, fl_tokenizer *tokenizer,
         }
     }
     good = good && single->count == count && single->place[0] == (has[0] ? 1U : 0U);
-    if (good && !class->pair_of_file && !is_pair_of_class(plan, tokenizer)) {
+    if (good && !class->pair_of_file && !is_pair_of_class(plan, tokenizer))
         tokenizer->pair_class = class->name;
-    }
     return good ? 0 : fl_token_class_differ(plan, root, "post_processor");
 }
 

@@ -22,13 +22,11 @@ static const char *const named[FL_TOKEN_NAMED] = {
 static int read_file(fl_json **out, char *path, size_t capacity, const char *folder,
                      const char *name, fletch_error *error) {
     int there = fl_file_find(path, capacity, folder, name, error);
-    if (there <= 0) {
+    if (there <= 0)
         return there;
-    }
     int status = fl_json_read(out, path, CONFIG_MAX, error);
-    if (status == 0 && *out != NULL && !fl_json_is(*out, FL_JSON_OBJECT)) {
+    if (status == 0 && *out != NULL && !fl_json_is(*out, FL_JSON_OBJECT))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: not an object", path);
-    }
     return status;
 }
 
@@ -65,25 +63,22 @@ typedef struct texts {
 } texts;
 
 static void put(texts *list, const char *text) {
-    if (text != NULL) {
+    if (text != NULL)
         list->at[list->count++] = text;
-    }
 }
 
 /* Item i of a list, or the value of member i of an object. */
 static fl_json *element(fl_json *values, size_t i) {
     fl_json *value = fl_json_item(values, i);
-    if (fl_json_is(values, FL_JSON_OBJECT)) {
+    if (fl_json_is(values, FL_JSON_OBJECT))
         (void)fl_json_member(values, i, &value);
-    }
     return value;
 }
 
 /* What each of them holds. */
 static void put_all(texts *list, fl_json *values) {
-    for (size_t i = 0; i < fl_json_count(values); i++) {
+    for (size_t i = 0; i < fl_json_count(values); i++)
         put(list, content_of(element(values, i)));
-    }
 }
 
 /* Place in the list by text, the first where one comes again; the list is let go. With room for `more`
@@ -91,13 +86,11 @@ static void put_all(texts *list, fl_json *values) {
 static int index_texts(texts *list, size_t more, size_t more_bytes, fl_vocab *out,
                        fletch_error *error) {
     size_t bytes = more_bytes, room = list->count + more + 1;
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < list->count; i++)
         bytes += strlen(list->at[i]);
-    }
     bool made = room <= INT32_MAX && fl_vocab_open(out, (uint32_t)room, (uint32_t)room, bytes);
-    for (size_t i = 0; made && i < list->count; i++) {
+    for (size_t i = 0; made && i < list->count; i++)
         (void)fl_vocab_add(out, list->at[i], strlen(list->at[i]), (uint32_t)i);
-    }
     fl_free(list->at);
     list->at = NULL;
     return made ? 0 : fl_fail_nomem(error, bytes, "added tokens");
@@ -165,9 +158,8 @@ typedef struct candidates {
 
 static void add_special(candidates *all, const char *content, fl_json *value) {
     fl_json *flags = fl_json_is(value, FL_JSON_OBJECT) ? value : NULL;
-    if (content != NULL) {
+    if (content != NULL)
         all->at[all->count++] = token_of(content, flags, true);
-    }
 }
 
 /* A list of special tokens, or an object whose values are. */
@@ -192,18 +184,14 @@ static fl_json *list_of(const fl_token_plan *plan, unsigned i) {
 static int index_listed(const fl_token_plan *plan, fl_vocab *out, fletch_error *error) {
     texts  list;
     size_t room = FL_TOKEN_NAMED;
-    for (unsigned i = 0; i < LISTS; i++) {
+    for (unsigned i = 0; i < LISTS; i++)
         room += fl_json_count(list_of(plan, i));
-    }
     FL_TRY(texts_open(&list, room, error));
-    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++) {
+    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++)
         put(&list, plan->token[i]);
-    }
-    for (unsigned i = 0; i < LISTS; i++) {
-        if (fl_json_is(list_of(plan, i), FL_JSON_ARRAY)) {
+    for (unsigned i = 0; i < LISTS; i++)
+        if (fl_json_is(list_of(plan, i), FL_JSON_ARRAY))
             put_all(&list, list_of(plan, i));
-        }
-    }
     return index_texts(&list, 0, 0, out, error);
 }
 
@@ -241,12 +229,10 @@ static int add_by_id(const fl_token_plan *plan, candidates *all, fletch_error *e
 
 /* What the named keys and the lists hold. */
 static void add_named(const fl_token_plan *plan, candidates *all) {
-    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++) {
+    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++)
         add_special(all, plan->token[i], value_of(plan, named[i]));
-    }
-    for (unsigned i = 0; i < LISTS; i++) {
+    for (unsigned i = 0; i < LISTS; i++)
         add_specials(all, list_of(plan, i));
-    }
 }
 
 /* Those of `all` that the file lacks, to plan->extra; the first `again` with their flags. */
@@ -254,30 +240,25 @@ static int add_missing(fl_token_plan *plan, fl_json *added, const candidates *al
                        fletch_error *error) {
     additions to    = {.plan = plan, .added = added};
     size_t    bytes = 0;
-    for (size_t i = 0; i < all->count; i++) {
+    for (size_t i = 0; i < all->count; i++)
         bytes += all->at[i].length;
-    }
     plan->extra = fl_alloc_zero(all->count + 1, sizeof *plan->extra);
-    if (plan->extra == NULL) {
+    if (plan->extra == NULL)
         return fl_fail_nomem(error, all->count * sizeof *plan->extra, "added tokens");
-    }
     int status = index_file(&to, all->count, bytes, error);
-    for (size_t i = 0; status == 0 && i < all->count; i++) {
+    for (size_t i = 0; status == 0 && i < all->count; i++)
         add(&to, all->at[i], i < again);
-    }
     fl_vocab_close(&to.known);
     return status;
 }
 
 static int list_extra(fl_token_plan *plan, fl_json *added, fletch_error *error) {
     size_t room = fl_json_count(plan->decoder) + fl_json_count(plan->more) + FL_TOKEN_NAMED;
-    for (unsigned i = 0; i < LISTS; i++) {
+    for (unsigned i = 0; i < LISTS; i++)
         room += fl_json_count(list_of(plan, i));
-    }
     candidates all = {.at = fl_alloc_zero(room, sizeof *all.at)};
-    if (all.at == NULL) {
+    if (all.at == NULL)
         return fl_fail_nomem(error, room * sizeof *all.at, "added tokens");
-    }
     int    status = add_by_id(plan, &all, error);
     size_t again  = plan->decoder != NULL ? all.count : 0;
     if (status == 0) {
@@ -292,14 +273,12 @@ static int list_extra(fl_token_plan *plan, fl_json *added, fletch_error *error) 
 static int check_lost(const fl_token_plan *plan, fl_json *added, fl_json_reader *root) {
     fl_vocab kept = {0};
     texts    list;
-    if (plan->decoder == NULL) {
+    if (plan->decoder == NULL)
         return 0;
-    }
     FL_TRY(texts_open(&list, fl_json_count(plan->decoder) + FL_TOKEN_NAMED, root->error));
     put_all(&list, plan->decoder);
-    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++) {
+    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++)
         put(&list, plan->token[i]);
-    }
     int status = index_texts(&list, 0, 0, &kept, root->error);
     for (size_t i = 0; i < fl_json_count(added) && status == 0; i++) {
         const char *content = fl_json_text(fl_json_get(fl_json_item(added, i), "content"));
@@ -393,15 +372,13 @@ static int read_class(fl_token_plan *plan, fl_json_reader *root) {
     FL_TRY(config.status);
     FL_TRY(cut.status);
     plan->class = fl_token_class_find(name, plan->options);
-    if (plan->class == NULL) {
+    if (plan->class == NULL)
         return refuse_class(plan, name, root->error);
-    }
     plan->as_saved = plan->options->as_saved || plan->options->pieces ||
                      (plan->options->llama_saved && plan->class->steps == FL_LLAMA);
     read_arguments(plan, &config);
-    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++) {
+    for (unsigned i = 0; i < FL_TOKEN_NAMED; i++)
         plan->token[i] = token_named(plan, i);
-    }
     return config.status;
 }
 
@@ -412,9 +389,8 @@ static int make(fl_token_plan *plan, fl_json_reader *root) {
     fl_json *added = fl_json_array(root, "added_tokens");
     FL_TRY(root->status);
     FL_TRY(list_extra(plan, added, root->error));
-    if (plan->class->steps == FL_BERT) {
+    if (plan->class->steps == FL_BERT)
         FL_TRY(check_lost(plan, added, root));
-    }
     return fl_token_class_has_gaps(plan->class) ? check_gaps(plan, root) : 0;
 }
 
@@ -423,16 +399,14 @@ int fl_token_plan_make(fl_token_plan *plan, const fl_tokenizer_options *options,
     static const fl_tokenizer_options none;
     *plan          = (fl_token_plan){.options = options, .class = fl_token_class_find(NULL, &none)};
     plan->as_saved = true;
-    if (options->folder != NULL) {
+    if (options->folder != NULL)
         root->status = make(plan, root);
-    }
     return root->status;
 }
 
 void fl_token_plan_free(fl_token_plan *plan) {
-    if (!plan->options->config_read) {
+    if (!plan->options->config_read)
         fl_json_free(plan->config);
-    }
     fl_json_free(plan->map);
     fl_json_free(plan->more);
     fl_free(plan->extra);

@@ -87,9 +87,8 @@ void fl_stream_worked(fl_stream *j, size_t bytes) {
     j->work += bytes;
     if (j->work >= ASK_BYTES) {
         j->work = 0;
-        if (fl_stopped(j->scratch->runes.stop)) {
+        if (fl_stopped(j->scratch->runes.stop))
             j->full = j->scratch->failed = true;
-        }
     }
 }
 
@@ -99,9 +98,8 @@ static inline void widen(const fl_cached_ids *ids, bool small, int32_t *to) {
         memcpy(to, ids->wide, sizeof ids->wide);
         return;
     }
-    for (size_t i = 0; i < SMALL_IDS; i++) {
+    for (size_t i = 0; i < SMALL_IDS; i++)
         to[i] = ids->small[i];
-    }
 }
 
 /* All ids of the entry are copied and only `count` of them claimed. */
@@ -128,11 +126,10 @@ static inline void push_long(fl_stream *j, const fl_cache_long *entry) {
     int32_t *to                  = room ? j->ids + j->count : wide;
     widen(&entry->ids[0], small, to);
     widen(&entry->ids[1], small, to + half);
-    if (room) {
+    if (room)
         j->count += count;
-    } else {
+    else
         fl_stream_push(j, wide, count);
-    }
 }
 
 /* ---- The cache -------------------------------------------------------------------------------- */
@@ -159,12 +156,10 @@ static inline uint64_t mix(uint64_t low, uint64_t high) {
 
 static void store_ids(bool small, fl_cached_ids *to, const int32_t *ids, size_t count) {
     assert(count <= (size_t)(small ? SMALL_IDS : WIDE_IDS));
-    for (size_t i = 0; i < count && !small; i++) {
+    for (size_t i = 0; i < count && !small; i++)
         to->wide[i] = ids[i];
-    }
-    for (size_t i = 0; i < count && small; i++) {
+    for (size_t i = 0; i < count && small; i++)
         to->small[i] = (uint16_t)ids[i];
-    }
 }
 
 /* What lies on a line. The first of two short pieces is always there before the second. */
@@ -187,9 +182,8 @@ static fl_cache_line *other_line(const fl_stream *j, fl_cache_line *own, uint64_
     assert(n > 0 && n < LINES && own >= j->scratch->cache);
     fl_cache_line *cache = j->scratch->cache;
     size_t         place = (size_t)(own - cache);
-    if (n >= 2) {
+    if (n >= 2)
         place = (size_t)(mix(first, place + 1) >> j->scratch->cache_shift);
-    }
     return cache + (place ^ (n & 1));
 }
 
@@ -198,9 +192,8 @@ static fl_cache_line *other_line(const fl_stream *j, fl_cache_line *own, uint64_
 static fl_cache_line *choose(fl_stream *j, fl_cache_line *own, uint64_t first, bool one) {
     for (unsigned n = 0; n < LINES; n++) {
         fl_cache_line *line = n == 0 ? own : other_line(j, own, first, n);
-        if (has_room(line, one)) {
+        if (has_room(line, one))
             return line;
-        }
     }
     unsigned turn = j->scratch->turn++ % LINES;
     return turn == 0 ? own : other_line(j, own, first, turn);
@@ -211,11 +204,10 @@ static void remember_short(fl_stream *j, const fl_waiting_piece *w, const int32_
     assert(w->line);
     bool           small = j->tokenizer->small_ids;
     fl_cache_line *line  = choose(j, w->line, w->low, false);
-    if (has_one(line)) {
+    if (has_one(line))
         memset(line, 0, sizeof *line);
-    } else if (!has_room(line, false)) {
+    else if (!has_room(line, false))
         line->two[0] = line->two[1]; /* the older one goes */
-    }
     fl_cache_short *entry = &line->two[is_empty(line) ? 0 : 1];
     entry->low            = w->low;
     entry->high           = w->high | (uint64_t)count << COUNT_SHIFT;
@@ -228,9 +220,8 @@ static void remember_long(fl_stream *j, fl_cache_line *own, const uint64_t key[4
     bool   small = j->tokenizer->small_ids;
     size_t half  = small ? SMALL_IDS - 1 : WIDE_IDS - 1;
     size_t first = count < half ? count : half;
-    if (count > half + half + 1) {
+    if (count > half + half + 1)
         return;
-    }
     fl_cache_long *entry = &choose(j, own, key[0], true)->one;
     memcpy(entry->key, key, sizeof entry->key);
     store_ids(small, &entry->ids[0], ids, first);
@@ -254,9 +245,8 @@ static void push_pieces(fl_stream *j, bool good) {
         j->full = j->scratch->failed = true;
         return;
     }
-    for (size_t i = 0; i < j->scratch->piece_count && !j->full; i++) {
+    for (size_t i = 0; i < j->scratch->piece_count && !j->full; i++)
         fl_stream_push(j, &j->scratch->pieces[i].id, 1);
-    }
 }
 
 /* A word of SentencePiece's, by way of the steps and the model. */
@@ -300,11 +290,10 @@ static void work_out_bytes(fl_stream *j, const char *text, size_t size, bool spa
     } else if (ids != NULL && !spaces) {
         count = fl_bpe_encode(j->tokenizer->bpe, text, size, ids, scratch->runes.stop);
     }
-    if (count == SIZE_MAX) {
+    if (count == SIZE_MAX)
         j->full = scratch->failed = true;
-    } else {
+    else
         fl_stream_push(j, ids, count);
-    }
     fl_free(own);
     fl_free(own_word);
 }
@@ -325,9 +314,8 @@ static void work_out(fl_stream *j, const fl_waiting_piece *w) {
     }
     int32_t *ids   = j->scratch->word_ids;
     size_t   count = 0;
-    if (w->size <= wordpiece->max_chars) {
+    if (w->size <= wordpiece->max_chars)
         count = fl_wordpiece_encode(wordpiece, w->text, w->size, ids);
-    }
     fl_stream_push(j, count > 0 ? ids : &wordpiece->unk, count > 0 ? count : 1);
 }
 
@@ -355,9 +343,8 @@ static __attribute__((noinline)) void look_further_long(fl_stream *j, const fl_w
     size_t count, before = j->count;
     work_out(j, w);
     const int32_t *ids = made_since(j, before, &count);
-    if (ids != NULL) {
+    if (ids != NULL)
         remember_long(j, w->line, key, ids, count);
-    }
 }
 
 /* All the ids that an entry of the queue holds are copied and only `size` of them claimed. */
@@ -382,11 +369,10 @@ static void take_other(fl_stream *j, const fl_waiting_piece *w) {
         return;
     }
     load_long_key(w->text, w->size, key);
-    if (is_long(&w->line->one, key)) {
+    if (is_long(&w->line->one, key))
         push_long(j, &w->line->one);
-    } else {
+    else
         look_further_long(j, w, key);
-    }
 }
 
 /* The number of ids is no part of the key. */
@@ -413,26 +399,24 @@ static __attribute__((noinline)) void look_further_short(fl_stream *j, const fl_
     size_t count, before = j->count;
     work_out(j, w);
     const int32_t *ids = made_since(j, before, &count);
-    if (ids != NULL && count <= (j->tokenizer->small_ids ? SMALL_IDS : WIDE_IDS)) {
+    if (ids != NULL && count <= (j->tokenizer->small_ids ? SMALL_IDS : WIDE_IDS))
         remember_short(j, w, ids, count);
-    } else if (ids != NULL) {
+    else if (ids != NULL)
         remember_long(j, w->line, key, ids, count);
-    }
 }
 
 /* All that waits becomes ids, in order. */
 static void drain(fl_stream *j) {
     for (size_t i = 0; i < j->queued && !j->full; i++) {
         const fl_waiting_piece *w = &j->scratch->queue[i];
-        if (w->size > FL_SHORT_BYTES || w->kind >= FL_WAITING_ALONE) {
+        if (w->size > FL_SHORT_BYTES || w->kind >= FL_WAITING_ALONE)
             take_other(j, w);
-        } else if (is_short(&w->line->two[0], w)) {
+        else if (is_short(&w->line->two[0], w))
             push_short(j, &w->line->two[0]);
-        } else if (is_short(&w->line->two[1], w)) {
+        else if (is_short(&w->line->two[1], w))
             push_short(j, &w->line->two[1]);
-        } else {
+        else
             look_further_short(j, w);
-        }
     }
     j->queued = 0;
 }
@@ -440,9 +424,8 @@ static void drain(fl_stream *j) {
 /* ---- From text to pieces ------------------------------------------------------------------------ */
 
 static inline fl_waiting_piece *next_waiting(fl_stream *j, size_t size, fl_waiting_kind kind) {
-    if (j->queued == FL_QUEUE_WORDS) {
+    if (j->queued == FL_QUEUE_WORDS)
         drain(j);
-    }
     fl_waiting_piece *w = &j->scratch->queue[j->queued++];
     w->size             = (uint32_t)size;
     w->kind             = kind;
@@ -502,9 +485,8 @@ static inline void look_at(const fl_stream *j, size_t at, size_t end, characters
         uint8_t     lead  = (uint8_t)text[0];
         unsigned    size  = size_of(lead);
         uint16_t    found = 0;
-        if ((size == 2 || size == 3) && size <= end - at) {
+        if ((size == 2 || size == 3) && size <= end - at)
             found = j->tokenizer->alone[fl_utf8_decode(text, &size)];
-        }
         c->index[n] = found;
         c->place[n] = at;
         alone |= (uint64_t)(found > FL_ALONE_SPACE) << n;
@@ -521,9 +503,8 @@ static inline void send_alone(fl_stream *j, const uint16_t *index, size_t count)
     for (size_t done = 0; done < count; done += FL_WAITING_IDS) {
         size_t            size = count - done < FL_WAITING_IDS ? count - done : FL_WAITING_IDS;
         fl_waiting_piece *w    = next_waiting(j, size, FL_WAITING_ALONE);
-        for (size_t i = 0; i < size; i++) {
+        for (size_t i = 0; i < size; i++)
             w->alone[i] = j->tokenizer->alone_ids[index[done + i]];
-        }
     }
 }
 
@@ -535,9 +516,8 @@ static size_t send_split(fl_stream *j, size_t start, size_t end) {
         uint64_t stops = c.alone | c.space;
         for (size_t n = 0; stops >> n != 0;) {
             n += (size_t)__builtin_ctzll(stops >> n);
-            if (c.place[n] > start) {
+            if (c.place[n] > start)
                 send_piece(j, start, c.place[n] - start, FL_WAITING_FOREIGN);
-            }
             size_t run = (size_t)__builtin_ctzll(~(c.alone >> n));
             send_alone(j, c.index + n, run);
             n += run > 0 ? run : 1;
@@ -561,15 +541,12 @@ static inline bool has_cjk_lead(const char *text) {
  * they are; bytes behind the piece may be taken for its own. Both only cost or save time. */
 static void send_foreign(fl_stream *j, size_t start, size_t end) {
     bool split = false;
-    for (size_t at = start; at < end; at += sizeof(uint64_t)) {
+    for (size_t at = start; at < end; at += sizeof(uint64_t))
         split = split || has_cjk_lead(j->scratch->lower + at);
-    }
-    if (split) {
+    if (split)
         start = send_split(j, start, end);
-    }
-    if (start < end) {
+    if (start < end)
         send_piece(j, start, end - start, FL_WAITING_FOREIGN);
-    }
 }
 
 static inline void send_text(fl_stream *j, size_t start, size_t end, bool foreign) {
@@ -607,19 +584,15 @@ static inline size_t send_window(fl_stream *j, size_t window, bool *foreign, boo
         for (uint64_t ends = masks->boundary[block]; ends != 0; ends &= ends - 1) {
             unsigned bit = (unsigned)__builtin_ctzll(ends);
             size_t   at  = block * 64 + bit;
-            if (at >= window) {
+            if (at >= window)
                 break;
-            }
-            if (spaced && !parts(j->tokenizer, j->begin, j->end, j->window + at)) {
+            if (spaced && !parts(j->tokenizer, j->begin, j->end, j->window + at))
                 continue;
-            }
             uint64_t before = exact & ((1ull << bit) - 1);
-            if (at > start) {
+            if (at > start)
                 send_text(j, start, at, *foreign || before != 0);
-            }
-            if ((masks->punct[block] >> bit & 1) != 0) {
+            if ((masks->punct[block] >> bit & 1) != 0)
                 send_piece(j, at, 1, FL_WAITING_PLAIN);
-            }
             exact ^= before;
             *foreign = false;
             start    = at + 1;
@@ -636,15 +609,13 @@ static size_t take_endless(fl_stream *j, const char *text, size_t at, size_t siz
     for (; end < size; end++) {
         fl_byte_class kind = (fl_byte_class)tokenizer->scan_table.kind[(uint8_t)text[end]];
         if ((kind == FL_BYTE_SPACE || kind == FL_BYTE_PUNCT) &&
-            (!tokenizer->spaced || parts(tokenizer, j->begin, j->end, text + end))) {
+            (!tokenizer->spaced || parts(tokenizer, j->begin, j->end, text + end)))
             break;
-        }
     }
-    if (j->tokenizer->words) {
+    if (j->tokenizer->words)
         work_out_exactly(j, text + at, end - at);
-    } else {
+    else
         fl_stream_chars(j, text + at, end - at);
-    }
     return end;
 }
 
@@ -718,25 +689,22 @@ static inline void take_pieces(fl_stream *j, const char *text, size_t size, bool
             fl_pieces_next(&j->tokenizer->cutters, &cutting, text, size, at, ends, PIECES);
         for (size_t i = 0; i < count && !j->full;) {
             size_t begin = at, last = i, before = space;
-            while (last < count && end_of(ends[last], gaps) - begin <= FL_SCAN_WINDOW - 1) {
+            while (last < count && end_of(ends[last], gaps) - begin <= FL_SCAN_WINDOW - 1)
                 last++;
-            }
             space = false;
             fl_stream_worked(j, end_of(ends[last > i ? last - 1 : i], gaps) - begin);
             if (last == i) {
                 at = end_of(ends[i], gaps);
-                if (at == ends[i++]) {
+                if (at == ends[i++])
                     work_out_bytes(j, text + begin, at - begin, before > 0);
-                }
                 continue;
             }
             copy[0] = ' ';
             memcpy(copy + before, text + begin, end_of(ends[last - 1], gaps) - begin);
             for (size_t from = 0; i < last; i++) {
                 at = end_of(ends[i], gaps);
-                if (at == ends[i]) {
+                if (at == ends[i])
                     send_bytes(j, from, at - begin + before);
-                }
                 from = at - begin + before;
             }
             drain(j); /* before the copy is written over */
@@ -745,11 +713,10 @@ static inline void take_pieces(fl_stream *j, const char *text, size_t size, bool
 }
 
 static void take_bytes(fl_stream *j, const char *text, size_t size, bool space) {
-    if (fl_pieces_are_whole(j->tokenizer->cutters.by[0])) {
+    if (fl_pieces_are_whole(j->tokenizer->cutters.by[0]))
         take_pieces(j, text, size, space, true);
-    } else {
+    else
         take_pieces(j, text, size, space, false);
-    }
 }
 
 /* The text in lower case, each character as long as before; NULL: no memory. */
@@ -757,9 +724,8 @@ static const char *lowered(fl_stream *j, const char *text, size_t size) {
     fl_buf  *buf = &j->scratch->lowered;
     unsigned length;
     fl_buf_clear(buf);
-    if (!fl_buf_reserve(buf, size)) {
+    if (!fl_buf_reserve(buf, size))
         return NULL;
-    }
     char   *low = buf->data;
     uint8_t any = 0; // char has no sign on ARM
     for (size_t i = 0; i < size; i++) {
@@ -791,9 +757,8 @@ static void take_quiet(fl_stream *j, const char *text, size_t size, bool find_ad
            fl_added_next(added, &added->normalized, j->tokenizer->scan, text, size, size, &walk,
                          &match)) {
         take_bytes(j, text + done, match.begin - done, false);
-        if (!j->full) {
+        if (!j->full)
             fl_stream_push(j, &match.token->id, 1);
-        }
         done = match.end;
     }
     if (fl_was_stopped(walk.stop)) {
@@ -831,9 +796,8 @@ static size_t find_change(const fl_tokenizer *tokenizer, const char *text, size_
         }
         unsigned length;
         uint32_t cp = fl_utf8_decode(text + at, &length);
-        if ((changes[cp / 64] >> (cp % 64) & 1) != 0) {
+        if ((changes[cp / 64] >> (cp % 64) & 1) != 0)
             return at;
-        }
         at += length;
     }
     return size;
@@ -845,18 +809,14 @@ static void take_segment(fl_stream *j, const char *text, size_t size, bool find_
     for (size_t at = 0; at < size && !j->full;) {
         size_t change = tokenizer->changes != NULL ? find_change(tokenizer, text, at, size) : size;
         size_t begin = change, end = change;
-        while (change < size && begin > at && !is_cut(text, begin)) {
+        while (change < size && begin > at && !is_cut(text, begin))
             begin--;
-        }
-        while (end < size && (end == change || !is_cut(text, end))) {
+        while (end < size && (end == change || !is_cut(text, end)))
             end++;
-        }
-        if (begin > at) {
+        if (begin > at)
             take_quiet(j, text + at, begin - at, find_added, space);
-        }
-        if (begin < end && !j->full) {
+        if (begin < end && !j->full)
             take_exact(j, text + begin, end - begin);
-        }
         at = end;
     }
 }
@@ -875,17 +835,14 @@ static bool needs_space(const fl_stream *j, const char *text, size_t size, size_
 
 static size_t next_horizon(const fl_stream *j, const char *text, size_t size, size_t from) {
     const fl_tokenizer *tokenizer = j->tokenizer;
-    if (size - from < SEGMENT) {
+    if (size - from < SEGMENT)
         return size;
-    }
-    for (from += SEGMENT; from < size; from++) {
+    for (from += SEGMENT; from < size; from++)
         if (tokenizer->bpe != NULL ? is_cut(text, from)
             : tokenizer->spaced
                 ? text[from] == ' ' && parts(tokenizer, text, text + size, text + from)
-                : memchr(" \t\n\r", text[from], 4) != NULL) {
+                : memchr(" \t\n\r", text[from], 4) != NULL)
             break;
-        }
-    }
     return from;
 }
 
@@ -898,9 +855,8 @@ static void take_text(fl_stream *j, const char *text, size_t size) {
     size_t horizon           = 0; /* added tokens are looked for up to here; a safe place to cut */
     bool   fresh             = true; /* an added token is before `done`, or nothing */
     while (done < size && !j->full) {
-        if (done >= horizon) {
+        if (done >= horizon)
             horizon = next_horizon(j, text, size, done);
-        }
         fl_added_match match;
         bool           found =
             fl_added_next(added, set, j->tokenizer->scan, text, size, horizon, &walk, &match);
@@ -915,9 +871,8 @@ static void take_text(fl_stream *j, const char *text, size_t size) {
         } else if (done < stop) {
             take_piece(j, text + done, stop - done);
         }
-        if (found && !j->full) {
+        if (found && !j->full)
             fl_stream_push(j, &match.token->id, 1);
-        }
         done  = found ? match.end : horizon;
         fresh = found;
     }
@@ -941,9 +896,8 @@ int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, c
     j.limit   = limit < capacity ? limit : capacity;
     if (left) {
         size_t room = 2 * limit + 1024; /* moves are rare, and cost one copy per id */
-        if (!fl_array_reserve(&scratch->ring, &scratch->ring_capacity, room, sizeof *ids)) {
+        if (!fl_array_reserve(&scratch->ring, &scratch->ring_capacity, room, sizeof *ids))
             return fl_fail_nomem(error, room * sizeof *ids, "truncation");
-        }
         j.ids   = scratch->ring;
         j.limit = room;
         j.keep  = limit;
@@ -957,9 +911,8 @@ int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, c
         size_t skip = j.count > limit ? j.count - limit : 0;
         j.truncated = j.truncated || skip > 0;
         j.count -= skip;
-        if (j.count <= capacity) {
+        if (j.count <= capacity)
             memcpy(ids, j.ids + skip, j.count * sizeof *ids);
-        }
     }
     if (j.count > capacity || (j.full && limit > capacity)) {
         return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,

@@ -38,9 +38,8 @@ void fl_stream_chars(fl_stream *stream, const char *text, size_t size);
 
 static inline void fl_stream_push(fl_stream *stream, const int32_t *ids, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        if (stream->count == stream->limit && !fl_stream_make_room(stream)) {
+        if (stream->count == stream->limit && !fl_stream_make_room(stream))
             return;
-        }
         stream->ids[stream->count++] = ids[i];
     }
 }

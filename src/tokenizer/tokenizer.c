@@ -73,15 +73,14 @@ static void fill_scan_table(fl_tokenizer *tokenizer) {
     table->lowercase     = bert != NULL && bert->lowercase;
     for (unsigned byte = 0; byte < 256; byte++) {
         unsigned flags = byte < 0x80 ? fl_unicode_flags(byte) : 0;
-        if (byte >= 0x80 || (clean && (flags & FL_UC_DROP) != 0)) {
+        if (byte >= 0x80 || (clean && (flags & FL_UC_DROP) != 0))
             table->kind[byte] = FL_BYTE_EXACT;
-        } else if ((flags & FL_UC_SPACE) != 0) {
+        else if ((flags & FL_UC_SPACE) != 0)
             table->kind[byte] = FL_BYTE_SPACE;
-        } else if ((flags & FL_UC_PUNCT) != 0 && tokenizer->split[0].ops == &fl_split_bert) {
+        else if ((flags & FL_UC_PUNCT) != 0 && tokenizer->split[0].ops == &fl_split_bert)
             table->kind[byte] = FL_BYTE_PUNCT;
-        } else {
+        else
             table->kind[byte] = FL_BYTE_WORD;
-        }
     }
     fl_scan_table_finish(table);
     fill_alone(tokenizer);
@@ -112,9 +111,8 @@ static fl_spaces find_spaces(const fl_tokenizer *tokenizer) {
     const fl_bpe  *bpe    = tokenizer->model_state;
     const fl_step *normal = tokenizer->normal, *split = tokenizer->split;
     if (tokenizer->model != &fl_bpe_model || !bpe->cuts_before_space ||
-        tokenizer->split_count > 1 || tokenizer->added.normalized.count > 0) {
+        tokenizer->split_count > 1 || tokenizer->added.normalized.count > 0)
         return FL_SPACES_NONE;
-    }
     bool one = tokenizer->split_count == 1;
     if (tokenizer->normal_count == 0) {
         bool metaspace =
@@ -124,18 +122,15 @@ static fl_spaces find_spaces(const fl_tokenizer *tokenizer) {
                : split->option == 1 ? FL_SPACES_FIRST
                                     : FL_SPACES_NEVER;
     }
-    if (tokenizer->normal_count == 1 && normal->ops == &fl_normal_sentencepiece) {
+    if (tokenizer->normal_count == 1 && normal->ops == &fl_normal_sentencepiece)
         return fl_sentencepiece_spaces(normal);
-    }
     const fl_step *last  = &normal[tokenizer->normal_count - 1];
     bool           never = one && split->ops == &fl_split_pattern && split->pattern_count == 1 &&
                  split->pattern[0] == ' '; /* there are none left to split at */
-    if (!is_kind(last, "Replace", &space, MARK) || (one && !never)) {
+    if (!is_kind(last, "Replace", &space, MARK) || (one && !never))
         return FL_SPACES_NONE;
-    }
-    if (tokenizer->normal_count == 1) {
+    if (tokenizer->normal_count == 1)
         return FL_SPACES_NEVER;
-    }
     return tokenizer->normal_count == 2 && is_kind(normal, "Prepend", NULL, MARK) ? FL_SPACES_ALWAYS
                                                                                   : FL_SPACES_NONE;
 }
@@ -155,29 +150,25 @@ static bool is_local(const fl_tokenizer *tokenizer) {
 
 /* False: no memory. */
 static bool finish(fl_tokenizer *tokenizer, size_t cache_bytes) {
-    if (tokenizer->model->prepare != NULL && !tokenizer->model->prepare(tokenizer->model_state)) {
+    if (tokenizer->model->prepare != NULL && !tokenizer->model->prepare(tokenizer->model_state))
         return false;
-    }
     tokenizer->cache_bits = 1;
     while (tokenizer->cache_bits < CACHE_BITS_MAX &&
-           2 * sizeof(fl_cache_line) << tokenizer->cache_bits <= cache_bytes) {
+           2 * sizeof(fl_cache_line) << tokenizer->cache_bits <= cache_bytes)
         tokenizer->cache_bits++;
-    }
     tokenizer->scan = &fl_scan_ref;
 #if defined(__x86_64__)
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
-    if (cpu.avx2) {
+    if (cpu.avx2)
         tokenizer->scan = &fl_scan_avx2;
-    }
 #endif
     tokenizer->small_ids = tokenizer->id_limit <= UINT16_MAX + 1;
     tokenizer->local     = is_local(tokenizer);
     tokenizer->stream    = can_stream(tokenizer);
     tokenizer->spaces    = find_spaces(tokenizer);
-    if (tokenizer->spaces != FL_SPACES_NONE) {
+    if (tokenizer->spaces != FL_SPACES_NONE)
         tokenizer->cutters = (fl_cutters){{fl_pieces_spaces}, 1};
-    }
     if (tokenizer->stream) {
         tokenizer->wordpiece = tokenizer->model_state;
         fill_scan_table(tokenizer);
@@ -185,9 +176,8 @@ static bool finish(fl_tokenizer *tokenizer, size_t cache_bytes) {
         tokenizer->stream = tokenizer->words = fl_words_prepare(tokenizer);
     }
     bool raw = tokenizer->spaces == FL_SPACES_NONE;
-    if (raw && !fl_bytes_prepare(tokenizer)) {
+    if (raw && !fl_bytes_prepare(tokenizer))
         return false;
-    }
     if (tokenizer->cutters.count > 0) {
         tokenizer->bpe    = tokenizer->model_state;
         tokenizer->stream = true;
@@ -208,22 +198,19 @@ static fl_tokenizer_options resolve(const fl_tokenizer_options *given, const cha
  * added tokens of the raw text keep their case. */
 static int begin(fl_tokenizer **out, const fl_tokenizer_options *options, fletch_error *error) {
     *out = fl_alloc_zero(1, sizeof **out);
-    if (*out == NULL) {
+    if (*out == NULL)
         return fl_fail_nomem(error, sizeof **out, options->source);
-    }
     (*out)->pieces = options->pieces;
-    if (options->lowercase) {
+    if (options->lowercase)
         (*out)->normal[(*out)->normal_count++].ops = &fl_normal_lowercase;
-    }
     return 0;
 }
 
 /* The last steps of a tokenizer that was read with `status`; one that failed is closed. */
 static int end(fl_tokenizer **out, int status, const fl_tokenizer_options *options,
                fletch_error *error) {
-    if (status == 0 && !finish(*out, options->cache_bytes)) {
+    if (status == 0 && !finish(*out, options->cache_bytes))
         status = fl_fail_nomem(error, (*out)->vocab.text_size, options->source);
-    }
     if (status < 0) {
         fl_tokenizer_close(*out);
         *out = NULL;
@@ -242,9 +229,8 @@ int fl_tokenizer_open(fl_tokenizer **out, fl_buf *json, const fl_tokenizer_optio
     }
     status = fl_json_take(&root, json, JSON_MAX, FL_JSON_UNIQUE_KEYS | FL_JSON_TABLES_LATER,
                           options.source, error);
-    if (status == 0) {
+    if (status == 0)
         status = fl_parse_root(*out, root, &options, error);
-    }
     fl_json_free(root);
     return end(out, status, &options, error);
 }
@@ -254,27 +240,23 @@ int fl_tokenizer_open(fl_tokenizer **out, fl_buf *json, const fl_tokenizer_optio
 static int read_lines(fl_tokenizer *tokenizer, const char *text, size_t size, const char *source,
                       fletch_error *error) {
     uint32_t lines = 0;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         lines += text[i] == '\n';
-    }
     lines += size > 0 && text[size - 1] != '\n';
     if (size > INT32_MAX || lines == 0) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: a vocabulary of %zu bytes; expected one token per line", source, size);
     }
     size_t valid = fl_utf8_valid_prefix(text, size);
-    if (valid != size || memchr(text, '\0', size) != NULL) {
+    if (valid != size || memchr(text, '\0', size) != NULL)
         return fl_fail(error, FLETCH_EMODEL, valid, "%s: not a text in UTF-8", source);
-    }
-    if (!fl_vocab_open(&tokenizer->vocab, lines, lines, size)) {
+    if (!fl_vocab_open(&tokenizer->vocab, lines, lines, size))
         return fl_fail_nomem(error, size, "the vocabulary");
-    }
     size_t end = size - (text[size - 1] == '\n');
     for (uint32_t id = lines; id-- > 0;) {
         size_t begin = end;
-        while (begin > 0 && text[begin - 1] != '\n') {
+        while (begin > 0 && text[begin - 1] != '\n')
             begin--;
-        }
         size_t length = end - begin;
         length -= length > 0 && text[end - 1] == '\r';
         fl_vocab_add(&tokenizer->vocab, text + begin, length, id);
@@ -306,9 +288,8 @@ static int add_bert_specials(fl_tokenizer *tokenizer, const char *source, fletch
                              source, content);
         }
     }
-    if (status == 0) {
+    if (status == 0)
         status = fl_added_finish(&builder, source, error);
-    }
     fl_added_end(&builder);
     return status;
 }
@@ -344,28 +325,23 @@ int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, 
                                           .lowercase     = lowercase};
     FL_TRY(begin(out, &options, error));
     int status = build_bert(*out, vocab, size, &step, options.source, error);
-    if (status == 0) {
+    if (status == 0)
         fl_token_names(*out, bert_tokens);
-    }
     return end(out, status, &options, error);
 }
 
 void fl_tokenizer_close(fl_tokenizer *tokenizer) {
-    if (tokenizer == NULL) {
+    if (tokenizer == NULL)
         return;
-    }
-    for (unsigned i = 0; i < tokenizer->normal_count; i++) {
+    for (unsigned i = 0; i < tokenizer->normal_count; i++)
         fl_step_close(&tokenizer->normal[i]);
-    }
-    for (unsigned i = 0; i < tokenizer->split_count; i++) {
+    for (unsigned i = 0; i < tokenizer->split_count; i++)
         fl_step_close(&tokenizer->split[i]);
-    }
     fl_decoder_close(&tokenizer->decoder);
     fl_added_close(&tokenizer->added);
     fl_free(tokenizer->changes);
-    if (tokenizer->model != NULL) {
+    if (tokenizer->model != NULL)
         tokenizer->model->close(tokenizer->model_state);
-    }
     fl_vocab_close(&tokenizer->vocab);
     fl_free(tokenizer);
 }
@@ -375,9 +351,8 @@ void fl_tokenizer_close(fl_tokenizer *tokenizer) {
 fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
     assert(tokenizer->model);
     fl_token_scratch *scratch = fl_alloc_zero(1, sizeof *scratch);
-    if (scratch == NULL || !tokenizer->stream) {
+    if (scratch == NULL || !tokenizer->stream)
         return scratch;
-    }
     bool   bpe           = tokenizer->bpe != NULL;
     size_t bytes         = bpe                ? 3 * FL_SCAN_WINDOW + 8
                            : tokenizer->words ? 0
@@ -410,9 +385,8 @@ void fl_token_scratch_trim(fl_token_scratch *scratch) {
 }
 
 void fl_token_scratch_free(fl_token_scratch *scratch) {
-    if (scratch == NULL) {
+    if (scratch == NULL)
         return;
-    }
     fl_big_free(scratch->cache, scratch->cache_bytes);
     fl_free(scratch->ring);
     fl_free(scratch->word);
@@ -448,9 +422,8 @@ static int make_plan(plan *p, const fl_tokenizer *tokenizer, const char *text, s
     p->after_count  = special ? after : 0;
     size_t specials = p->before_count + p->after_count;
     p->limit        = SIZE_MAX;
-    if (options->max_length > 0) {
+    if (options->max_length > 0)
         p->limit = options->max_length > specials ? options->max_length - specials : 0;
-    }
     p->text = text;
     p->size = size;
     if (specials > capacity) {
@@ -494,9 +467,8 @@ int fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch
     } else {
         FL_TRY(
             encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error));
-        for (; own < scratch->piece_count; own++) {
+        for (; own < scratch->piece_count; own++)
             body[own] = scratch->pieces[own].id;
-        }
     }
     memcpy(ids, p.before, p.before_count * sizeof *ids);
     memcpy(body + own, p.after, p.after_count * sizeof *ids);
@@ -518,22 +490,19 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
     size_t at = 0;
     FL_TRY(make_plan(&p, tokenizer, text, size, options, true, capacity, error));
     FL_TRY(encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error));
-    for (size_t i = 0; i < p.before_count; i++) {
+    for (size_t i = 0; i < p.before_count; i++)
         put_special(ids, offsets, special, at++, p.before[i]);
-    }
     for (size_t i = 0; i < scratch->piece_count; i++, at++) {
-        if (!fl_runes_go_on(&scratch->runes, i)) {
+        if (!fl_runes_go_on(&scratch->runes, i))
             return fl_exact_failed(scratch, size, error);
-        }
         const fl_piece *piece = &scratch->pieces[i];
         ids[at]               = piece->id;
         offsets[2 * at]       = piece->start;
         offsets[2 * at + 1]   = piece->end;
         special[at]           = 0;
     }
-    for (size_t i = 0; i < p.after_count; i++) {
+    for (size_t i = 0; i < p.after_count; i++)
         put_special(ids, offsets, special, at++, p.after[i]);
-    }
     *count = at;
     return 0;
 }
@@ -570,9 +539,8 @@ const int32_t *fl_tokenizer_after(const fl_tokenizer *tokenizer, uint32_t *count
 size_t fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size) {
     size_t ids;
     if (fl_mul_overflow(size, tokenizer->expansion, &ids) ||
-        fl_add_overflow(ids, fl_tokenizer_special_count(tokenizer) + 1u, &ids)) {
+        fl_add_overflow(ids, fl_tokenizer_special_count(tokenizer) + 1u, &ids))
         return SIZE_MAX;
-    }
     return ids;
 }
 
@@ -582,12 +550,10 @@ uint32_t fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer) {
 
 const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length) {
     const fl_added_token *added = fl_added_find(&tokenizer->added, id);
-    if (added == NULL) {
+    if (added == NULL)
         return fl_vocab_text(&tokenizer->vocab, id, length);
-    }
-    if (length != NULL) {
+    if (length != NULL)
         *length = added->length;
-    }
     return added->content;
 }
 
@@ -600,9 +566,8 @@ int32_t fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token) {
     size_t length = strlen(token);
     for (size_t i = 0; i < tokenizer->added.count; i++) {
         const fl_added_token *added = &tokenizer->added.tokens[i];
-        if (added->length == length && memcmp(added->content, token, length) == 0) {
+        if (added->length == length && memcmp(added->content, token, length) == 0)
             return added->id;
-        }
     }
     return fl_vocab_find(&tokenizer->vocab, token, length);
 }

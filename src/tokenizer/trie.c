@@ -58,9 +58,8 @@ typedef struct builder {
 } builder;
 
 static bool push(level *l, range r) {
-    if (!fl_array_reserve(&l->at, &l->limit, l->count + 1, sizeof *l->at)) {
+    if (!fl_array_reserve(&l->at, &l->limit, l->count + 1, sizeof *l->at))
         return false;
-    }
     l->at[l->count++] = r;
     return true;
 }
@@ -70,13 +69,11 @@ static bool push(level *l, range r) {
 static bool grow(builder *b) {
     uint32_t limit = b->limit == 0 ? FIRST * BLOCK : b->limit * 2;
     size_t   bytes = (size_t)limit * sizeof *b->trie->nodes;
-    if (limit > BLOCKS_MAX * BLOCK) {
+    if (limit > BLOCKS_MAX * BLOCK)
         return false;
-    }
     fl_trie_node *nodes = fl_big_grow(b->trie->nodes, b->trie->bytes, bytes);
-    if (nodes == NULL) {
+    if (nodes == NULL)
         return false;
-    }
     b->trie->nodes = nodes;
     b->trie->bytes = bytes;
     b->limit       = limit;
@@ -91,12 +88,10 @@ static void close_block(builder *b, unsigned which) {
 
 /* One more block of free slots at the end of the array. */
 static bool add_block(builder *b) {
-    if (b->trie->count == b->limit && !grow(b)) {
+    if (b->trie->count == b->limit && !grow(b))
         return false;
-    }
-    if (b->open_count == OPEN_MAX) {
+    if (b->open_count == OPEN_MAX)
         close_block(b, 0);
-    }
     block *fresh = &b->open[b->open_count++];
     *fresh       = (block){.left = BLOCK, .first = b->trie->count};
     memset(fresh->free, 0xFF, sizeof fresh->free);
@@ -125,9 +120,8 @@ static uint32_t fit(const builder *b, const block *k, unsigned children) {
             unsigned label = b->labels[c];
             bases &= permute(k->free[word ^ label / 64], label % 64);
         }
-        if (bases != 0) {
+        if (bases != 0)
             return k->first + 64 * word + (unsigned)__builtin_ctzll(bases);
-        }
     }
     return 0;
 }
@@ -141,15 +135,13 @@ static uint32_t take_slots(builder *b, unsigned children) {
         if (b->open[which].left >= children) {
             tries++;
             base = fit(b, &b->open[which], children);
-            if (base != 0) {
+            if (base != 0)
                 break;
-            }
         }
     }
     if (base == 0) {
-        if (!add_block(b)) {
+        if (!add_block(b))
             return 0;
-        }
         which = b->open_count - 1;
         base  = b->open[which].first;
     }
@@ -159,9 +151,8 @@ static uint32_t take_slots(builder *b, unsigned children) {
         k->free[place / 64] &= ~(1ull << place % 64);
     }
     k->left -= children;
-    if (k->left == 0) {
+    if (k->left == 0)
         close_block(b, which);
-    }
     return base;
 }
 
@@ -182,9 +173,8 @@ static void fill_heads(builder *b, uint32_t count) {
         fl_trie_key   *key  = &b->keys[i];
         const uint8_t *text = b->text + key->text;
         key->head           = 0;
-        for (unsigned at = 0; at < sizeof key->head && text[at] != 0; at++) {
+        for (unsigned at = 0; at < sizeof key->head && text[at] != 0; at++)
             key->head |= (uint64_t)text[at] << 8 * at;
-        }
     }
 }
 
@@ -194,9 +184,8 @@ static void sort_few(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
         fl_trie_key key  = b->keys[i];
         uint8_t     byte = byte_in(b, &key, depth);
         uint32_t    to   = i;
-        for (; to > begin && byte_of(b, to - 1, depth) > byte; to--) {
+        for (; to > begin && byte_of(b, to - 1, depth) > byte; to--)
             b->keys[to] = b->keys[to - 1];
-        }
         b->keys[to] = key;
     }
 }
@@ -205,9 +194,8 @@ static void sort_few(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
 static void sort_many(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
     assert(begin < end);
     uint32_t next[BLOCK] = {0}, stop[BLOCK];
-    for (uint32_t i = begin; i < end; i++) {
+    for (uint32_t i = begin; i < end; i++)
         next[byte_of(b, i, depth)]++;
-    }
     for (uint32_t byte = 0, at = begin; byte < BLOCK; byte++) {
         at += next[byte];
         next[byte] = at - next[byte];
@@ -233,11 +221,10 @@ static void sort_many(builder *b, uint32_t begin, uint32_t end, uint32_t depth) 
 static unsigned split(builder *b, range *r, uint32_t depth, int32_t *token) {
     assert(r->begin <= r->end);
     unsigned children = 0;
-    if (r->end - r->begin <= FEW) {
+    if (r->end - r->begin <= FEW)
         sort_few(b, r->begin, r->end, depth);
-    } else {
+    else
         sort_many(b, r->begin, r->end, depth);
-    }
     *token = -1;
     while (r->begin < r->end && byte_of(b, r->begin, depth) == 0) {
         int32_t own = b->keys[r->begin++].token;
@@ -245,9 +232,8 @@ static unsigned split(builder *b, range *r, uint32_t depth, int32_t *token) {
     }
     for (uint32_t i = r->begin; i < r->end; i++) {
         uint8_t byte = byte_of(b, i, depth);
-        if (children == 0 || b->labels[children - 1] != byte) {
+        if (children == 0 || b->labels[children - 1] != byte)
             b->labels[children++] = byte;
-        }
         b->ends[children - 1] = i + 1;
     }
     return children;
@@ -258,17 +244,15 @@ static unsigned split(builder *b, range *r, uint32_t depth, int32_t *token) {
 static bool place_children(builder *b, range r, unsigned children) {
     assert(children > 0 && r.slot < b->trie->count);
     uint32_t base = take_slots(b, children);
-    if (base == 0) {
+    if (base == 0)
         return false;
-    }
     b->trie->nodes[r.slot].base = base;
     uint32_t begin              = r.begin;
     for (unsigned c = 0; c < children; c++) {
         uint32_t slot              = base ^ b->labels[c];
         b->trie->nodes[slot].check = r.slot;
-        if (!push(&b->next, (range){slot, begin, b->ends[c]})) {
+        if (!push(&b->next, (range){slot, begin, b->ends[c]}))
             return false;
-        }
         begin = b->ends[c];
     }
     return true;
@@ -277,9 +261,8 @@ static bool place_children(builder *b, range r, unsigned children) {
 /* The node gets what is left of its only key; false: it has several, or there is nothing left. */
 static bool put_tail(const builder *b, range r, uint32_t depth, int32_t *token) {
     if (b->tails == 0 || depth < b->tails || r.end - r.begin != 1 ||
-        byte_of(b, r.begin, depth) == 0) {
+        byte_of(b, r.begin, depth) == 0)
         return false;
-    }
     b->trie->nodes[r.slot].base = FL_TRIE_TAIL | (b->keys[r.begin].text + depth);
     *token                      = b->keys[r.begin].token;
     return true;
@@ -294,9 +277,8 @@ static bool place_all(builder *b, fl_trie_link_fn link, void *user) {
             uint32_t parent   = b->trie->nodes[r.slot].check;
             uint8_t  byte     = (uint8_t)(b->trie->nodes[parent].base ^ r.slot);
             if ((parent != 0 && !link(user, b->trie->nodes, r.slot, parent, byte, token)) ||
-                (children > 0 && !place_children(b, r, children))) {
+                (children > 0 && !place_children(b, r, children)))
                 return false;
-            }
         }
         level done    = b->now;
         b->now        = b->next;
@@ -313,17 +295,15 @@ bool fl_trie_build(fl_trie *trie, const char *text, fl_trie_key *keys, const uin
     bool good    = add_block(&b); /* the roots' own, in which nothing else lies */
     b.open_count = 0;
     fill_heads(&b, ends[roots]);
-    for (uint32_t root = 1; root <= roots && good; root++) {
+    for (uint32_t root = 1; root <= roots && good; root++)
         good = push(&b.now, (range){root, ends[root - 1], ends[root]});
-    }
     good = good && place_all(&b, link, user);
     fl_free(b.now.at);
     fl_free(b.next.at);
-    if (good) {
+    if (good)
         trie->bytes = fl_big_trim(trie->nodes, trie->bytes, trie->count * sizeof *trie->nodes);
-    } else {
+    else
         fl_trie_free(trie);
-    }
     return good;
 }
 

@@ -49,30 +49,26 @@ unsigned fl_unicode_decompose(uint32_t cp, uint32_t out[FL_UC_DECOMPOSITION_MAX]
 unsigned fl_unicode_decompose_wide(uint32_t cp, uint32_t out[FL_UC_WIDE_MAX]) {
     const uint32_t *entry = pool_entry(cp);
     unsigned        count = entry[0] >> 8;
-    if (count == 0) {
+    if (count == 0)
         return fl_unicode_decompose(cp, out);
-    }
     memcpy(out, entry + 1 + (entry[0] & 0xFF), count * sizeof *out);
     return count;
 }
 
 uint32_t fl_unicode_compose(uint32_t first, uint32_t second) {
-    if (first - LEADING < LEADINGS && second - VOWEL < VOWELS) {
+    if (first - LEADING < LEADINGS && second - VOWEL < VOWELS)
         return HANGUL_FIRST + ((first - LEADING) * VOWELS + second - VOWEL) * TRAILINGS;
-    }
     if (first - HANGUL_FIRST < HANGUL_COUNT && (first - HANGUL_FIRST) % TRAILINGS == 0 &&
-        second - TRAILING - 1 < TRAILINGS - 1) {
+        second - TRAILING - 1 < TRAILINGS - 1)
         return first + second - TRAILING;
-    }
     size_t low = 0, high = fl_unicode_compositions_count;
     while (low < high) {
         size_t          middle = low + (high - low) / 2;
         const uint32_t *row    = &fl_unicode_compositions[3 * middle];
-        if (row[0] < first || (row[0] == first && row[1] < second)) {
+        if (row[0] < first || (row[0] == first && row[1] < second))
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     const uint32_t *row = &fl_unicode_compositions[3 * low];
     return low < fl_unicode_compositions_count && row[0] == first && row[1] == second ? row[2] : 0;
@@ -82,15 +78,12 @@ uint32_t fl_unicode_compose(uint32_t first, uint32_t second) {
 enum { NO_HANGUL, LEAD, MIDDLE, TRAIL, OPEN, CLOSED };
 
 static unsigned hangul_kind(uint32_t cp) {
-    if (cp - HANGUL_FIRST < HANGUL_COUNT) {
+    if (cp - HANGUL_FIRST < HANGUL_COUNT)
         return (cp - HANGUL_FIRST) % TRAILINGS == 0 ? OPEN : CLOSED;
-    }
-    if (cp - 0x1100u < 0x60 || cp - 0xA960u < 0x1D) {
+    if (cp - 0x1100u < 0x60 || cp - 0xA960u < 0x1D)
         return LEAD;
-    }
-    if (cp - 0x1160u < 0x48 || cp - 0xD7B0u < 0x17) {
+    if (cp - 0x1160u < 0x48 || cp - 0xD7B0u < 0x17)
         return MIDDLE;
-    }
     return cp - 0x11A8u < 0x58 || cp - 0xD7CBu < 0x31 ? TRAIL : NO_HANGUL;
 }
 
@@ -100,16 +93,13 @@ bool fl_unicode_is_hangul(uint32_t cp) {
 
 bool fl_unicode_cluster_ends(uint32_t before, uint32_t after, bool picture) {
     unsigned a = fl_unicode_flags(before), b = fl_unicode_flags(after);
-    if (before == '\r' && after == '\n') {
+    if (before == '\r' && after == '\n')
         return false;
-    }
-    if (((a | b) & FL_UC_CONTROL) != 0) {
+    if (((a | b) & FL_UC_CONTROL) != 0)
         return true;
-    }
     if ((b & FL_UC_EXTEND) != 0 || (a & FL_UC_PREPEND) != 0 ||
-        (picture && (b & FL_UC_PICTURE) != 0)) {
+        (picture && (b & FL_UC_PICTURE) != 0))
         return false;
-    }
     unsigned x = hangul_kind(before), y = hangul_kind(after);
     return !((x == LEAD && (y == LEAD || y == MIDDLE || y == OPEN || y == CLOSED)) ||
              ((x == MIDDLE || x == OPEN) && (y == MIDDLE || y == TRAIL)) ||

@@ -80,9 +80,8 @@ static double read_score(fl_span number) {
         }
     }
     double tens = 1.0;
-    for (int i = 0; i < power; i++) {
+    for (int i = 0; i < power; i++)
         tens *= 10.0; /* exact up to 22 */
-    }
     return power > 22 ? fl_span_f64(number) : (minus ? -1.0 : 1.0) * ((double)digits / tens);
 }
 
@@ -99,13 +98,11 @@ static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_js
     fl_span piece, score, soon[AHEAD];
     (void)fl_json_in_enter(in, FL_JSON_ARRAY);
     for (*count = 0; fl_json_in_item(in); ++*count) {
-        if (!read_piece(in, &piece, &score)) {
+        if (!read_piece(in, &piece, &score))
             return fail_piece(model, *count, "is not a [piece, score]");
-        }
         u->scores[*count] = read_score(score);
-        if (!isfinite(u->scores[*count])) {
+        if (!isfinite(u->scores[*count]))
             return fail_piece(model, *count, "has a score that is not a finite number");
-        }
         if (memchr(piece.data, '\0', piece.size) != NULL) {
             if (piece.size > 1) {
                 return fail_piece(model, *count,
@@ -114,15 +111,13 @@ static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_js
             u->nul = (int32_t)*count;
         }
         fl_span *waiting = &soon[*count % AHEAD];
-        if (*count >= AHEAD) {
+        if (*count >= AHEAD)
             fl_vocab_add_later(vocab, waiting->data, waiting->size, *count - AHEAD);
-        }
         fl_vocab_expect(vocab, piece.data, piece.size);
         *waiting = piece;
     }
-    for (uint32_t id = *count < AHEAD ? 0 : *count - AHEAD; id < *count; id++) {
+    for (uint32_t id = *count < AHEAD ? 0 : *count - AHEAD; id < *count; id++)
         fl_vocab_add_later(vocab, soon[id % AHEAD].data, soon[id % AHEAD].size, id);
-    }
     return 0;
 }
 
@@ -139,9 +134,8 @@ static void find_characters(unigram *u) {
         char     text[4];
         unsigned size = cp - 0xD800 < 0x800 ? 0 : fl_utf8_encode(cp, text);
         uint32_t at   = size > 0 ? ROOT : 0;
-        for (unsigned i = 0; i < size && at != 0; i++) {
+        for (unsigned i = 0; i < size && at != 0; i++)
             at = fl_trie_child(u->trie.nodes, at, (uint8_t)text[i]);
-        }
         u->character[cp] = at;
     }
     u->character[0] = u->nul >= 0 ? NUL : 0;
@@ -151,11 +145,9 @@ static bool build_trie(unigram *u) {
     const fl_vocab *vocab          = u->vocab;
     fl_trie_key    *keys           = fl_alloc_array(vocab->size, sizeof *keys);
     uint32_t        ends[ROOT + 1] = {0};
-    for (uint32_t id = 0; keys != NULL && id < vocab->size; id++) {
-        if (vocab->length[id] > 0 && vocab->text[vocab->start[id]] != '\0') {
+    for (uint32_t id = 0; keys != NULL && id < vocab->size; id++)
+        if (vocab->length[id] > 0 && vocab->text[vocab->start[id]] != '\0')
             keys[ends[ROOT]++] = (fl_trie_key){.text = vocab->start[id], .token = (int32_t)id};
-        }
-    }
     bool built = keys != NULL &&
                  fl_trie_build(&u->trie, vocab->text, keys, ends, ROOT, BMP_BYTES, link_node, NULL);
     fl_free(keys);
@@ -164,14 +156,12 @@ static bool build_trie(unigram *u) {
 
 static bool prepare(void *state) {
     unigram *u = state;
-    if (!build_trie(u)) {
+    if (!build_trie(u))
         return false;
-    }
     fl_trie_node *nodes = u->trie.nodes;
     u->ids              = fl_alloc_array(u->trie.count, sizeof *u->ids);
-    if (u->ids == NULL) {
+    if (u->ids == NULL)
         return false;
-    }
     nodes[ROOT].token = -1; /* no piece is empty */
     for (uint32_t slot = 0; slot < u->trie.count; slot++) {
         int32_t id        = slot == ROOT || nodes[slot].check != 0 ? nodes[slot].token : -1;
@@ -197,24 +187,21 @@ static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *mod
     bool       fallback = fl_json_bool(model, "byte_fallback", false);
     fl_json_in in       = {0};
     (void)log;
-    if (model->status < 0) {
+    if (model->status < 0)
         return model->status;
-    }
     size_t most = fl_json_later(list, &in) ? fl_count_byte(&in, '[') - 1 : 0; /* less its own */
     if (most == 0 || most > PIECES_MAX) {
         return fl_fail(model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: model.vocab has %zu pieces; expected a list of 1 to %d [piece, score]",
                        model->source, most, PIECES_MAX);
     }
-    if (!has_unk) {
+    if (!has_unk)
         return fl_refuse(model, "model", "Unigram without unk_id", "Unigram with unk_id");
-    }
     unigram *u = fl_alloc_zero(1, sizeof *u);
     *state     = u;
     if (u == NULL || (u->scores = fl_alloc_array(most, sizeof *u->scores)) == NULL ||
-        !fl_vocab_open(vocab, (uint32_t)most, (uint32_t)most, in.size)) {
+        !fl_vocab_open(vocab, (uint32_t)most, (uint32_t)most, in.size))
         return fl_fail_nomem(model->error, in.size, "the vocabulary");
-    }
     u->nul = -1;
     uint32_t count;
     FL_TRY(read_pieces(u, vocab, model, &in, &count));
@@ -226,9 +213,8 @@ static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *mod
     fl_vocab_fit(vocab, count);
     tokenizer->id_limit = count;
     double lowest       = u->scores[0];
-    for (uint32_t i = 1; i < count; i++) {
+    for (uint32_t i = 1; i < count; i++)
         lowest = u->scores[i] < lowest ? u->scores[i] : lowest;
-    }
     u->vocab         = vocab;
     u->unknown       = lowest - unknown_penalty;
     u->unk_id        = (int32_t)unk;
@@ -256,9 +242,8 @@ static void measure(const void *state, size_t size, size_t *tokens, size_t *work
 }
 
 static inline void relax(place *to, double score, uint32_t from, uint32_t slot) {
-    if (to->slot == 0 || score > to->score) {
+    if (to->slot == 0 || score > to->score)
         *to = (place){score, from, slot};
-    }
 }
 
 /* False: stopped. */
@@ -267,17 +252,15 @@ static bool viterbi(const unigram *u, place *best, const char *word, size_t size
     const fl_trie_node *nodes = u->trie.nodes;
     for (size_t i = 0; i <= size; i++) {
         best[i].slot = 0;
-        if ((i + 1) % ASK_BYTES == 0 && fl_stopped(stop)) {
+        if ((i + 1) % ASK_BYTES == 0 && fl_stopped(stop))
             return false;
-        }
     }
     best[0].score = 0;
     size_t ask    = ASK_BYTES;
     for (size_t i = 0; i < size;) {
         if (i >= ask) {
-            if (fl_stopped(stop)) {
+            if (fl_stopped(stop))
                 return false;
-            }
             ask = i + ASK_BYTES;
         }
         unsigned width;
@@ -295,9 +278,8 @@ static bool viterbi(const unigram *u, place *best, const char *word, size_t size
                     rest++;
                     end++;
                 }
-                if (*rest != '\0') {
+                if (*rest != '\0')
                     break;
-                }
             }
             if (node->score == node->score) { /* not NaN: a piece ends here */
                 relax(&best[end], score + node->score, (uint32_t)i, at);
@@ -305,9 +287,8 @@ static bool viterbi(const unigram *u, place *best, const char *word, size_t size
             }
             at = end < size && !tail ? fl_trie_child(nodes, at, (uint8_t)word[end++]) : 0;
         }
-        if (!single) {
+        if (!single)
             relax(&best[i + width], score + u->unknown, (uint32_t)i, UNKNOWN);
-        }
         i += width;
     }
     return true;
@@ -319,16 +300,14 @@ static size_t put_unknown(const unigram *u, const char *word, uint32_t begin, ui
     assert(begin < end);
     int32_t id    = fl_vocab_find(u->vocab, word + begin, end - begin);
     bool    bytes = id < 0 && u->byte_fallback;
-    for (uint32_t i = begin; bytes && i < end; i++) {
+    for (uint32_t i = begin; bytes && i < end; i++)
         bytes = u->bytes[(uint8_t)word[i]] >= 0;
-    }
     if (!bytes) {
         tokens[--out] = (fl_word_token){id >= 0 ? id : u->unk_id, begin, end};
         return out;
     }
-    for (uint32_t i = end; i > begin; i--) {
+    for (uint32_t i = end; i > begin; i--)
         tokens[--out] = (fl_word_token){u->bytes[(uint8_t)word[i - 1]], begin, end};
-    }
     return out;
 }
 
@@ -337,15 +316,13 @@ static size_t encode_word(const void *state, void *work, const char *word, size_
     assert(size > 0 && work);
     const unigram *u    = state;
     place         *best = work;
-    if (!viterbi(u, best, word, size, stop)) {
+    if (!viterbi(u, best, word, size, stop))
         return SIZE_MAX;
-    }
     size_t   out = size; /* the last token stands at the end of the array */
     uint32_t end = (uint32_t)size;
     for (size_t turn = 1; end > 0; turn++) {
-        if (turn % ASK_BYTES == 0 && fl_stopped(stop)) {
+        if (turn % ASK_BYTES == 0 && fl_stopped(stop))
             return SIZE_MAX;
-        }
         uint32_t begin = best[end].from;
         int32_t  id    = best[end].slot == UNKNOWN ? u->unk_id : u->ids[best[end].slot];
         if (id != u->unk_id) {
@@ -356,9 +333,8 @@ static size_t encode_word(const void *state, void *work, const char *word, size_
         uint32_t last = end; /* a run of unknown ones, of which "<unk>" itself may be a part */
         do {
             end = begin;
-            if (end == 0) {
+            if (end == 0)
                 break;
-            }
             begin = best[end].from;
             id    = best[end].slot == UNKNOWN ? u->unk_id : u->ids[best[end].slot];
         } while (id == u->unk_id);

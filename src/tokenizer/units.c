@@ -37,9 +37,8 @@ static bool is_space(char c) {
 }
 
 static bool blank_from(const line *l, size_t at) {
-    while (at < l->end && is_space(l->text[at])) {
+    while (at < l->end && is_space(l->text[at]))
         at++;
-    }
     return at == l->end;
 }
 
@@ -51,9 +50,8 @@ static bool is_blank(const line *l) {
 static size_t skip_blank(const char *text, size_t size, size_t at) {
     while (at < size) {
         line l = line_at(text, size, at);
-        if (!is_blank(&l)) {
+        if (!is_blank(&l))
             break;
-        }
         at = l.end;
     }
     return at;
@@ -63,9 +61,8 @@ static size_t paragraph_end(const char *text, size_t size, size_t begin) {
     size_t at = skip_blank(text, size, begin);
     while (at < size) {
         line l = line_at(text, size, at);
-        if (is_blank(&l)) {
+        if (is_blank(&l))
             return skip_blank(text, size, at);
-        }
         at = l.end;
     }
     return size;
@@ -78,17 +75,15 @@ enum { INDENT_MAX = 3, HEADING_MAX = 6, FENCE_MIN = 3 };
 /* Behind the line's indentation; its end where it is too deep for anything but code. */
 static size_t indented(const line *l) {
     size_t at = l->begin;
-    while (at < l->end && l->text[at] == ' ') {
+    while (at < l->end && l->text[at] == ' ')
         at++;
-    }
     return at - l->begin <= INDENT_MAX ? at : l->end;
 }
 
 static size_t run_of(const line *l, size_t at, char c) {
     size_t begin = at;
-    while (at < l->end && l->text[at] == c) {
+    while (at < l->end && l->text[at] == c)
         at++;
-    }
     return at - begin;
 }
 
@@ -102,20 +97,17 @@ static bool in_fence(fence *f, const line *l) {
     size_t at = indented(l);
     if (f->mark != 0) {
         size_t length = run_of(l, at, f->mark);
-        if (length >= f->length && blank_from(l, at + length)) {
+        if (length >= f->length && blank_from(l, at + length))
             f->mark = 0;
-        }
         return true;
     }
     char mark = at < l->end ? l->text[at] : 0;
-    if (mark != '`' && mark != '~') {
+    if (mark != '`' && mark != '~')
         return false;
-    }
     size_t length = run_of(l, at, mark);
     size_t info   = at + length;
-    if (length < FENCE_MIN || (mark == '`' && memchr(l->text + info, '`', l->end - info) != NULL)) {
+    if (length < FENCE_MIN || (mark == '`' && memchr(l->text + info, '`', l->end - info) != NULL))
         return false;
-    }
     *f = (fence){mark, length};
     return true;
 }
@@ -137,9 +129,8 @@ static bool is_underline(const line *l) {
 static bool is_rule(const line *l) {
     size_t at = indented(l), marks = 0;
     char   mark = at < l->end ? l->text[at] : 0;
-    for (; at < l->end && (l->text[at] == mark || is_space(l->text[at])); at++) {
+    for (; at < l->end && (l->text[at] == mark || is_space(l->text[at])); at++)
         marks += l->text[at] == mark;
-    }
     return (mark == '-' || mark == '*' || mark == '_') && at == l->end && marks >= 3;
 }
 
@@ -147,14 +138,12 @@ static bool is_rule(const line *l) {
 static bool is_nested(const line *l) {
     size_t at    = indented(l);
     size_t begin = at;
-    while (at < l->end && l->text[at] >= '0' && l->text[at] <= '9') {
+    while (at < l->end && l->text[at] >= '0' && l->text[at] <= '9')
         at++;
-    }
     char        mark  = at < l->end ? l->text[at] : 0;
     const char *marks = at > begin ? ".)" : "-*+";
-    if (at == begin && (mark == '>' || mark == '<')) {
+    if (at == begin && (mark == '>' || mark == '<'))
         return true;
-    }
     return mark != 0 && strchr(marks, mark) != NULL &&
            is_space(l->text[at + 1 < l->end ? at + 1 : at]);
 }
@@ -163,18 +152,15 @@ static bool is_nested(const line *l) {
 static size_t heading_end(const line *first, size_t size) {
     fence none = {0};
     line  l    = *first;
-    if (is_atx_heading(&l)) {
+    if (is_atx_heading(&l))
         return l.end;
-    }
-    if (indented(&l) == l.end) { /* blank, or code */
+    if (indented(&l) == l.end) /* blank, or code */
         return l.begin;
-    }
     while (!is_blank(&l) && !is_nested(&l) && !is_rule(&l) && !is_atx_heading(&l) &&
            !in_fence(&none, &l) && l.end < size) {
         l = line_at(l.text, size, l.end);
-        if (is_underline(&l)) {
+        if (is_underline(&l))
             return l.end;
-        }
     }
     return first->begin;
 }
@@ -189,9 +175,8 @@ static size_t section_end(const char *text, size_t size, size_t begin) {
         bool   code = in_fence(&open, &l), empty = !code && is_blank(&l);
         bool   inner = code || (paragraph && !is_atx_heading(&l));
         size_t end   = inner ? at : heading_end(&l, size);
-        if (end > at && holds) {
+        if (end > at && holds)
             return at;
-        }
         holds = holds || (end == at && !empty);
         paragraph =
             end == at && !code && !empty && !is_rule(&l) && (paragraph || indented(&l) < l.end);
@@ -204,14 +189,12 @@ static size_t section_end(const char *text, size_t size, size_t begin) {
 static size_t skip_headings(const char *text, size_t size, size_t at) {
     for (;;) {
         at = skip_blank(text, size, at);
-        if (at == size) {
+        if (at == size)
             return size;
-        }
         line   l   = line_at(text, size, at);
         size_t end = heading_end(&l, size);
-        if (end == at) {
+        if (end == at)
             return at;
-        }
         at = end;
     }
 }
@@ -225,12 +208,10 @@ static size_t block_end(const char *text, size_t size, size_t begin) {
         line l    = line_at(text, size, at);
         bool code = in_fence(&open, &l);
         fenced    = at == first ? code : fenced;
-        if (code != fenced || (!code && at > first && is_atx_heading(&l))) {
+        if (code != fenced || (!code && at > first && is_atx_heading(&l)))
             return at;
-        }
-        if (code ? open.mark == 0 : is_blank(&l)) {
+        if (code ? open.mark == 0 : is_blank(&l))
             return skip_blank(text, size, l.end);
-        }
         at = l.end;
     }
     return size;
@@ -254,9 +235,8 @@ static bool word_parts(uint32_t before, uint32_t after) {
 
 /* Behind the letters of ASCII from `at` on that are no space, or that are, up to the first of the other kind. */
 static size_t skip_ascii(const char *text, size_t size, size_t at, bool spaces) {
-    while (at < size && (unsigned char)text[at] < 0x80 && is_space(text[at]) == spaces) {
+    while (at < size && (unsigned char)text[at] < 0x80 && is_space(text[at]) == spaces)
         at++;
-    }
     return at;
 }
 
@@ -271,9 +251,8 @@ static size_t word_end(const char *text, size_t size, size_t begin) {
         uint32_t cp    = fl_utf8_decode(text + at, &length);
         bool     space = cp < 0x80 ? is_space((char)cp) : fl_unicode_is_space(cp);
         if ((spaces && !space) ||
-            (at > begin && !space && (cp | before) >= 0x80 && word_parts(before, cp))) {
+            (at > begin && !space && (cp | before) >= 0x80 && word_parts(before, cp)))
             return at;
-        }
         spaces = space;
         before = cp;
         at += length;

@@ -20,14 +20,12 @@
 bool fl_vocab_open(fl_vocab *vocab, uint32_t size, uint32_t count, size_t text_bytes) {
     memset(vocab, 0, sizeof *vocab);
     uint64_t slots = 16;
-    while (slots < 2ull * count) {
+    while (slots < 2ull * count)
         slots *= 2;
-    }
     size_t limit;
     if (slots > UINT32_MAX || fl_add_overflow(text_bytes, (size_t)count + 1, &limit) ||
-        limit > UINT32_MAX) {
+        limit > UINT32_MAX)
         return false;
-    }
     vocab->text       = fl_alloc(limit);
     vocab->text_limit = limit;
     vocab->start      = fl_alloc_zero(size, sizeof *vocab->start);
@@ -79,9 +77,8 @@ static uint32_t slot_from(const fl_vocab *vocab, uint32_t at, const char *text, 
     while (vocab->slot[at] != 0) {
         uint32_t id = vocab->slot[at] - 1;
         if (vocab->length[id] == length &&
-            memcmp(vocab->text + vocab->start[id], text, length) == 0) {
+            memcmp(vocab->text + vocab->start[id], text, length) == 0)
             break;
-        }
         at = (at + 1) & vocab->slot_mask;
     }
     return at;
@@ -94,13 +91,11 @@ static uint32_t slot_of(const fl_vocab *vocab, const char *text, size_t length) 
 static fl_vocab_added add(fl_vocab *vocab, const char *text, size_t length, uint32_t id,
                           bool later) {
     if (id >= vocab->size || vocab->start[id] != FL_VOCAB_HOLE ||
-        length + 1 > vocab->text_limit - vocab->text_size) {
+        length + 1 > vocab->text_limit - vocab->text_size)
         return FL_VOCAB_ID_TAKEN;
-    }
     uint32_t *slot = &vocab->slot[slot_of(vocab, text, length)];
-    if (*slot != 0 && !later) {
+    if (*slot != 0 && !later)
         return FL_VOCAB_TEXT_TAKEN;
-    }
     *slot             = id + 1;
     vocab->start[id]  = (uint32_t)vocab->text_size;
     vocab->length[id] = (uint32_t)length;
@@ -149,12 +144,10 @@ void fl_vocab_find_all(const fl_vocab *vocab, const fl_span *texts, size_t count
 }
 
 const char *fl_vocab_text(const fl_vocab *vocab, int32_t id, size_t *length) {
-    if (id < 0 || (uint32_t)id >= vocab->size || vocab->start[id] == FL_VOCAB_HOLE) {
+    if (id < 0 || (uint32_t)id >= vocab->size || vocab->start[id] == FL_VOCAB_HOLE)
         return NULL;
-    }
-    if (length != NULL) {
+    if (length != NULL)
         *length = vocab->length[id];
-    }
     return vocab->text + vocab->start[id];
 }
 

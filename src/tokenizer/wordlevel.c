@@ -18,9 +18,8 @@ static int open_wordlevel(fl_tokenizer *tokenizer, void **state, fl_json_reader 
     FL_TRY(fl_parse_vocab(tokenizer, model, log));
     wordlevel *w = fl_alloc_zero(1, sizeof *w);
     *state       = w;
-    if (w == NULL) {
+    if (w == NULL)
         return fl_fail_nomem(model->error, sizeof *w, "the model");
-    }
     w->vocab = &tokenizer->vocab;
     w->unk   = fl_vocab_find(w->vocab, unk, strlen(unk));
     return w->unk >= 0 ? 0

@@ -43,9 +43,8 @@ typedef struct builder {
 
 static bool push_pop(builder *b, uint32_t value) {
     if (b->pops_used == POPS_MAX ||
-        !fl_array_reserve(&b->pops, &b->pops_limit, b->pops_used + 1, sizeof *b->pops)) {
+        !fl_array_reserve(&b->pops, &b->pops_limit, b->pops_used + 1, sizeof *b->pops))
         return false;
-    }
     b->pops[b->pops_used++] = value;
     return true;
 }
@@ -53,9 +52,8 @@ static bool push_pop(builder *b, uint32_t value) {
 /* Append the ids of pops[from] to the entry that begins at `entry`. */
 static bool append_pops(builder *b, size_t entry, uint32_t from) {
     for (uint32_t i = 0; i < b->pops[from]; i++) {
-        if (!push_pop(b, b->pops[from + 1 + i])) {
+        if (!push_pop(b, b->pops[from + 1 + i]))
             return false;
-        }
         b->pops[entry]++;
     }
     return true;
@@ -66,9 +64,8 @@ static bool link_node(void *user, fl_trie_node *nodes, uint32_t slot, uint32_t p
                       int32_t token) {
     builder *b     = user;
     size_t   entry = b->pops_used;
-    if (!push_pop(b, 0)) {
+    if (!push_pop(b, 0))
         return false;
-    }
     if (token >= 0) {
         nodes[slot].fail = SUFFIX;
         nodes[slot].pop  = (uint32_t)entry;
@@ -76,14 +73,12 @@ static bool link_node(void *user, fl_trie_node *nodes, uint32_t slot, uint32_t p
         return push_pop(b, (uint32_t)token);
     }
     uint32_t z = nodes[parent].fail;
-    if (z != 0 && !append_pops(b, entry, nodes[parent].pop)) {
+    if (z != 0 && !append_pops(b, entry, nodes[parent].pop))
         return false;
-    }
     while (z != 0 && fl_trie_child(nodes, z, byte) == 0) {
         uint32_t next = nodes[z].fail;
-        if (next != 0 && !append_pops(b, entry, nodes[z].pop)) {
+        if (next != 0 && !append_pops(b, entry, nodes[z].pop))
             return false;
-        }
         z = next;
     }
     if (z == 0) { /* the ids gathered lead nowhere */
@@ -151,13 +146,11 @@ void fl_wordpiece_close(fl_wordpiece *wordpiece) {
 static inline uint32_t fall(const fl_wordpiece *wordpiece, uint32_t at, int32_t *ids,
                             size_t *count) {
     const fl_trie_node *node = &wordpiece->trie.nodes[at];
-    if (node->fail == 0) {
+    if (node->fail == 0)
         return 0;
-    }
     const uint32_t *pop = &wordpiece->pops[node->pop];
-    for (uint32_t i = 0; i < pop[0]; i++) {
+    for (uint32_t i = 0; i < pop[0]; i++)
         ids[(*count)++] = (int32_t)pop[1 + i];
-    }
     return node->fail;
 }
 
@@ -169,17 +162,15 @@ size_t fl_wordpiece_encode(const fl_wordpiece *wordpiece, const char *word, size
         uint32_t next;
         while ((next = fl_trie_child(wordpiece->trie.nodes, at, (uint8_t)word[i])) == 0) {
             at = fall(wordpiece, at, ids, &count);
-            if (at == 0) {
+            if (at == 0)
                 return 0;
-            }
         }
         at = next;
     }
     while (at != SUFFIX) {
         at = fall(wordpiece, at, ids, &count);
-        if (at == 0) {
+        if (at == 0)
             return 0;
-        }
     }
     return count;
 }
@@ -214,9 +205,8 @@ static bool prepare_model(void *state) {
 }
 
 static void close_model(void *state) {
-    if (state != NULL) {
+    if (state != NULL)
         fl_wordpiece_close(state);
-    }
     fl_free(state);
 }
 
@@ -238,9 +228,8 @@ static size_t encode_model(const void *state, void *work, const char *word, size
     int32_t            *ids       = work;
     size_t              count     = 0;
     (void)stop; /* no word that is not unknown takes long */
-    if (size <= bytes_max(wordpiece) && fl_utf8_count(word, size) <= wordpiece->max_chars) {
+    if (size <= bytes_max(wordpiece) && fl_utf8_count(word, size) <= wordpiece->max_chars)
         count = fl_wordpiece_encode(wordpiece, word, size, ids);
-    }
     if (count == 0) {
         tokens[0] = (fl_word_token){wordpiece->unk, 0, (uint32_t)size};
         return 1;

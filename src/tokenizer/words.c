@@ -21,9 +21,8 @@ enum { PREPENDS_END = 0x12000 }; /* beyond all characters of the class Prepend *
 
 /* SentencePiece's pipeline: every word between white space by itself, with ▁ in front. */
 static bool has_words(const fl_tokenizer *tokenizer) {
-    if (tokenizer->split_count == 0) {
+    if (tokenizer->split_count == 0)
         return false;
-    }
     const fl_step *last  = &tokenizer->split[tokenizer->split_count - 1];
     bool           words = last->ops == &fl_split_metaspace && last->flag && last->option == 0;
     if (words && tokenizer->split_count == 1) {
@@ -32,9 +31,8 @@ static bool has_words(const fl_tokenizer *tokenizer) {
         words = words && tokenizer->local && tokenizer->split_count == 2 &&
                 tokenizer->split[0].ops == &fl_split_whitespace_split;
     }
-    for (unsigned i = 0; i < tokenizer->normal_count; i++) {
+    for (unsigned i = 0; i < tokenizer->normal_count; i++)
         words = words && tokenizer->normal[i].ops->inert != NULL;
-    }
     return words;
 }
 
@@ -51,9 +49,8 @@ static bool begins_token(const fl_tokenizer *tokenizer, uint32_t cp) {
 
 static bool is_inert(const fl_tokenizer *tokenizer, uint32_t cp) {
     bool inert = !is_space_or_mark(tokenizer, cp) && !begins_token(tokenizer, cp);
-    for (unsigned i = 0; i < tokenizer->normal_count && inert; i++) {
+    for (unsigned i = 0; i < tokenizer->normal_count && inert; i++)
         inert = tokenizer->normal[i].ops->inert(&tokenizer->normal[i], cp);
-    }
     return inert;
 }
 
@@ -67,9 +64,8 @@ static bool is_solid(const fl_tokenizer *tokenizer, fl_runes *runes, uint32_t cp
                  fl_unicode_cluster_ends(cp, 'a', false) && fl_runes_load(runes, text, 0, size);
     for (unsigned i = 0; i < tokenizer->normal_count && solid; i++) {
         const fl_step *step = &tokenizer->normal[i];
-        for (size_t k = 0; step->ops == &fl_normal_replace && k < runes->count; k++) {
+        for (size_t k = 0; step->ops == &fl_normal_replace && k < runes->count; k++)
             solid = solid && step->ops->inert(step, runes->at[k].cp);
-        }
         solid = solid && fl_normalize(step, 1, runes) && runes->count > 0;
     }
     for (size_t k = 0; solid && k < runes->count; k++) {
@@ -87,14 +83,11 @@ static bool stays_blank(const fl_tokenizer *tokenizer, fl_runes *runes, const ch
     around[size + 1] = 'a';
     if (!fl_runes_load(runes, around, 0, size + 2) ||
         !fl_normalize(tokenizer->normal, tokenizer->normal_count, runes) || runes->count < 3 ||
-        runes->at[0].cp != 'a' || runes->at[runes->count - 1].cp != 'a') {
+        runes->at[0].cp != 'a' || runes->at[runes->count - 1].cp != 'a')
         return false;
-    }
-    for (size_t i = 1; i < runes->count - 1; i++) {
-        if (!fl_unicode_is_space(runes->at[i].cp)) {
+    for (size_t i = 1; i < runes->count - 1; i++)
+        if (!fl_unicode_is_space(runes->at[i].cp))
             return false;
-        }
-    }
     return !tokenizer->spaced || (runes->count == 3 && runes->at[1].cp == ' ');
 }
 
@@ -139,9 +132,8 @@ static bool fill(fl_tokenizer *tokenizer) {
         unsigned              length;
         uint32_t              cp =
             fl_utf8_decode(token->pattern != NULL ? token->pattern : token->content, &length);
-        if (token->normalized && cp < FL_INERT_COUNT) {
+        if (token->normalized && cp < FL_INERT_COUNT)
             tokenizer->inert[cp / 64] &= ~(1ull << cp % 64);
-        }
     }
     bool ends = (tokenizer->spaced || stays_blank(tokenizer, &runes, "\r\n", 2)) &&
                 stays_blank(tokenizer, &runes, " ", 1) && draws_no_space(tokenizer, &runes);

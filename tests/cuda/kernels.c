@@ -40,13 +40,11 @@ void begin(const char *format, ...) {
 
 void expect(bool truth, const char *format, ...) {
     checks++;
-    if (truth) {
+    if (truth)
         return;
-    }
     failures++;
-    if (failures_of_case++ >= 3) {
+    if (failures_of_case++ >= 3)
         return;
-    }
     va_list list;
     va_start(list, format);
     printf("FAILED %s: ", case_name);
@@ -62,9 +60,8 @@ void expect_near(double got, double want, double allowed, const char *what, size
 }
 
 void expect_untouched(const tensor *t, const batch *b, size_t width) {
-    for (size_t i = b->tokens * width; i < b->rows * width; i++) {
+    for (size_t i = b->tokens * width; i < b->rows * width; i++)
         expect(isnan(t->v[i]), "row %zu behind the batch was written", i / width);
-    }
 }
 
 static uint32_t row_blocks(const batch *b) {
@@ -86,9 +83,8 @@ void expect_norm(const double *v, const tensor *w, const tensor *bias, double ep
         mean += rms ? 0.0 : v[i] / (double)width;
         top = fmax(top, fabs(v[i]));
     }
-    for (size_t i = 0; i < width; i++) {
+    for (size_t i = 0; i < width; i++)
         variance += (v[i] - mean) * (v[i] - mean) / (double)width;
-    }
     double factor = 1.0 / sqrt(variance + eps);
     for (size_t i = 0; i < width; i++) {
         double want    = (v[i] - mean) * factor * w->v[i] + bias->v[i];
@@ -152,9 +148,8 @@ static void run_embed(const embedding *e, type t, size_t width, const batch *b, 
     p.x                  = out->device;
     launch_rows("fl_embed", t, b, 1, &p, sizeof p);
     fetch(out);
-    if (p.e4m3.rows != NULL) {
+    if (p.e4m3.rows != NULL)
         expect_e4m3(&p.e4m3, b, width, out);
-    }
     download(places, p.places, b->rows * sizeof *places);
     for (uint32_t text = 0; text < b->texts; text++) {
         for (uint32_t token = b->cu[text]; token < b->cu[text + 1]; token++) {
@@ -178,9 +173,8 @@ static void expect_embedded(const embedding *e, size_t width, const batch *b, co
                 v[i] += e->position.v ? e->position.v[row * width + i] : 0.0;
                 v[i] += e->type_row.v ? e->type_row.v[second * width + i] : 0.0;
             }
-            if (!e->bare) {
+            if (!e->bare)
                 expect_norm(v, &e->w, &e->b, 1e-12, width, false, out, token);
-            }
             for (size_t i = 0; e->bare && i < width; i++) {
                 expect_near(out->v[token * width + i], v[i],
                             type_unit[out->type] * fabs(v[i]) * 1.01 + 1e-6, "row", token, i);
@@ -203,9 +197,8 @@ static void embed_case(type t, size_t width, bool rule, bool tables) {
         e.type_row = numbers(t, width, 0.2);
     }
     int32_t *ids = scratch(b.tokens * sizeof *ids), *ids_back = scratch(b.tokens * sizeof *ids);
-    for (uint32_t i = 0; i < b.tokens; i++) {
+    for (uint32_t i = 0; i < b.tokens; i++)
         ids[i] = below(6) == 0 ? 1 : (int32_t)below(e.vocab);
-    }
     for (uint32_t i = 0; i < b.texts; i++) {
         memcpy(ids_back + back.cu[b.texts - 1 - i], ids + b.cu[i],
                (b.cu[i + 1] - b.cu[i]) * sizeof *ids);
@@ -224,15 +217,13 @@ static void bare_case(type t, size_t width) {
     batch     b       = mixed_batch(33);
     uint32_t *segment = scratch(b.texts * sizeof *segment);
     embedding e       = {.vocab = 50, .pad = -1, .bare = true, .segment = segment};
-    for (uint32_t i = 0; i < b.texts; i++) {
+    for (uint32_t i = 0; i < b.texts; i++)
         segment[i] = i % 3 == 0 ? UINT32_MAX : below(b.cu[i + 1] - b.cu[i] + 1);
-    }
     e.word       = numbers(t, e.vocab * width, 1.0);
     e.type_row   = numbers(t, 2 * width, 0.5);
     int32_t *ids = scratch(b.tokens * sizeof *ids);
-    for (uint32_t i = 0; i < b.tokens; i++) {
+    for (uint32_t i = 0; i < b.tokens; i++)
         ids[i] = (int32_t)below(e.vocab);
-    }
     tensor out;
     run_embed(&e, t, width, &b, ids, &out);
     expect_embedded(&e, width, &b, ids, &out);
@@ -243,9 +234,8 @@ static void bare_case(type t, size_t width) {
 static void many_texts_case(uint32_t texts) {
     begin("fl_embed_f32, %u texts", texts);
     uint32_t *lengths = scratch(texts * sizeof *lengths);
-    for (uint32_t i = 0; i < texts; i++) {
+    for (uint32_t i = 0; i < texts; i++)
         lengths[i] = 1 + below(2);
-    }
     batch     b  = batch_of(lengths, texts, 3);
     embedding e  = {.vocab = 4, .pad = -1};
     e.word       = numbers(F32, 4 * 8, 1.0);
@@ -261,9 +251,8 @@ static void many_texts_case(uint32_t texts) {
 
 static void test_embed(void) {
     for (type t = 0; t < types_tested; t++) {
-        for (int i = 0; i < WIDTHS; i++) {
+        for (int i = 0; i < WIDTHS; i++)
             embed_case(t, widths[i], i % 2 == 1, true);
-        }
         embed_case(t, 40, true, false);
         embed_case(t, 64, false, true);
         bare_case(t, 40);
@@ -303,9 +292,8 @@ static void residual_case(type t, size_t width, bool adds, bool in_place, bool r
     launch_rows("fl_residual_norm", t, &b, 1, &p, sizeof p);
     fetch(&out);
     fetch(&sum);
-    if (p.e4m3.rows != NULL) {
+    if (p.e4m3.rows != NULL)
         expect_e4m3(&p.e4m3, &b, width, &out);
-    }
     double *v = scratch(width * sizeof *v);
     for (uint32_t row = 0; row < b.tokens; row++) {
         for (size_t i = 0; i < width; i++) {
@@ -325,9 +313,8 @@ static void residual_case(type t, size_t width, bool adds, bool in_place, bool r
 static void expect_host_e4m3(const tensor *t) {
     float   *in    = scratch(t->count * sizeof *in);
     uint8_t *codes = scratch(t->count);
-    for (size_t i = 0; i < t->count; i++) {
+    for (size_t i = 0; i < t->count; i++)
         in[i] = (float)t->v[i];
-    }
     for (float scale = 1.0f; scale < 9.0f; scale *= 4.0f) {
         fl_cuda_to_e4m3(in, t->count, scale, codes);
         for (size_t i = 0; i < t->count; i++) {
@@ -370,9 +357,8 @@ static void e4m3_case(size_t width) {
 }
 
 static void test_residual_norm(void) {
-    for (size_t width = 1024; width <= 2048 && device_e4m3(); width *= 2) {
+    for (size_t width = 1024; width <= 2048 && device_e4m3(); width *= 2)
         e4m3_case(width);
-    }
     for (type t = 0; t < types_tested; t++) {
         for (int i = 0; i < WIDTHS; i++) {
             residual_case(t, widths[i], i % 2 == 0, i % 3 == 1, i % 4 >= 2);
@@ -456,17 +442,15 @@ static void rounding_case(type t) {
     uint32_t     lengths[] = {32};
     batch        b         = batch_of(lengths, 1, 0);
     uint16_t    *all = scratch(65536 * sizeof *all), *back = scratch(65536 * sizeof *back);
-    for (size_t i = 0; i < 65536; i++) {
+    for (size_t i = 0; i < 65536; i++)
         all[i] = (uint16_t)i;
-    }
     tensor x = {t, 65536, scratch(65536 * sizeof(double)), upload(all, 65536 * sizeof *all)};
     fetch(&x);
     fl_cuda_bias_act p = {b.meta_device, x.device, NULL, (uint32_t)width, -1};
     launch_rows("fl_bias_act", t, &b, 2, &p, sizeof p);
     download(back, x.device, 65536 * sizeof *back);
-    for (size_t i = 0; i < 65536; i++) {
+    for (size_t i = 0; i < 65536; i++)
         expect(back[i] == all[i] || isnan(x.v[i]), "%04zx became %04x", i, back[i]);
-    }
     fetch(&x);
     for (size_t i = 0; i < 65536; i++) {
         bool nan = t == F16 ? (i & 0x7fff) > 0x7c00 : (i & 0x7fff) > 0x7f80;
@@ -500,9 +484,8 @@ static void test_bias_act(void) {
             bias_act_case(t, widths[kind + 2], kind, 1);
             bias_act_case(t, 1536, kind, (uint32_t)(kind + 2));
         }
-        for (int kind = 0; kind <= FL_ACT_RELU; kind++) {
+        for (int kind = 0; kind <= FL_ACT_RELU; kind++)
             glu_case(t, widths[kind + 2], kind, (uint32_t)kind + 1);
-        }
     }
 }
 
@@ -529,9 +512,8 @@ static void quantize_case(type t, size_t width, bool with_gain) {
                                upload(NULL, b.rows * width),
                                upload(NULL, b.rows * sizeof *scales),
                                (uint32_t)width};
-    for (size_t i = 0; with_gain && i < b.rows * width; i++) {
+    for (size_t i = 0; with_gain && i < b.rows * width; i++)
         x.v[i] *= gain.v[i % width]; /* what the kernel is to see */
-    }
     launch_rows("fl_quantize", t, &b, 1, &p, sizeof p);
     download(q, p.q, b.rows * width);
     download(scales, p.scales, b.rows * sizeof *scales);
@@ -559,9 +541,8 @@ static void dequantize_case(type t, size_t width, int kind, uint32_t grid_y) {
     begin("fl_dequantize_%s width %zu, activation %d, grid %u", type_name[t], width, kind, grid_y);
     batch    b    = mixed_batch(17);
     int32_t *sums = scratch(b.rows * width * sizeof *sums);
-    for (size_t i = 0; i < b.rows * width; i++) {
+    for (size_t i = 0; i < b.rows * width; i++)
         sums[i] = (int32_t)(uniform() * 2e6);
-    }
     tensor             rows = numbers(F32, b.rows, 1e-3), columns = numbers(F32, width, 2e-3);
     tensor             bias = numbers(F32, width, 1.0), out = poison(t, b.rows * width);
     bool               with_bias = grid_y != 2;
@@ -645,9 +626,8 @@ static void pool_case(type t, size_t width, uint32_t most, bool with_skip) {
     }
     x_back         = reversed_rows(&x, &b, &back, width);
     fl_cuda_pool p = {.x = x.device, .hidden = (uint32_t)width, .kinds = with_skip ? 6 : 5};
-    for (uint32_t k = 0; k < p.kinds; k++) {
+    for (uint32_t k = 0; k < p.kinds; k++)
         p.kind[k] = (int32_t)((k + 2) % FL_POOL_COUNT);
-    }
     p.skip = with_skip ? upload(skip, b.texts * sizeof *skip) : NULL;
     run_pool(&p, t, &b, &rows, bad);
     for (uint32_t i = 0; i < b.texts; i++) {
@@ -690,9 +670,8 @@ static void bad_case(type t, int kind, double value) {
 
 static void test_pool(void) {
     for (type t = 0; t < types_tested; t++) {
-        for (int i = 0; i < WIDTHS; i++) {
+        for (int i = 0; i < WIDTHS; i++)
             pool_case(t, widths[i], widths[i] <= 40 ? 257 : 33, i % 2 == 0);
-        }
         for (int kind = 0; kind < FL_POOL_COUNT; kind++) {
             bad_case(t, kind, (double)NAN);
             bad_case(t, kind, (double)INFINITY);
@@ -744,11 +723,9 @@ int main(int argc, char **argv) {
         perf();
         return 0;
     }
-    for (size_t i = 0; i < TESTS; i++) {
-        if (!any || wanted[i]) {
+    for (size_t i = 0; i < TESTS; i++)
+        if (!any || wanted[i])
             tests[i].test();
-        }
-    }
     printf("fl-cuda-kernels: %u cases, %u checks, %u failures, on %s\n", cases, checks, failures,
            image ? "the first GPU" : "the simulated device");
     return failures == 0 && cases > 0 ? 0 : 1;

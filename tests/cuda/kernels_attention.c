@@ -31,9 +31,8 @@ static void tiles_case(const char *what, const uint32_t *lengths, uint32_t texts
         expect(tiles[i].count > 0 &&
                    b.cu[tiles[i].first + tiles[i].count - 1] / 64 == b.cu[tiles[i].first] / 64,
                "tile %u begins in two windows", i);
-        for (uint32_t text = tiles[i].first; text < tiles[i].first + tiles[i].count; text++) {
+        for (uint32_t text = tiles[i].first; text < tiles[i].first + tiles[i].count; text++)
             seen[text]++;
-        }
     }
     download(tiles, b.long_tiles, longs * sizeof *tiles);
     for (uint32_t i = 0; i < meta.long_tiles; i++) {
@@ -57,14 +56,12 @@ void test_tiles(void) {
     tiles_case("one text", edges, 1);
     for (int round = 0; round < 6; round++) {
         uint32_t texts = 1 + below(1500), most = round % 2 ? 20 : 200;
-        for (uint32_t i = 0; i < texts; i++) {
+        for (uint32_t i = 0; i < texts; i++)
             lengths[i] = round == 5 ? 65 : 1 + below(most);
-        }
         tiles_case("random", lengths, texts);
     }
-    for (uint32_t i = 0; i < 1500; i++) {
+    for (uint32_t i = 0; i < 1500; i++)
         lengths[i] = 1;
-    }
     tiles_case("single tokens", lengths, 1500);
 }
 
@@ -117,21 +114,18 @@ static void softmax_row(const setting *s, const double *q, const double *k, size
         away       = away < -far ? -far : away > far ? far : away;
         weights[j] = far ? s->bias.v[(size_t)(away + far) * s->heads + head] : 0.0;
         away       = (int32_t)j - (int32_t)row;
-        if (away < -s->before || away > s->after) {
+        if (away < -s->before || away > s->after)
             weights[j] = -INFINITY;
-        }
-        for (uint32_t c = 0; c < s->d; c++) {
+        for (uint32_t c = 0; c < s->d; c++)
             weights[j] += q[c] * k[j * stride + c] * (double)s->scale;
-        }
         top = fmax(top, weights[j]);
     }
     for (uint32_t j = 0; j < n; j++) {
         weights[j] = exp(weights[j] - top);
         sum += weights[j];
     }
-    for (uint32_t j = 0; j < n; j++) {
+    for (uint32_t j = 0; j < n; j++)
         weights[j] /= sum;
-    }
 }
 
 static void expect_attended(const setting *s, const batch *b, const tensor *qkv,
@@ -152,11 +146,9 @@ static void expect_attended(const setting *s, const batch *b, const tensor *qkv,
                 softmax_row(s, first + row * stride + head * s->d, keys, stride, row, head, n,
                             weights);
                 memset(sums, 0, s->d * sizeof *sums);
-                for (uint32_t j = 0; j < n; j++) {
-                    for (uint32_t c = 0; c < s->d; c++) {
+                for (uint32_t j = 0; j < n; j++)
+                    for (uint32_t c = 0; c < s->d; c++)
                         sums[c] += weights[j] * keys[kv + j * stride + c];
-                    }
-                }
                 for (uint32_t c = 0; c < s->d; c++) {
                     size_t at = (b->cu[text] + row) * width + head * s->d + c;
                     expect_near(out->v[at], sums[c], allowed, "out", b->cu[text] + row,
@@ -165,9 +157,8 @@ static void expect_attended(const setting *s, const batch *b, const tensor *qkv,
             }
         }
     }
-    for (size_t i = b->tokens * width; i < b->rows * width; i++) {
+    for (size_t i = b->tokens * width; i < b->rows * width; i++)
         expect(isnan(out->v[i]), "row %zu behind the batch was written", i / width);
-    }
 }
 
 static void run_case(setting *s, uint32_t most) {
@@ -179,9 +170,8 @@ static void run_case(setting *s, uint32_t most) {
     s->scale   = 1.0f / sqrtf((float)s->d);
     s->bias    = numbers(F32, (2 * s->max_distance + 1) * s->heads, 3.0);
     tensor qkv = activations(s->t, &b, wide, 1.0);
-    for (size_t i = 0; i < b.tokens * wide; i++) { /* q and k wider than v */
+    for (size_t i = 0; i < b.tokens * wide; i++) /* q and k wider than v */
         qkv.v[i] *= i % wide < inner + kv ? s->spread : 1.0;
-    }
     send(&qkv);
     tensor qkv_back = reversed_rows(&qkv, &b, &back, wide);
     tensor out = run_attention(s, &b, &qkv), out_back = run_attention(s, &back, &qkv_back);
@@ -232,9 +222,8 @@ static void nan_case(type t, uint32_t d, uint32_t length) {
                           .after    = FL_CUDA_EVERY,
                           .scale    = 0.2f};
     tensor   qkv       = activations(t, &b, 3 * d, 1.0);
-    for (size_t i = 0; i < 3 * d; i++) {
+    for (size_t i = 0; i < 3 * d; i++)
         qkv.v[b.cu[1] * 3 * d + i] = (double)NAN;
-    }
     send(&qkv);
     tensor out = run_attention(&s, &b, &qkv);
     for (size_t i = 0; i < b.tokens * d; i++) {
@@ -256,15 +245,12 @@ typedef struct turning {
 static void turn_head(const turning *s, const double *w, const double *cosines, const double *sines,
                       double *x) {
     double mean = 0.0, square = 0.0, eps = 1e-6, half[64];
-    for (uint32_t i = 0; i < s->d && !s->rms; i++) {
+    for (uint32_t i = 0; i < s->d && !s->rms; i++)
         mean += x[i] / s->d;
-    }
-    for (uint32_t i = 0; i < s->d; i++) {
+    for (uint32_t i = 0; i < s->d; i++)
         square += (x[i] - mean) * (x[i] - mean) / s->d;
-    }
-    for (uint32_t i = 0; i < s->d && s->norms; i++) {
+    for (uint32_t i = 0; i < s->d && s->norms; i++)
         x[i] = (x[i] - mean) / sqrt(square + eps) * w[i];
-    }
     memcpy(half, x, s->dims / 2 * sizeof *half);
     for (uint32_t i = 0; i < s->dims / 2; i++) {
         double b           = x[i + s->dims / 2];
@@ -283,11 +269,9 @@ static void rotate_case(const turning *s, uint32_t most) {
     tensor    qkv = activations(s->t, &b, wide, 2.0), out = qkv;
     tensor    w[2] = {numbers(F32, s->d, 1.5), numbers(F32, s->d, 1.5)};
     tensor cosines = numbers(F32, most * s->d / 2, 1.0), sines = numbers(F32, most * s->d / 2, 1.0);
-    for (uint32_t text = 0; text < b.texts; text++) {
-        for (uint32_t i = b.cu[text]; i < b.cu[text + 1]; i++) {
+    for (uint32_t text = 0; text < b.texts; text++)
+        for (uint32_t i = b.cu[text]; i < b.cu[text + 1]; i++)
             places[i] = i - b.cu[text];
-        }
-    }
     fl_cuda_rotate p = {.meta     = b.meta_device,
                         .places   = upload(places, b.rows * sizeof *places),
                         .qkv      = qkv.device,
@@ -308,9 +292,8 @@ static void rotate_case(const turning *s, uint32_t most) {
     for (uint32_t token = 0; token < b.tokens; token++) {
         double *row = qkv.v + (size_t)token * wide;
         size_t  at  = (size_t)places[token] * (s->dims / 2);
-        for (uint32_t head = 0; head < s->heads + s->kv_heads; head++) {
+        for (uint32_t head = 0; head < s->heads + s->kv_heads; head++)
             turn_head(s, w[head >= s->heads].v, cosines.v + at, sines.v + at, row + head * s->d);
-        }
         for (uint32_t i = 0; i < wide; i++) {
             double got = out.v[(size_t)token * wide + i];
             if (i >= turned) {
@@ -321,9 +304,8 @@ static void rotate_case(const turning *s, uint32_t most) {
             }
         }
     }
-    for (size_t i = (size_t)b.tokens * wide; i < (size_t)b.rows * wide; i++) {
+    for (size_t i = (size_t)b.tokens * wide; i < (size_t)b.rows * wide; i++)
         expect(isnan(out.v[i]), "row %zu behind the batch was written", i / wide);
-    }
     release_all();
 }
 
@@ -334,9 +316,8 @@ void test_rotate(void) {
                                      {t, d, 4, 2, d, true, true},
                                      {t, d, 5, 1, d / 2, true, false},
                                      {t, d, 2, 1, 0, true, true}};
-            for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
                 rotate_case(&cases[i], 33);
-            }
         }
     }
 }

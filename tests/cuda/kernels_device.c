@@ -88,9 +88,8 @@ static bool load_functions(void *library, char *why, size_t why_size) {
 
 static void *read_file(const char *path) {
     FILE *file = fopen(path, "rb");
-    if (file == NULL) {
+    if (file == NULL)
         return NULL;
-    }
     size_t size = 0, room = 1 << 20;
     char  *data = malloc(room);
     for (size_t got; data && (got = fread(data + size, 1, room - size, file)) > 0;) {
@@ -105,17 +104,15 @@ static void *read_file(const char *path) {
 }
 
 bool device_open(const char *image, char *why, size_t why_size) {
-    if (image == NULL) {
+    if (image == NULL)
         return true;
-    }
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         snprintf(why, why_size, "no CUDA device: libcuda.so.1 cannot be opened");
         return false;
     }
-    if (!load_functions(library, why, why_size)) {
+    if (!load_functions(library, why, why_size))
         return false;
-    }
     int   device = 0, major = 0, minor = 0, status;
     void *context = NULL;
     if ((status = cuda.init(0)) != 0 || (status = cuda.device(&device, 0)) != 0 ||
@@ -151,17 +148,15 @@ bool device_e4m3(void) {
 static memory guarded(size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + page - 1) / page * page;
     char  *at = mmap(NULL, used + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED || mprotect(at + used, page, PROT_NONE) != 0) {
+    if (at == MAP_FAILED || mprotect(at + used, page, PROT_NONE) != 0)
         die("out of memory");
-    }
     return (memory){at + (used - (bytes + 15) / 16 * 16), at, used + page};
 }
 
 void *upload(const void *data, size_t bytes) {
     memory m = {NULL, NULL, 0};
-    if (memory_count == MOST_MEMORIES) {
+    if (memory_count == MOST_MEMORIES)
         die("a case with too many tensors");
-    }
     void *host = (void *)(uintptr_t)data, *filled = NULL;
     if (data == NULL) {
         filled = host = malloc(bytes);
@@ -170,9 +165,8 @@ void *upload(const void *data, size_t bytes) {
     if (cuda.open) {
         uint64_t at = 0;
         if (cuda.allocate(&at, bytes) != 0 || cuda.up(at, host, bytes, cuda.queue) != 0 ||
-            cuda.synchronize(cuda.queue) != 0) {
+            cuda.synchronize(cuda.queue) != 0)
             die("the device's memory fails");
-        }
         m.at = (void *)(uintptr_t)at;
     } else {
         m = guarded(bytes);
@@ -184,12 +178,11 @@ void *upload(const void *data, size_t bytes) {
 }
 
 void download(void *data, const void *device, size_t bytes) {
-    if (!cuda.open) {
+    if (!cuda.open)
         memcpy(data, device, bytes);
-    } else if (cuda.down(data, (uint64_t)(uintptr_t)device, bytes, cuda.queue) != 0 ||
-               cuda.synchronize(cuda.queue) != 0) {
+    else if (cuda.down(data, (uint64_t)(uintptr_t)device, bytes, cuda.queue) != 0 ||
+             cuda.synchronize(cuda.queue) != 0)
         die("copying from the device fails: an earlier kernel failed");
-    }
 }
 
 /* 0 or the driver's answer. */
@@ -228,27 +221,22 @@ double launch_many(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t 
                    const void *param, unsigned times) {
     double began = 0.0;
     for (unsigned i = 0; i < times + 3; i++) { /* three to warm up */
-        if (i == 3 && cuda.synchronize(cuda.queue) == 0) {
+        if (i == 3 && cuda.synchronize(cuda.queue) == 0)
             began = now();
-        }
-        if (start(name, grid_x, grid_y, block, param) != 0) {
+        if (start(name, grid_x, grid_y, block, param) != 0)
             die("a kernel cannot be launched");
-        }
     }
-    if (cuda.synchronize(cuda.queue) != 0) {
+    if (cuda.synchronize(cuda.queue) != 0)
         die("a kernel failed");
-    }
     return (now() - began) / times;
 }
 
 void *scratch(size_t bytes) {
-    if (scratch_count == MOST_MEMORIES) {
+    if (scratch_count == MOST_MEMORIES)
         die("a case with too much memory of its own");
-    }
     void *at = calloc(1, bytes + 1);
-    if (at == NULL) {
+    if (at == NULL)
         die("out of memory");
-    }
     scratches[scratch_count++] = at;
     return at;
 }
@@ -256,13 +244,11 @@ void *scratch(size_t bytes) {
 void release_all(void) {
     while (memory_count > 0) {
         memory *m = &memories[--memory_count];
-        if (cuda.open) {
+        if (cuda.open)
             cuda.release((uint64_t)(uintptr_t)m->at);
-        } else {
+        else
             munmap(m->pages, m->mapped);
-        }
     }
-    while (scratch_count > 0) {
+    while (scratch_count > 0)
         free(scratches[--scratch_count]);
-    }
 }

@@ -37,9 +37,8 @@ uint32_t below(uint32_t limit) {
 
 /* bits: of the fraction; least: exponent of the smallest normal number. */
 static double round_to(double value, int bits, int least, double most) {
-    if (value == 0.0 || !isfinite(value)) {
+    if (value == 0.0 || !isfinite(value))
         return value;
-    }
     int exponent;
     frexp(value, &exponent); /* value = m 2^exponent, m in [0.5, 1) */
     int    place   = exponent - 1 < least ? least : exponent - 1;
@@ -69,16 +68,13 @@ double e4m3_value(uint8_t code) {
 
 static uint16_t half_bits(double value) {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
-    if (isnan(value)) {
+    if (isnan(value))
         return 0x7e00;
-    }
-    if (isinf(value)) {
+    if (isinf(value))
         return sign | 0x7c00;
-    }
     double a = fabs(value);
-    if (a < 0x1p-14) {
+    if (a < 0x1p-14)
         return (uint16_t)(sign | (uint16_t)(a * 0x1p24));
-    }
     int    exponent;
     double m = frexp(a, &exponent);
     return (uint16_t)(sign | (exponent + 14) << 10 | ((int)(m * 2048.0) - 1024));
@@ -98,11 +94,10 @@ static void encode(type t, double value, void *at) {
     uint16_t bits;
     memcpy(&word, &f, sizeof word);
     bits = t == F16 ? half_bits(value) : (uint16_t)(word >> 16);
-    if (t == F32) {
+    if (t == F32)
         memcpy(at, &word, sizeof word);
-    } else {
+    else
         memcpy(at, &bits, sizeof bits);
-    }
 }
 
 static double decode(type t, const void *at) {
@@ -133,26 +128,23 @@ void fetch(tensor *t) {
     size_t bytes = t->count * type_size[t->type];
     char  *data  = malloc(bytes + 1);
     download(data, t->device, bytes);
-    for (size_t i = 0; i < t->count; i++) {
+    for (size_t i = 0; i < t->count; i++)
         t->v[i] = decode(t->type, data + i * type_size[t->type]);
-    }
     free(data);
 }
 
 tensor numbers(type t, size_t count, double spread) {
     tensor made = {t, count, scratch(count * sizeof(double)), NULL};
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         made.v[i] = uniform() * spread;
-    }
     send(&made);
     return made;
 }
 
 tensor constants(type t, size_t count, double value) {
     tensor made = {t, count, scratch(count * sizeof(double)), NULL};
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         made.v[i] = value;
-    }
     send(&made);
     return made;
 }
@@ -169,9 +161,8 @@ float *floats(const tensor *t) {
 
 batch batch_of(const uint32_t *lengths, uint32_t texts, uint32_t spare_rows) {
     batch b = {.texts = texts, .cu = scratch((texts + 1) * sizeof(uint32_t))};
-    for (uint32_t i = 0; i < texts; i++) {
+    for (uint32_t i = 0; i < texts; i++)
         b.cu[i + 1] = b.cu[i] + lengths[i];
-    }
     b.tokens = b.cu[texts];
     b.rows   = b.tokens + spare_rows;
 
@@ -190,11 +181,9 @@ batch mixed_batch(uint32_t most) {
     static const uint32_t odd[] = {16, 1, 63, 2,  128, 15,  511, 17, 255, 31,  3,
                                    64, 7, 65, 32, 257, 127, 33,  8,  512, 129, 256};
     uint32_t              lengths[sizeof odd / sizeof *odd], texts = 0;
-    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        if (odd[i] <= most && odd[i] <= longest_text) {
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        if (odd[i] <= most && odd[i] <= longest_text)
             lengths[texts++] = odd[i];
-        }
-    }
     return batch_of(lengths, texts, 21);
 }
 
@@ -209,18 +198,16 @@ batch reversed(const batch *b) {
 
 tensor activations(type t, const batch *b, size_t width, double spread) {
     tensor made = {t, b->rows * width, scratch(b->rows * width * sizeof(double)), NULL};
-    for (size_t i = 0; i < made.count; i++) {
+    for (size_t i = 0; i < made.count; i++)
         made.v[i] = i < b->tokens * width ? uniform() * spread : (double)NAN;
-    }
     send(&made);
     return made;
 }
 
 tensor reversed_rows(const tensor *t, const batch *from, const batch *to, size_t width) {
     tensor made = {t->type, to->rows * width, scratch(to->rows * width * sizeof(double)), NULL};
-    for (size_t i = 0; i < made.count; i++) {
+    for (size_t i = 0; i < made.count; i++)
         made.v[i] = (double)NAN;
-    }
     for (uint32_t i = 0; i < from->texts; i++) {
         uint32_t there = from->texts - 1 - i;
         memcpy(made.v + to->cu[there] * width, t->v + from->cu[i] * width,

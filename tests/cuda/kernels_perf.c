@@ -34,9 +34,8 @@ static tensor filled(type t, size_t count, double spread) {
     size_t bytes = count * type_size[t], step = 65536 * type_size[t];
     char  *data = scratch(bytes);
     download(data, pattern.device, bytes < step ? bytes : step);
-    for (size_t at = step; at < bytes; at += step) {
+    for (size_t at = step; at < bytes; at += step)
         memcpy(data + at, data, bytes - at < step ? bytes - at : step);
-    }
     made.device = upload(data, bytes);
     return made;
 }
@@ -122,9 +121,8 @@ static void time_row_kernels(const bench *n) {
                                       n->s->hidden};
     uint32_t              d        = n->s->hidden / n->s->heads;
     uint32_t             *places   = scratch(TOKENS * sizeof *places);
-    for (uint32_t i = 0; i < TOKENS; i++) {
+    for (uint32_t i = 0; i < TOKENS; i++)
         places[i] = i % n->length;
-    }
     fl_cuda_rotate rotate = {.meta     = n->b.meta_device,
                              .places   = upload(places, TOKENS * sizeof *places),
                              .qkv      = n->wide.device,
@@ -159,9 +157,8 @@ static void time_row_kernels(const bench *n) {
 
 static void time_embed(const bench *n) {
     int32_t *ids = scratch(TOKENS * sizeof *ids);
-    for (uint32_t i = 0; i < TOKENS; i++) {
+    for (uint32_t i = 0; i < TOKENS; i++)
         ids[i] = (int32_t)below(TOKENS); /* scattered rows, as words are */
-    }
     fl_cuda_embed p = {.meta      = n->b.meta_device,
                        .ids       = upload(ids, TOKENS * sizeof *ids),
                        .cu        = n->b.cu_device,
@@ -187,9 +184,8 @@ void perf(void) {
                 bench     n     = {.s = &shapes[i], .t = t, .length = lengths[l]};
                 uint32_t  texts = TOKENS / n.length;
                 uint32_t *all   = scratch(texts * sizeof *all);
-                for (uint32_t k = 0; k < texts; k++) {
+                for (uint32_t k = 0; k < texts; k++)
                     all[k] = n.length;
-                }
                 n.b    = batch_of(all, texts, 0);
                 n.wide = filled(t, (size_t)TOKENS * n.s->mlp, 1.0);
                 n.x    = filled(t, (size_t)TOKENS * n.s->hidden, 1.0);

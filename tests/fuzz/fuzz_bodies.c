@@ -47,9 +47,8 @@ static fl_served served = {.name            = "m\xC3\xB6"
                            .fingerprint     = "00"};
 
 static void must(bool condition) {
-    if (!condition) {
+    if (!condition)
         abort();
-    }
 }
 
 /* ---- The library -------------------------------------------------------------------------------- */
@@ -203,9 +202,8 @@ void fl_store_write(fl_store *store, fl_write *write) {
     for (size_t i = 0; i < write->item_count; i++) {
         fl_stored_item *item = &write->items[i];
         double          sum  = 0;
-        for (size_t k = 0; k < DIMENSIONS; k++) {
+        for (size_t k = 0; k < DIMENSIONS; k++)
             sum += (double)item->row[k] * (double)item->row[k];
-        }
         must(sum > 0.999 && sum < 1.001 && is_text(item->id, item->id_size) && item->id_size > 0);
         must(item->id_size <= 512 && is_text(item->text, item->text_size) && item->text_size > 0);
         must(item->metadata == NULL || is_object(item->metadata, item->metadata_size));
@@ -218,25 +216,22 @@ void fl_store_write(fl_store *store, fl_write *write) {
 static size_t find_rows(const float *row, size_t k, fl_hit *hits) {
     const size_t found = k < 3 ? k : 3;
     must(row[0] <= 1.001f && k >= 1);
-    for (size_t i = 0; i < found; i++) {
+    for (size_t i = 0; i < found; i++)
         hits[i] = (fl_hit){.key = (int64_t)i, .score = 0.5f};
-    }
     return found;
 }
 
 void fl_store_search_rows(fl_store *store, fl_query *queries, size_t count) {
     (void)store;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         queries[i].found = find_rows(queries[i].row, queries[i].k, queries[i].hits);
-    }
 }
 
 int fl_store_search(fl_store *store, fl_search *search, fl_asker by, fletch_error *error) {
     char metadata[] = "{\"a\":1,\"b\":\"\\u0062\",\"c\":true}";
     (void)store, (void)by.over, (void)error;
-    if (search->filter != NULL) {
+    if (search->filter != NULL)
         (void)fl_filter_passes(search->filter, metadata, sizeof metadata - 1);
-    }
     search->count      = search->query != NULL ? search->query->found
                                                : find_rows(search->row, search->k, search->hits);
     search->word_count = search->words != NULL;
@@ -272,12 +267,10 @@ int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t chunk
                            .metadata      = "{}",
                            .metadata_size = 2};
     (void)store, (void)id, (void)id_size, (void)chunk, (void)by.over;
-    if (key == 1) {
+    if (key == 1)
         return FLETCH_ENOTFOUND;
-    }
-    if (key == 2) {
+    if (key == 2)
         item.place = (fl_chunk_place){.part = true, .chunk = 3, .bytes = {7, 9}, .chars = {6, 8}};
-    }
     return found(user, &item, error);
 }
 
@@ -391,9 +384,8 @@ void fl_server_log_line(fl_server_log *log, int level, const char *format, ...) 
 
 void *fl_request_alloc(fl_http_request *request, size_t size) {
     must(request == &run.request && size < ((size_t)1 << 30));
-    if (run.block_count == BLOCKS) {
+    if (run.block_count == BLOCKS)
         return NULL;
-    }
     return run.blocks[run.block_count++] = calloc(1, size > 0 ? size : 1);
 }
 
@@ -404,11 +396,9 @@ const char *fl_request_header(const fl_http_request *request, const char *name) 
         {"x-fletch-details", "true"},         {"x-fletch-prompt-name", "query"},
         {"x-fletch-dimensions", "2"},         {"x-fletch-normalize", "0"}};
     (void)request;
-    for (size_t i = 0; i < 8; i++) {
-        if ((run.headers >> i & 1) != 0 && strcmp(value[i][0], name) == 0) {
+    for (size_t i = 0; i < 8; i++)
+        if ((run.headers >> i & 1) != 0 && strcmp(value[i][0], name) == 0)
             return value[i][1];
-        }
-    }
     return NULL;
 }
 
@@ -577,9 +567,8 @@ void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
 /* What the real library checks of a text, and a row of numbers for it. */
 static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     float *row = work->spans != NULL ? NULL : work->out.data; /* NULL: of a kind that has none */
-    for (size_t k = 0; row != NULL && k < work->out.cols; k++) {
+    for (size_t k = 0; row != NULL && k < work->out.cols; k++)
         row[i * work->out.cols + k] = (float)(i + k) / 7.0f - 1.0f;
-    }
     size_t         count  = work->ids != NULL
                                 ? (size_t)(work->texts.offsets64[i + 1] - work->texts.offsets64[i])
                                 : work->texts.lengths[i];
@@ -594,9 +583,8 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
             return -1;
         }
     }
-    if (!listed) {
+    if (!listed)
         must(fl_utf8_valid_prefix(work->texts.pointers[i], count) == count);
-    }
     if (work->second != NULL) {
         must(work->second->count == work->texts.count && work->query == NULL);
         must(fl_utf8_valid_prefix(work->second->pointers[i], work->second->lengths[i]) ==
@@ -645,9 +633,8 @@ static void must_fit(const fletch_matrix *out, size_t texts) {
 /* The lists of one kind, or several outputs. */
 static void make_results(fletch_request *work, fletch_outcome *outcome) {
     uint64_t bytes = 0;
-    if (work->kind == FLETCH_KIND_TOKENS || work->kind == FLETCH_KIND_SPARSE) {
+    if (work->kind == FLETCH_KIND_TOKENS || work->kind == FLETCH_KIND_SPARSE)
         outcome->lists = make_lists(work, work->kind, &bytes);
-    }
     for (size_t i = 0; i < work->output_count; i++) {
         fletch_output *output = &work->outputs[i];
         if (output->kind != FLETCH_KIND_DENSE) {
@@ -697,43 +684,36 @@ int fl_request_submit(fl_http_request *request, fl_served *model, fletch_request
     must(model == &served && work->size == sizeof *work);
     must_fit(&work->out, work->kind == FLETCH_KIND_SPANS ? work->out.rows : work->texts.count);
     fletch_outcome outcome = {0};
-    if (work->kind == FLETCH_KIND_SPANS) {
+    if (work->kind == FLETCH_KIND_SPANS)
         take_spans(work);
-    }
     for (size_t i = 0; i < work->texts.count && take_text(work, i, &outcome) == 0; i++) {
     }
-    if (outcome.error.code == FLETCH_OK) {
+    if (outcome.error.code == FLETCH_OK)
         make_results(work, &outcome);
-    }
     done(request, &outcome);
     free_lists(outcome.lists);
-    for (size_t i = 0; i < work->output_count; i++) {
+    for (size_t i = 0; i < work->output_count; i++)
         free_lists(work->outputs[i].lists);
-    }
     return 0;
 }
 
 /* ---- The run ------------------------------------------------------------------------------------ */
 
 static const fl_route *find(const fl_route *table, const char *path) {
-    while (strcmp(table->path, path) != 0) {
+    while (strcmp(table->path, path) != 0)
         table++;
-    }
     return table;
 }
 
 /* From 236 on documents in chunks, /score and the routes of the store, so that the corpus of the others stays what it
  * is. */
 static const fl_route *choose(unsigned index) {
-    if (index >= 240) {
+    if (index >= 240)
         return &fl_routes_seed[index & 1]; /* /add, /search */
-    }
-    if (index >= 238) {
+    if (index >= 238)
         return &fl_routes_score[0];
-    }
-    if (index >= 236) {
+    if (index >= 236)
         return index == 237 ? &fl_routes_voyage[0] : find(fl_routes_tei, "/embed_chunks");
-    }
     static const fl_route *const tables[] = {fl_routes_openai, fl_routes_tei, fl_routes_ollama,
                                              fl_routes_cohere};
     const fl_route              *posts[64];
@@ -741,18 +721,16 @@ static const fl_route *choose(unsigned index) {
     for (size_t t = 0; t < 4; t++) {
         for (const fl_route *route = tables[t]; route->method != NULL; route++) {
             bool own = strcmp(route->path, "/embed_chunks") == 0;
-            if (strcmp(route->method, "POST") == 0 && !own && count < 64) {
+            if (strcmp(route->method, "POST") == 0 && !own && count < 64)
                 posts[count++] = route;
-            }
         }
     }
     return posts[index % count];
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (size < 2) {
+    if (size < 2)
         return 0;
-    }
     memset(&run, 0, sizeof run);
     run.headers           = data[1] ^ 1u; /* most inputs are JSON */
     run.request.route     = choose(data[0]);
@@ -770,8 +748,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     must(run.replies == 1);
     fl_buf_free(&run.request.reply.body);
     free(run.request.body);
-    for (size_t i = 0; i < run.block_count; i++) {
+    for (size_t i = 0; i < run.block_count; i++)
         free(run.blocks[i]);
-    }
     return 0;
 }

@@ -73,9 +73,8 @@ static fl_tokenizer *open_kind(int kind) {
     fl_buf_puts(&json, kind == 2 ? "\"a\":262,\"b\":263,\"\u2581\":264," : "");
     fl_buf_printf(&json, "%s}}}", tokens);
     fletch_error error;
-    if (fl_tokenizer_open(&t, &json, NULL, &error) < 0) {
+    if (fl_tokenizer_open(&t, &json, NULL, &error) < 0)
         abort();
-    }
     fl_buf_free(&json);
     return t;
 }
@@ -87,9 +86,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static uint32_t          offsets[8 * SIZE_MOST];
     static uint8_t           special[4 * SIZE_MOST];
     if (size < 1 || size > SIZE_MOST / 2 ||
-        fl_utf8_valid_prefix((const char *)data + 1, size - 1) != size - 1) {
+        fl_utf8_valid_prefix((const char *)data + 1, size - 1) != size - 1)
         return 0;
-    }
     int kind = data[0] % KINDS;
     if (kinds[kind] == NULL) {
         kinds[kind]   = open_kind(kind);
@@ -104,14 +102,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                         &cut, NULL) < 0 ||
             fl_tokenizer_encode(kinds[kind], scratch[kind], (const char *)data + 1, size - 1, &o,
                                 fast, 4 * SIZE_MOST, &fast_count, &fast_cut, NULL) < 0 ||
-            count != fast_count || cut != fast_cut || memcmp(ids, fast, count * sizeof *ids) != 0) {
+            count != fast_count || cut != fast_cut || memcmp(ids, fast, count * sizeof *ids) != 0)
             abort();
-        }
-        for (size_t i = 0; i < count; i++) {
-            if (offsets[2 * i] > offsets[2 * i + 1] || offsets[2 * i + 1] >= size) {
+        for (size_t i = 0; i < count; i++)
+            if (offsets[2 * i] > offsets[2 * i + 1] || offsets[2 * i + 1] >= size)
                 abort();
-            }
-        }
     }
     return 0;
 }

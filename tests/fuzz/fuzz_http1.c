@@ -16,9 +16,8 @@
 #include "server/server_internal.h"
 
 static void must(bool truth) {
-    if (!truth) {
+    if (!truth)
         __builtin_trap();
-    }
 }
 
 static int read_whole(fl_http_head *head, char *data, size_t size) {
@@ -49,11 +48,9 @@ static int read_pieces(fl_http_head *head, char **data, size_t size, size_t piec
 /* ---- The letter of the rules --------------------------------------------------------------------- */
 
 static bool is_token(const char *text) {
-    for (const char *at = text; *at != '\0'; at++) {
-        if (!isalnum((unsigned char)*at) && strchr("!#$%&'*+-.^_`|~", *at) == NULL) {
+    for (const char *at = text; *at != '\0'; at++)
+        if (!isalnum((unsigned char)*at) && strchr("!#$%&'*+-.^_`|~", *at) == NULL)
             return false;
-        }
-    }
     return text[0] != '\0';
 }
 
@@ -86,9 +83,8 @@ static void check_passed(const fl_http_head *head, const char *data, const char 
     must(strchr(data + head->path, '?') == NULL);
     for (uint32_t i = 0; i < head->count; i++) {
         must(is_token(data + head->field[i].name));
-        for (const char *at = data + head->field[i].value; *at != '\0'; at++) {
+        for (const char *at = data + head->field[i].value; *at != '\0'; at++)
             must(*at == '\t' || !iscntrl((unsigned char)*at));
-        }
     }
     /* Lines end in CR LF and nowhere else, and the first empty one ends the head. */
     uint32_t lines = 0;
@@ -110,36 +106,29 @@ static size_t slow_chunks(const char *data, size_t size, char *body, size_t *cou
     *count    = 0;
     for (;;) {
         const char *end = memmem(data + at, size - at, "\r\n", 2);
-        if (end == NULL || !isxdigit((unsigned char)data[at])) {
+        if (end == NULL || !isxdigit((unsigned char)data[at]))
             return SIZE_MAX;
-        }
         char              *rest;
         unsigned long long chunk = strtoull(data + at, &rest, 16); /* the data ends in NUL */
-        if (*rest != ';' && *rest != '\r') {
+        if (*rest != ';' && *rest != '\r')
             return SIZE_MAX;
-        }
         at = (size_t)(end - data) + 2;
-        if (chunk == 0) {
+        if (chunk == 0)
             break;
-        }
-        if (chunk > size - at || size - at - chunk < 2 ||
-            memcmp(data + at + chunk, "\r\n", 2) != 0) {
+        if (chunk > size - at || size - at - chunk < 2 || memcmp(data + at + chunk, "\r\n", 2) != 0)
             return SIZE_MAX;
-        }
         memcpy(body + *count, data + at, chunk);
         *count += chunk;
         at += chunk + 2;
     }
     for (;;) {
         const char *end = memmem(data + at, size - at, "\r\n", 2);
-        if (end == NULL) {
+        if (end == NULL)
             return SIZE_MAX;
-        }
         bool empty = end == data + at;
         at         = (size_t)(end - data) + 2;
-        if (empty) {
+        if (empty)
             return at;
-        }
     }
 }
 
@@ -176,18 +165,16 @@ static void check_chunks(const char *data, size_t size, size_t piece) {
         must(used[0] == used[1] && slow_chunks(data, size, body[2], &count[2]) == used[0]);
         must(count[0] == count[2] && memcmp(body[0], body[2], count[0]) == 0);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         free(body[i]);
-    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static fl_http_head whole, pieces;
-    if (size < 2) {
+    if (size < 2)
         return 0;
-    }
     size_t piece = (size_t)data[0] % 40 + 1;
     data++;
     size--;
@@ -202,9 +189,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         must(whole.size == pieces.size && whole.count == pieces.count &&
              whole.length == pieces.length);
         check_passed(&whole, one, raw);
-        if (whole.chunked) {
+        if (whole.chunked)
             check_chunks(raw + whole.size, size - whole.size, piece);
-        }
         const char *origin  = fl_http_header(&whole, one, "origin");
         const char *allowed = fl_cors_allowed("https://a.example, https://b.example", origin);
         must(allowed == NULL || strcmp(allowed, "https://a.example") == 0 ||

@@ -15,9 +15,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void must(bool condition) {
-    if (!condition) {
+    if (!condition)
         abort();
-    }
 }
 
 static void compare(fl_json_in *in, fl_json *twin);
@@ -84,9 +83,8 @@ static void compare(fl_json_in *in, fl_json *twin) {
 /* A copy of exactly the right size: reading or writing past it is seen. */
 static char *copy(const uint8_t *data, size_t size) {
     char *body = malloc(size > 0 ? size : 1);
-    if (size > 0) {
+    if (size > 0)
         memcpy(body, data, size);
-    }
     return body;
 }
 

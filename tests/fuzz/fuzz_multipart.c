@@ -11,9 +11,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void must(bool truth) {
-    if (!truth) {
+    if (!truth)
         abort();
-    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -21,9 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fl_multipart in;
     fl_form_part part;
     size_t       head = size > 0 ? data[0] % 80 : 0;
-    if (size < 1 + head) {
+    if (size < 1 + head)
         return 0;
-    }
     memcpy(type + strlen(type), data + 1, head);
     size       = size - 1 - head;
     char *body = malloc(size > 0 ? size : 1), *last = body;

@@ -22,17 +22,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fl_regex      *regex;
     fletch_error   error = {0};
     if (line == NULL || (size_t)(line - data) >= sizeof pattern || size > 600 ||
-        fl_utf8_valid_prefix((const char *)data, size) != size) {
+        fl_utf8_valid_prefix((const char *)data, size) != size)
         return 0;
-    }
     memcpy(pattern, data, (size_t)(line - data));
     pattern[line - data] = '\0';
     const char *text     = (const char *)line + 1;
     size_t      count    = size - (size_t)(line - data) - 1;
     if (fl_regex_open(&regex, pattern, "fuzz", &error) < 0) {
-        if (regex != NULL || error.message[0] == '\0') {
+        if (regex != NULL || error.message[0] == '\0')
             abort();
-        }
         return 0;
     }
     fl_regex_work work = {0};
@@ -40,9 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t        begin, end, last = 0;
     while (fl_regex_next(regex, &work, text, count, &walk, &begin, &end) == FL_REGEX_MATCH) {
         if (begin < last || end < begin || end > count || !border(text, count, begin) ||
-            !border(text, count, end)) {
+            !border(text, count, end))
             abort();
-        }
         last = end;
     }
     fl_regex_work_free(&work);

@@ -61,12 +61,10 @@ static int run(const char *command, const char *name, const fl_hub_options *opti
     char     commit[64] = "";
     uint64_t freed      = 0;
     int      status     = FLETCH_EINVAL;
-    if (strcmp(command, "ls") == 0) {
+    if (strcmp(command, "ls") == 0)
         return fl_hub_list(options, entry, NULL, error);
-    }
-    if (strcmp(command, "verify") == 0) {
+    if (strcmp(command, "verify") == 0)
         return fl_hub_verify(name, options, verdict, NULL, error);
-    }
     if (strcmp(command, "rm") == 0) {
         status = fl_hub_remove(name, options, &freed, error);
         printf("%llu\n", (unsigned long long)freed);
@@ -78,11 +76,10 @@ static int run(const char *command, const char *name, const fl_hub_options *opti
         printf("%s\n%s %s\n", path, id, commit);
         return status;
     }
-    if (strcmp(command, "pull") == 0) {
+    if (strcmp(command, "pull") == 0)
         status = fl_hub_pull(name, options, progress, limit, path, sizeof path, error);
-    } else if (strcmp(command, "path") == 0) {
+    else if (strcmp(command, "path") == 0)
         status = fl_hub_path(name, options, path, sizeof path, error);
-    }
     printf("%s\n", path);
     return status;
 }
@@ -116,8 +113,7 @@ int main(int argc, char **argv) {
     }
     fletch_error error = {0};
     int status         = run(argv[at], at + 1 < argc ? argv[at + 1] : "", &options, &limit, &error);
-    if (status < 0) {
+    if (status < 0)
         fprintf(stderr, "error %s %s\n", status_name(status), error.message);
-    }
     return -status;
 }

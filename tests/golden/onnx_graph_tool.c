@@ -75,9 +75,8 @@ static void run(const runner *r, size_t texts, size_t length, float *rows, size_
     check(r->ort, r->ort->api.GetTensorMutableData(out, &found), "output");
     memcpy(rows, found, texts * width * sizeof *rows);
     r->ort->api.ReleaseValue(out);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         r->ort->api.ReleaseValue(inputs[i]);
-    }
 }
 
 static size_t read_texts(void) {
@@ -113,9 +112,8 @@ static void run_texts(const runner *r, size_t texts, const char *how, size_t wid
     bool   alone  = strcmp(how, "alone") == 0;
     float *rows   = calloc(texts * width, sizeof *rows);
     if (!alone) {
-        for (size_t t = 0; t < texts; t++) {
+        for (size_t t = 0; t < texts; t++)
             length = length > lengths[t] ? length : lengths[t];
-        }
         pad(0, texts, length);
         run(r, texts, length, rows, width);
     }

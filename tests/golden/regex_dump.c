@@ -25,18 +25,16 @@ int main(int argc, char **argv) {
         size_t          begin, end;
         fl_buf_clear(&text);
         fl_buf_clear(&out);
-        if (!fl_buf_reserve(&text, size) || fread(text.data, 1, size, stdin) != size) {
+        if (!fl_buf_reserve(&text, size) || fread(text.data, 1, size, stdin) != size)
             return 1;
-        }
         while ((result = fl_regex_next(regex, &work, text.data, size, &walk, &begin, &end)) ==
                FL_REGEX_MATCH) {
             uint32_t place[2] = {(uint32_t)begin, (uint32_t)end};
             fl_buf_append(&out, place, sizeof place);
         }
         uint32_t count = (uint32_t)(out.size / 8);
-        if (result != FL_REGEX_NONE) {
+        if (result != FL_REGEX_NONE)
             return 3;
-        }
         fwrite(&count, 4, 1, stdout);
         fwrite(out.data, 8, count, stdout);
     }

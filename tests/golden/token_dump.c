@@ -55,12 +55,10 @@ static void parse(options *o, int argc, char **argv) {
         o->only_first |= strcmp(a, "--only-first") == 0;
         o->only_second |= strcmp(a, "--only-second") == 0;
         o->encode.no_special |= strcmp(a, "--no-special") == 0;
-        if (strcmp(a, "--max-length") == 0) {
+        if (strcmp(a, "--max-length") == 0)
             o->encode.max_length = (uint32_t)strtoul(next, NULL, 10);
-        }
-        if (strcmp(a, "--left") == 0) {
+        if (strcmp(a, "--left") == 0)
             o->encode.truncation = FL_TRUNCATE_LEFT;
-        }
     }
 }
 
@@ -91,9 +89,8 @@ static fl_tokenizer *open_tokenizer(const options *o) {
 static bool read_frame(fl_buf *frame, size_t unit) {
     uint32_t count;
     fl_buf_clear(frame);
-    if (fread(&count, 4, 1, stdin) != 1 || !fl_buf_reserve(frame, count * unit + 1)) {
+    if (fread(&count, 4, 1, stdin) != 1 || !fl_buf_reserve(frame, count * unit + 1))
         return false;
-    }
     frame->size = count * unit;
     return fread(frame->data, 1, frame->size, stdin) == frame->size;
 }
@@ -129,12 +126,10 @@ static void run_encode(const fl_tokenizer *t, const options *o) {
         if (fl_tokenizer_encode(t, scratch, frame.data, frame.size, &o->encode, fast, room,
                                 &fast_count, &fast_cut, &error) < 0 ||
             fl_tokenizer_encode_offsets(t, scratch, frame.data, frame.size, &o->encode, ids,
-                                        offsets, special, room, &count, &cut, &error) < 0) {
+                                        offsets, special, room, &count, &cut, &error) < 0)
             die("refused", &error, index);
-        }
-        if (count != fast_count || cut != fast_cut || memcmp(ids, fast, count * sizeof *ids) != 0) {
+        if (count != fast_count || cut != fast_cut || memcmp(ids, fast, count * sizeof *ids) != 0)
             die("the two paths disagree", &error, index);
-        }
         write_u32(count);
         write_u32(cut);
         fwrite(ids, sizeof *ids, count, stdout);
@@ -161,9 +156,8 @@ static fl_pair_side encode_side(const fl_tokenizer *t, fl_token_scratch *scratch
     bool              cut;
     fletch_error      error = {0};
     if (fl_tokenizer_encode_offsets(t, scratch, text->data, text->size, &o, ids, offsets, special,
-                                    room, &side.count, &cut, &error) < 0) {
+                                    room, &side.count, &cut, &error) < 0)
         die("refused", &error, index);
-    }
     free(special);
     return side;
 }
@@ -184,9 +178,8 @@ static void run_pairs(const fl_tokenizer *t, const options *o) {
         uint8_t     *special = malloc(room + 1);
         fl_pair      pair;
         if (fl_tokenizer_pair(t, &a, &b, &o->encode, how, ids, offsets, special, room, &pair,
-                              &error) < 0) {
+                              &error) < 0)
             die("refused", &error, index);
-        }
         write_u32(pair.count);
         write_u32(pair.truncated);
         write_u32(pair.segment);
@@ -212,13 +205,11 @@ static void run_decode(const fl_tokenizer *t, const options *o) {
     for (size_t index = 0; read_frame(&frame, sizeof(int32_t)); index++) {
         fl_buf_clear(&text);
         if (fl_tokenizer_decode(t, (const int32_t *)(const void *)frame.data,
-                                frame.size / sizeof(int32_t), o->skip_special, &text, &error) < 0) {
+                                frame.size / sizeof(int32_t), o->skip_special, &text, &error) < 0)
             die("decode", &error, index);
-        }
         write_u32(text.size);
-        if (text.size > 0) {
+        if (text.size > 0)
             fwrite(text.data, 1, text.size, stdout);
-        }
     }
     fl_buf_free(&frame);
     fl_buf_free(&text);
@@ -252,9 +243,8 @@ static void run_time(const fl_tokenizer *t, const options *o, uint64_t opening) 
         tokens         = 0;
         for (size_t i = 0, at = 0; i < texts; at = end[i], i++) {
             if (fl_tokenizer_encode(t, scratch, all.data + at, end[i] - at, &o->encode, ids, room,
-                                    &count, &cut, &error) < 0) {
+                                    &count, &cut, &error) < 0)
                 die("refused", &error, i);
-            }
             tokens += count;
         }
         uint64_t spent = processor_ns() - begin;
@@ -313,9 +303,8 @@ static void run_patience(const fl_tokenizer *t, const options *o) {
                                                                room, &count, &cut, &error)
                                  : fl_tokenizer_encode(t, scratch, frame.data, frame.size,
                                                        &o->encode, ids, room, &count, &cut, &error);
-            if (status < 0 && status != FLETCH_EINVAL) { /* a pattern may take too long on it */
+            if (status < 0 && status != FLETCH_EINVAL) /* a pattern may take too long on it */
                 die("refused", &error, index);
-            }
             tell(&p, tracked ? ' ' : '\n');
         }
         free(ids);
@@ -332,19 +321,18 @@ int main(int argc, char **argv) {
     uint64_t      begin   = processor_ns();
     fl_tokenizer *t       = open_tokenizer(&o);
     uint64_t      opening = processor_ns() - begin;
-    if (o.way) {
+    if (o.way)
         puts(t->stream ? "fast" : "exact");
-    } else if (o.decode) {
+    else if (o.decode)
         run_decode(t, &o);
-    } else if (o.pair) {
+    else if (o.pair)
         run_pairs(t, &o);
-    } else if (o.time) {
+    else if (o.time)
         run_time(t, &o, opening);
-    } else if (o.patience) {
+    else if (o.patience)
         run_patience(t, &o);
-    } else {
+    else
         run_encode(t, &o);
-    }
     fl_tokenizer_close(t);
     return 0;
 }

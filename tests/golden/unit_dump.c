@@ -13,16 +13,14 @@
 int main(int argc, char **argv) {
     fl_buf   text = {0}, out = {0};
     uint32_t size;
-    if (argc != 2) {
+    if (argc != 2)
         return 2;
-    }
     fl_unit unit = (fl_unit)atoi(argv[1]);
     while (fread(&size, 4, 1, stdin) == 1) {
         fl_buf_clear(&text);
         fl_buf_clear(&out);
-        if (!fl_buf_reserve(&text, size) || fread(text.data, 1, size, stdin) != size) {
+        if (!fl_buf_reserve(&text, size) || fread(text.data, 1, size, stdin) != size)
             return 1;
-        }
         for (size_t at = 0; at < size;) {
             at           = fl_unit_end(unit, text.data, size, at);
             uint32_t end = (uint32_t)at;

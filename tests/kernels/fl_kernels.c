@@ -56,9 +56,8 @@ static float *fresh(size_t count) {
 
 static float *random_floats(size_t count) {
     float *block = fresh(count);
-    for (size_t i = 0; i < count + GUARD; i++) {
+    for (size_t i = 0; i < count + GUARD; i++)
         block[i] = draw();
-    }
     return block;
 }
 
@@ -209,9 +208,8 @@ static float held(float x) {
 
 static float *held_floats(size_t count) {
     float *block = random_floats(count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         block[i] = held(block[i]);
-    }
     return block;
 }
 
@@ -301,9 +299,8 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
           after);
     /* the keys that no token after the middle sees, made large */
     size_t middle = n / 2, blind = middle > before ? middle - before : 0;
-    for (size_t i = 0; i < blind * d; i++) {
+    for (size_t i = 0; i < blind * d; i++)
         kv[i] = kv[n * d + i] = 1e8f;
-    }
     at.q = q, at.out = part, at.first = 0, at.rows = n;
     at.bias = at.bias ? at.bias - (ptrdiff_t)n * at.bias_row : NULL;
     attend(&at);
@@ -379,9 +376,8 @@ static void attention_rounds(size_t d) {
 static void attention_cases(void) {
     static const size_t dims[] = {16, 32, 48, 64, 80, 96, 128, 256};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-        for (size_t n = 1; n <= 37; n++) {
+        for (size_t n = 1; n <= 37; n++)
             attention_case(n, dims[i], n % 2 == 0);
-        }
         attention_case(127, dims[i], 1);
         attention_case(300, dims[i], 0);
         attention_extremes(19, dims[i]);
@@ -391,9 +387,8 @@ static void attention_cases(void) {
     static const size_t sight[][2] = {
         {FL_CPU_ALL, 0}, {4, 4}, {8, 0}, {0, 0}, {64, 64}, {100, 3}, {FL_CPU_ALL, FL_CPU_ALL}};
     for (size_t i = 0; i < sizeof sight / sizeof *sight; i++) {
-        for (size_t n = 1; n <= 70; n += 1 + n / 5) {
+        for (size_t n = 1; n <= 70; n += 1 + n / 5)
             attention_sight(1 + n % 3, n, 32, sight[i][0], sight[i][1]);
-        }
         attention_sight(2, 511, 64, sight[i][0], sight[i][1]);
         attention_sight(2, 1300, 64, sight[i][0], sight[i][1]); /* several blocks of keys */
     }
@@ -411,9 +406,8 @@ static void test_attention_bf16(void) {
     attention_name = "attention_bf16";
     halves = true, attention_tolerance = bf16_tolerance;
     attention_cases();
-    for (size_t d = 16; d <= 256; d += 16) {
+    for (size_t d = 16; d <= 256; d += 16)
         attention_rounds(d);
-    }
 }
 
 /* ---- layer_norm ------------------------------------------------------------------------------ */
@@ -428,9 +422,8 @@ static void norm_case(norm_fn ours_fn, norm_fn want_fn, const char *op, size_t r
                       float shift) {
     size_t stride = fl_cpu_pad(n) + 16, count = rows * stride;
     float *x = random_floats(count), *w = fresh(stride), *b = fresh(stride);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         x[i] = i % stride < n ? x[i] + shift : 0.0f;
-    }
     for (size_t i = 0; i < stride; i++) {
         w[i] = i < n ? draw() : 0.0f;
         b[i] = i < n ? draw() : 0.0f;
@@ -479,9 +472,8 @@ static void test_rms_norm(void) {
 
 static bool same_or_nan(const float *a, const float *b, size_t count) {
     bool all = true;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         all = all && ((isnan(a[i]) && isnan(b[i])) || same(a + i, b + i, 1));
-    }
     return all;
 }
 
@@ -490,9 +482,8 @@ static void widen_case(const fl_groups *g, size_t steps) {
     size_t   bytes = fl_cpu_groups_bytes(g, steps), count = steps * FL_CPU_LANES;
     uint8_t *panel = (uint8_t *)fresh(bytes / sizeof(float) + 1);
     float   *ours = random_floats(count), *want = copy_of(ours, count);
-    for (size_t i = 0; i < bytes; i++) {
+    for (size_t i = 0; i < bytes; i++)
         panel[i] = (uint8_t)(draw() * 1000.0f + 1000.0f);
-    }
     for (size_t i = 0; g->coded && i < steps; i += FL_CPU_STRETCH) {
         for (size_t c = 0; c < (g->least ? 2 : 1) * FL_CPU_LANES; c++) {
             float whole = draw();
@@ -508,9 +499,8 @@ static void widen_case(const fl_groups *g, size_t steps) {
 
 static void widen_cases(const fl_groups *g) {
     static const size_t steps[] = {16, 32, 48, 112, 128, 144, 160, 256, 384, 400};
-    for (size_t n = 0; n < sizeof steps / sizeof *steps; n++) {
+    for (size_t n = 0; n < sizeof steps / sizeof *steps; n++)
         widen_case(g, steps[n]);
-    }
 }
 
 static void test_widen(void) {
@@ -553,9 +543,8 @@ static void rotate_case(size_t rows, size_t dims, size_t stride) {
         kernels->rotate(&at);
     }
     bool rest = true; /* what is not rotated stays */
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         rest = rest && (i % stride < dims || same(ours + i, x + i, 1));
-    }
     check(distance(ours, want, count + GUARD) <= 3e-7, "rotate", "value or guard", rows, dims, 0);
     check(same(ours, alone, count), "rotate", "bits of rows alone", rows, dims, 0);
     check(rest, "rotate", "what lies past the rotated dimensions", rows, dims, stride);
@@ -583,20 +572,17 @@ static double act_tolerance(double x) {
 static void activation_case(int act, size_t rows, size_t cols) {
     size_t stride = cols + 16, count = rows * stride;
     float *x = random_floats(count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         x[i] *= 12.0f;
-    }
     x[0]        = 0.0f;
     float *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
     kernels->activation[act](ours, stride, rows, cols);
     judge.activation[act](want, stride, rows, cols);
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++)
         kernels->activation[act](alone + r * stride, stride, 1, cols);
-    }
     bool near = ours[0] == 0.0f || fabs((double)ours[0]) < 1e-6;
-    for (size_t i = 0; i < count + GUARD; i++) {
+    for (size_t i = 0; i < count + GUARD; i++)
         near = near && fabs((double)ours[i] - (double)want[i]) <= act_tolerance((double)x[i]);
-    }
     check(near, "activation", act_name[act], rows, cols, 0);
     check(same(ours, alone, count), "activation", "bits of rows alone", rows, cols, (size_t)act);
     fl_free(x), fl_free(ours), fl_free(want), fl_free(alone);
@@ -625,9 +611,8 @@ static void activation_extremes(int act) {
 static void gating_case(int act, size_t rows, size_t cols) {
     size_t stride = 2 * cols, count = rows * stride;
     float *x = random_floats(count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         x[i] *= 12.0f;
-    }
     float    *ours = copy_of(x, count), *want = fresh(rows * cols), *alone = fresh(rows * cols);
     fl_gating at = {ours, ours + cols, stride, ours, stride, rows, cols};
     kernels->gating[act](&at);
@@ -687,9 +672,8 @@ static double best_time(void (*call)(void *), void *arg) {
     call(arg);
     for (double end = now() + 1.0; now() < end;) {
         double start = now();
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 8; i++)
             call(arg);
-        }
         double time = (now() - start) / 8.0;
         best        = time < best ? time : best;
     }
@@ -739,9 +723,8 @@ static void perf_sight(const char *what, size_t n, size_t d, size_t before, size
     fl_attention at    = attention_of(qkv, d, n, d, out, d);
     double       pairs = 0.0;
     at.before = before, at.after = after;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         pairs += (double)((n - i > after ? i + after + 1 : n) - (i > before ? i - before : 0));
-    }
     snprintf(text, sizeof text, "%s%s %zu tokens, head of %zu", attention_name, what, n, d);
     say_flops(text, 4.0 * pairs * (double)d, best_time(call_attention, &at));
     fl_free(qkv), fl_free(out), fl_free(at.scratch);
@@ -750,9 +733,8 @@ static void perf_sight(const char *what, size_t n, size_t d, size_t before, size
 static void perf_heads(void) {
     static const size_t lengths[] = {4, 8, 12, 16, 24, 48, 128, 256, 512, 2048};
     for (size_t d = 32; d <= 128; d *= 2) {
-        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
             perf_sight("", lengths[i], d, FL_CPU_ALL, FL_CPU_ALL);
-        }
         perf_sight(", causal,", 2048, d, FL_CPU_ALL, 0);
         perf_sight(", window 64,", 2048, d, 64, 64);
     }
@@ -918,9 +900,8 @@ static const fl_cpu_isa *tested_as(const fl_cpu_isa *isa, const fl_cpu *cpu, fl_
         const fl_cpu_isa *other = fl_cpu_isa_at(i);
         if (other->kernels != NULL && other->usable(cpu) &&
             memcmp((const char *)other->kernels + from, (const char *)isa->kernels + from, size) ==
-                0) {
+                0)
             return other;
-        }
     }
     return NULL;
 }
@@ -928,9 +909,8 @@ static const fl_cpu_isa *tested_as(const fl_cpu_isa *isa, const fl_cpu *cpu, fl_
 static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only, const fl_cpu *cpu) {
     kernels = isa->kernels;
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        if (*only && strcmp(only, ops[i].name) != 0) {
+        if (*only && strcmp(only, ops[i].name) != 0)
             continue;
-        }
         if (!offers(i) || (perf && ops[i].perf == NULL)) {
             printf("skipped: %s %s (not offered)\n", isa->name, ops[i].name);
             continue;
@@ -954,9 +934,8 @@ static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only, const fl
 static void list(const fl_cpu *cpu) {
     for (size_t i = 0; fl_cpu_isa_at(i) != NULL; i++) {
         const fl_cpu_isa *isa = fl_cpu_isa_at(i);
-        if (isa->kernels != NULL && isa->usable(cpu)) {
+        if (isa->kernels != NULL && isa->usable(cpu))
             printf("%s %s\n", isa->name, tested_as(isa, cpu, FL_CPU_FP32) ? "narrow" : "float32");
-        }
     }
 }
 
@@ -973,18 +952,16 @@ int main(int argc, char **argv) {
         fputs("usage: fl-kernels list|test|perf [-o OPERATION] [-i ISA]\n", stderr);
         return 2;
     }
-    for (int i = 2; i + 1 < argc; i += 2) {
+    for (int i = 2; i + 1 < argc; i += 2)
         *(strcmp(argv[i], "-o") == 0 ? &only : &isa_name) = argv[i + 1];
-    }
     if (perf) {
         peak = fl_cpu_peak(1);
         printf("FMA peak %.1f GFLOP/s\n", peak * 1e-9);
     }
     for (size_t i = 0; fl_cpu_isa_at(i) != NULL; i++) {
         const fl_cpu_isa *isa = fl_cpu_isa_at(i);
-        if (*isa_name && strcmp(isa_name, isa->name) != 0) {
+        if (*isa_name && strcmp(isa_name, isa->name) != 0)
             continue;
-        }
         if (isa->kernels == NULL || !isa->usable(&cpu)) {
             printf("skipped: %s (%s %s)\n", isa->name,
                    isa->kernels ? "this machine lacks" : "not built for this target; it needs",

@@ -75,11 +75,9 @@ FL_INLINE void scores(const fl_attention *at, const float *q, size_t j, size_t c
                       const float *bias, double *out) {
     const float *k         = at->k + j * at->kv_stride;
     double       sum[KEYS] = {0};
-    for (size_t c = 0; c < at->d; c++) {
-        for (size_t i = 0; i < count; i++) {
+    for (size_t c = 0; c < at->d; c++)
+        for (size_t i = 0; i < count; i++)
             sum[i] += (double)q[c] * (double)k[i * at->kv_stride + c];
-        }
-    }
     for (size_t i = 0; i < count; i++) {
         double s   = sum[i] + (bias ? (double)bias[j + i] : 0.0);
         double cap = (double)at->cap;
@@ -111,34 +109,28 @@ static void attention_row(const fl_attention *at, size_t head, size_t row) {
     double      *value = (double *)(void *)at->scratch, top = -INFINITY, sum = 0.0, s[KEYS];
     for (size_t j = low, count; j < high; j += count) {
         count = next_scores(at, q, j, high, bias, s);
-        for (size_t key = 0; key < count; key++) {
+        for (size_t key = 0; key < count; key++)
             top = fmax(top, s[key]);
-        }
     }
-    for (size_t c = 0; c < at->d; c++) {
+    for (size_t c = 0; c < at->d; c++)
         value[c] = 0.0;
-    }
     for (size_t j = low, count; j < high; j += count) {
         count = next_scores(at, q, j, high, bias, s);
         for (size_t key = 0; key < count; key++) {
             double weight = (double)(float)exp(s[key] - top);
             sum += weight;
-            for (size_t c = 0; c < at->d; c++) {
+            for (size_t c = 0; c < at->d; c++)
                 value[c] += weight * (double)at->v[(j + key) * at->kv_stride + c];
-            }
         }
     }
-    for (size_t c = 0; c < at->d; c++) {
+    for (size_t c = 0; c < at->d; c++)
         out[c] = (float)(value[c] / sum);
-    }
 }
 
 static void attention_judge(const fl_attention *at) {
-    for (size_t head = 0; head < at->heads; head++) {
-        for (size_t row = 0; row < at->rows; row++) {
+    for (size_t head = 0; head < at->heads; head++)
+        for (size_t row = 0; row < at->rows; row++)
             attention_row(at, head, row);
-        }
-    }
 }
 
 static void layer_norm_judge(const fl_row_norm *norm) {
@@ -146,21 +138,18 @@ static void layer_norm_judge(const fl_row_norm *norm) {
         const float *x    = norm->x + r * norm->x_stride;
         float       *y    = norm->y + r * norm->y_stride;
         double       mean = 0.0, variance = 0.0;
-        for (size_t i = 0; i < norm->n; i++) {
+        for (size_t i = 0; i < norm->n; i++)
             mean += (double)x[i];
-        }
         mean /= (double)norm->n;
-        for (size_t i = 0; i < norm->n; i++) {
+        for (size_t i = 0; i < norm->n; i++)
             variance += ((double)x[i] - mean) * ((double)x[i] - mean);
-        }
         double scale = 1.0 / sqrt(variance / (double)norm->n + (double)norm->eps);
         for (size_t i = 0; i < norm->n; i++) {
             y[i] = (float)(((double)x[i] - mean) * scale * (double)norm->weight[i] +
                            (double)norm->bias[i]);
         }
-        for (size_t i = norm->n; i < fl_cpu_pad(norm->n); i++) {
+        for (size_t i = norm->n; i < fl_cpu_pad(norm->n); i++)
             y[i] = 0.0f;
-        }
     }
 }
 
@@ -169,16 +158,13 @@ static void rms_norm_judge(const fl_row_norm *norm) {
         const float *x      = norm->x + r * norm->x_stride;
         float       *y      = norm->y + r * norm->y_stride;
         double       square = 0.0;
-        for (size_t i = 0; i < norm->n; i++) {
+        for (size_t i = 0; i < norm->n; i++)
             square += (double)x[i] * (double)x[i];
-        }
         double scale = 1.0 / sqrt(square / (double)norm->n + (double)norm->eps);
-        for (size_t i = 0; i < norm->n; i++) {
+        for (size_t i = 0; i < norm->n; i++)
             y[i] = (float)((double)x[i] * scale * (double)norm->weight[i]);
-        }
-        for (size_t i = norm->n; i < fl_cpu_pad(norm->n); i++) {
+        for (size_t i = norm->n; i < fl_cpu_pad(norm->n); i++)
             y[i] = 0.0f;
-        }
     }
 }
 
@@ -229,11 +215,9 @@ static double relu(double x) {
 } /* NaN stays */
 
 static void each(double (*f)(double), float *x, size_t stride, size_t rows, size_t cols) {
-    for (size_t r = 0; r < rows; r++) {
-        for (size_t c = 0; c < cols; c++) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
             x[r * stride + c] = (float)f((double)x[r * stride + c]);
-        }
-    }
 }
 
 static void gate_each(double (*f)(double), const fl_gating *at) {

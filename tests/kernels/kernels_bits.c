@@ -27,9 +27,8 @@ static float *drawn(size_t count) {
         fputs("out of memory\n", stderr);
         exit(1);
     }
-    for (size_t i = 0; i < count + FL_CPU_LANES; i++) {
+    for (size_t i = 0; i < count + FL_CPU_LANES; i++)
         block[i] = draw();
-    }
     return block;
 }
 
@@ -63,9 +62,8 @@ static void compare(const fl_cpu_kernels *kernels, narrow_check_fn check, bits_r
 static fl_row_norm norm_of(const bits_case *z) {
     size_t stride = fl_cpu_pad(z->b);
     float *x      = (float *)(uintptr_t)z->in;
-    for (size_t i = 0; i < z->a * stride; i++) {
+    for (size_t i = 0; i < z->a * stride; i++)
         x[i] = i % stride < z->b ? x[i] : 0.0f;
-    }
     return (fl_row_norm){.x        = x,
                          .x_stride = stride,
                          .y        = z->out,
@@ -130,9 +128,8 @@ static void judge_convolve(const fl_cpu_kernels *kernels, narrow_check_fn check,
     }
     check(off <= 1e-3, z.op, "value", z.a, z.b, z.c); /* of products of up to 4,096 */
     fl_convolution at = convolution_of(&z);
-    for (at.rows = 1, at.out = want; at.first < z.a; at.first++, at.gate += z.b, at.out += z.b) {
+    for (at.rows = 1, at.out = want; at.first < z.a; at.first++, at.gate += z.b, at.out += z.b)
         kernels->convolve(&at);
-    }
     check(memcmp(ours, want, z.a * z.b * sizeof *want) == 0, z.op, "bits of rows alone", z.a, z.b,
           z.c);
     fl_free(in), fl_free(other), fl_free(ours), fl_free(want);

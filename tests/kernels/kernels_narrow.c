@@ -43,9 +43,8 @@ static void *fresh(size_t bytes) {
 
 static float *fresh_floats(size_t count, float size) {
     float *block = fresh(count * sizeof(float));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         block[i] = size * draw_float();
-    }
     return block;
 }
 
@@ -104,12 +103,10 @@ static void quantize_case(const fl_cpu_kernels *kernels, fl_cpu_format format,
                         .n        = n};
     quantized   kept[3];
     quantized  *ours = &kept[0], *want = &kept[1], *alone = &kept[2];
-    for (size_t i = 0; i < rows * stride; i++) {
+    for (size_t i = 0; i < rows * stride; i++)
         x[i] += lift;
-    }
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         kept[i] = quantized_new(rows, q_stride);
-    }
     args.q = ours->q, args.scale = ours->scale, args.zero = ours->zero;
     kernels->narrow[format].quantize(&args);
     args.q = want->q, args.scale = want->scale, args.zero = want->zero;
@@ -123,9 +120,8 @@ static void quantize_case(const fl_cpu_kernels *kernels, fl_cpu_format format,
     check(quantized_same(ours, want, rows, q_stride), name, "bits or guard", rows, n, gains);
     check(quantized_same(ours, alone, rows, q_stride), name, "bits of rows alone", rows, n, gains);
     fl_free(x), fl_free(gain);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         quantized_free(&kept[i]);
-    }
 }
 
 /* One row of zeros with `value` at place `at`. */
@@ -166,11 +162,9 @@ void narrow_test_quantize(const fl_cpu_kernels *kernels, fl_cpu_format format,
             quantize_case(kernels, format, check, rows, n, n % 32 ? 40.0f : -40.0f, false);
         }
     }
-    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
-        for (size_t at = 0; at < 48; at += 5) {
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
+        for (size_t at = 0; at < 48; at += 5)
             quantize_edge(kernels, format, check, edges[i], at);
-        }
-    }
 }
 
 /* ---- gemm ------------------------------------------------------------------------------------ */
@@ -235,9 +229,8 @@ static void fill_rows(gemm_case *g, bool extreme) {
         int16_t q     = (int16_t)(extreme ? (minus ? -most : most) : (int)draw(8191) - most);
         memcpy(g->a + 2 * i, &q, sizeof q);
     }
-    for (size_t r = 0; r < g->rows; r++) {
+    for (size_t r = 0; r < g->rows; r++)
         g->zero[r] = extreme ? (int32_t)(r % 2) * 255 : (int32_t)draw(256);
-    }
 }
 
 static gemm_case gemm_new(fl_cpu_format format, size_t rows, size_t panels, size_t k, int group,
@@ -343,9 +336,8 @@ static void test_gemm_integers(const fl_cpu_kernels *kernels, fl_cpu_format form
     }
     /* a table that adds in 16 bits is never given weights without a bound */
     int least = kernels->narrow[format].group > 1 ? 2 : 1;
-    for (int group = 4; group >= least; group /= 2) {
+    for (int group = 4; group >= least; group /= 2)
         test_gemm_group(kernels, format, check, group);
-    }
 }
 
 /* ---- gemm of bf16 ---------------------------------------------------------------------------- */
@@ -417,9 +409,8 @@ static fl_gemm bf16_args(const bf16_case *g, bool floats, float *c, int mode, si
 
 static bool bf16_near(const float *ours, const float *want, size_t count) {
     bool near = true;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         near = near && fabsf(ours[i] - want[i]) <= bf16_tolerance;
-    }
     return near;
 }
 
@@ -517,9 +508,8 @@ void narrow_perf_gemm(const fl_cpu_kernels *kernels, fl_cpu_format format, narro
         perf_gemm_bf16(kernels, best, peak);
         return;
     }
-    for (int group = 4; group >= (format == FL_CPU_INT8 ? 2 : 4); group /= 2) {
+    for (int group = 4; group >= (format == FL_CPU_INT8 ? 2 : 4); group /= 2)
         perf_gemm_group(kernels, format, best, peak, group);
-    }
 }
 
 void narrow_perf_quantize(const fl_cpu_kernels *kernels, fl_cpu_format format,

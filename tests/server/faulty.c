@@ -28,9 +28,8 @@ static void obey(const char *line) {
         fl_alloc_fail_after(n);
         return;
     }
-    if (sscanf(line, "plan %31s %lld %lld %lld", name, &at, &times, &late) != 4) {
+    if (sscanf(line, "plan %31s %lld %lld %lld", name, &at, &times, &late) != 4)
         return;
-    }
     for (unsigned i = 0; i < FL_FAULTS; i++) {
         if (strcmp(names[i], name) == 0) {
             fl_fault_plan plan = {.slots   = 1,
@@ -48,9 +47,8 @@ static void *listen_to_test(void *arg) {
     char line[128];
     (void)arg;
     /* Until main is far enough: on Windows it sets modes of the streams, and would wait for who reads one. */
-    while (fl_fault_opens() == 0) {
+    while (fl_fault_opens() == 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
     while (fgets(line, sizeof line, stdin) != NULL) {
         obey(line);
         printf("ok %s", line);
@@ -64,8 +62,7 @@ __attribute__((constructor)) static void begin(void) {
     sigset_t  all, before; /* signals are for the server's threads */
     sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    if (pthread_create(&thread, NULL, listen_to_test, NULL) == 0) {
+    if (pthread_create(&thread, NULL, listen_to_test, NULL) == 0)
         pthread_detach(thread);
-    }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

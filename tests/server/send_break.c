@@ -21,8 +21,7 @@ int main(int argc, char **argv) {
         thread = CreateRemoteThread(process, NULL, 0, (LPTHREAD_START_ROUTINE)(void *)routine,
                                     (void *)event, 0, NULL);
     }
-    if (thread == NULL) {
+    if (thread == NULL)
         fprintf(stderr, "send_break: error %lu\n", GetLastError());
-    }
     return thread == NULL;
 }

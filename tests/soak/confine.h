@@ -35,9 +35,8 @@ static inline bool confine_write(const char *group, const char *file, uint64_t v
     char path[CONFINE_PATH + 64];
     (void)snprintf(path, sizeof path, "%s/%s", group, file);
     FILE *out = fopen(path, "w");
-    if (out == NULL) {
+    if (out == NULL)
         return false;
-    }
     bool put = fprintf(out, "%llu\n", (unsigned long long)value) > 0;
     return fclose(out) == 0 && put;
 }
@@ -54,9 +53,8 @@ static inline uint64_t confine_read(const char *group, const char *file, const c
             break;
         }
     }
-    if (in) {
+    if (in)
         fclose(in);
-    }
     return value;
 }
 
@@ -74,9 +72,8 @@ static inline bool confine_own_group(char *folder, size_t capacity, bool *v2) {
             (void)snprintf(unified, sizeof unified, "/sys/fs/cgroup%s", path);
         }
     }
-    if (in) {
+    if (in)
         fclose(in);
-    }
     if (!found && unified[0]) {
         *v2 = true;
         (void)snprintf(folder, capacity, "%s", unified);
@@ -89,9 +86,8 @@ static inline void confine_make(confinement *c, uint64_t limit, bool group) {
     char own[CONFINE_PATH - 64];
     memset(c, 0, sizeof *c);
     c->limit = limit;
-    if (!group || !confine_own_group(own, sizeof own, &c->v2)) {
+    if (!group || !confine_own_group(own, sizeof own, &c->v2))
         return;
-    }
     size_t length = strlen(own);
     (void)snprintf(c->group, sizeof c->group, "%s%sfletch-soak-%d", own,
                    own[length - 1] == '/' ? "" : "/", (int)getpid());
@@ -128,17 +124,15 @@ static inline bool confine_enter(const confinement *c) {
 
 /* In the parent, when the confined process has ended. */
 static inline void confine_end(confinement *c) {
-    if (c->group[0] == '\0') {
+    if (c->group[0] == '\0')
         return;
-    }
     uint64_t most = confine_read(c->group, c->v2 ? "memory.peak" : "memory.max_usage_in_bytes", "");
     uint64_t kills =
         confine_read(c->group, c->v2 ? "memory.events" : "memory.oom_control", "oom_kill ");
     printf("control group: most %.1f MiB charged (file pages included), %llu killed\n",
            (double)most / 1048576.0, (unsigned long long)kills);
-    for (int i = 0; i < 100 && rmdir(c->group) < 0 && errno == EBUSY; i++) {
+    for (int i = 0; i < 100 && rmdir(c->group) < 0 && errno == EBUSY; i++)
         usleep(10000);
-    }
     c->group[0] = '\0';
 }
 

@@ -42,17 +42,15 @@ static inline bool corpus_add(corpus *c, const char *text, size_t size) {
     if (c->size + size + 1 > c->capacity) {
         c->capacity = (c->size + size + 1) * 2;
         char *more  = realloc(c->text, c->capacity);
-        if (more == NULL) {
+        if (more == NULL)
             return false;
-        }
         c->text = more;
     }
     if (c->sentences == c->room) {
         c->room      = c->room ? c->room * 2 : 1024;
         size_t *more = realloc(c->begin, c->room * sizeof *more);
-        if (more == NULL) {
+        if (more == NULL)
             return false;
-        }
         c->begin = more;
     }
     c->begin[c->sentences++] = c->size;
@@ -67,14 +65,12 @@ static inline bool corpus_add_line(corpus *c, const char *line) {
     static const char *const keys[] = {"\"a\": \"", "\"b\": \"", "\"text\": \""};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         const char *value = strstr(line, keys[k]);
-        if (value == NULL) {
+        if (value == NULL)
             continue;
-        }
         value += strlen(keys[k]);
         size_t size = strcspn(value, "\"\\");
-        if (value[size] == '"' && size > 0 && !corpus_add(c, value, size)) {
+        if (value[size] == '"' && size > 0 && !corpus_add(c, value, size))
             return false;
-        }
     }
     return true;
 }
@@ -91,11 +87,9 @@ static inline bool corpus_add_own(corpus *c) {
         "Why does bread go stale faster in the refrigerator?",
         "She said nothing; he understood everything.",
         "Water boils at a lower temperature on high mountains, so tea is weaker there."};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        if (!corpus_add(c, own[i], strlen(own[i]))) {
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!corpus_add(c, own[i], strlen(own[i])))
             return false;
-        }
-    }
     return true;
 }
 
@@ -108,12 +102,10 @@ static inline bool corpus_read(corpus *c, const char *const *files, size_t count
             fprintf(stderr, "soak: cannot read %s\n", files[i]);
             good = false;
         }
-        while (good && fgets(line, 65536, file)) {
+        while (good && fgets(line, 65536, file))
             good = corpus_add_line(c, line);
-        }
-        if (file) {
+        if (file)
             fclose(file);
-        }
     }
     free(line);
     return good && (c->sentences > 0 || corpus_add_own(c));
@@ -129,13 +121,11 @@ static inline void corpus_free(corpus *c) {
 static inline corpus_text corpus_draw(const corpus *c, size_t longest, uint64_t *seed) {
     double tokens = exp(uniform(seed) * log((double)longest));
     size_t bytes = (size_t)(tokens * 4.5) + 1, at = c->begin[draw(seed) % c->sentences];
-    if (at + bytes > c->size) {
+    if (at + bytes > c->size)
         at = bytes < c->size ? 0 : at;
-    }
     size_t size = at + bytes < c->size ? bytes : c->size - at;
-    while (at + size < c->size && c->text[at + size] != ' ') {
+    while (at + size < c->size && c->text[at + size] != ' ')
         size++;
-    }
     return (corpus_text){c->text + at, size};
 }
 

@@ -69,9 +69,8 @@ typedef struct soak {
 } soak;
 
 static void fault(soak *s, const char *what, const char *detail) {
-    if (atomic_fetch_add(&s->faults, 1) < 10) {
+    if (atomic_fetch_add(&s->faults, 1) < 10)
         fprintf(stderr, "soak: %s: %s\n", what, detail);
-    }
 }
 
 /* ---- Texts and their check -------------------------------------------------------------------- */
@@ -115,9 +114,8 @@ static void batch_fill(soak *s, batch *b, size_t count, uint64_t *seed) {
         b->lengths[i]  = text.size;
         b->probe[i]    = which;
     }
-    for (size_t i = 0; i < count * s->dimensions; i++) {
+    for (size_t i = 0; i < count * s->dimensions; i++)
         b->rows[i] = NAN; /* so that a row that nobody wrote is seen */
-    }
 }
 
 static fletch_texts batch_texts(const batch *b) {
@@ -137,15 +135,13 @@ static void batch_check(soak *s, const batch *b) {
     for (size_t i = 0; i < b->count; i++) {
         const float *row  = b->rows + i * s->dimensions;
         double       norm = 0.0;
-        for (size_t k = 0; k < s->dimensions; k++) {
+        for (size_t k = 0; k < s->dimensions; k++)
             norm += (double)row[k] * (double)row[k];
-        }
-        if (!(fabs(norm - 1.0) < 1e-4)) { /* NaN too */
+        if (!(fabs(norm - 1.0) < 1e-4)) /* NaN too */
             fault(s, "a text was lost", "its row is not a unit vector");
-        } else if (b->probe[i] >= 0 &&
-                   memcmp(row, s->probes[b->probe[i]].vector, s->dimensions * sizeof *row) != 0) {
+        else if (b->probe[i] >= 0 &&
+                 memcmp(row, s->probes[b->probe[i]].vector, s->dimensions * sizeof *row) != 0)
             fault(s, "a text got another vector", "a probe's bytes differ from its first run");
-        }
     }
     atomic_fetch_add(&s->done, (long)b->count);
 }
@@ -180,9 +176,8 @@ typedef struct client {
 
 static void on_done(void *user, const fletch_outcome *outcome) {
     request_slot *slot = user;
-    if (outcome->error.code != FLETCH_OK) {
+    if (outcome->error.code != FLETCH_OK)
         fault(slot->client->soak, "a request failed", outcome->error.message);
-    }
     pthread_mutex_lock(&slot->client->lock);
     slot->code = outcome->error.code;
     slot->answers++;
@@ -193,14 +188,12 @@ static void on_done(void *user, const fletch_outcome *outcome) {
 
 /* Verify what a slot brought, once it came back. */
 static void slot_harvest(client *c, request_slot *slot) {
-    if (slot->batch.count == 0) {
+    if (slot->batch.count == 0)
         return;
-    }
-    if (slot->answers != 1) {
+    if (slot->answers != 1)
         fault(c->soak, "a request was not answered once", "done was called more than once");
-    } else if (slot->code == FLETCH_OK) {
+    else if (slot->code == FLETCH_OK)
         batch_check(c->soak, &slot->batch);
-    }
     slot->batch.count = 0;
 }
 
@@ -209,12 +202,10 @@ static request_slot *slot_wait(client *c) {
     request_slot *found = NULL;
     pthread_mutex_lock(&c->lock);
     while (found == NULL) {
-        for (int i = 0; i < IN_FLIGHT && found == NULL; i++) {
+        for (int i = 0; i < IN_FLIGHT && found == NULL; i++)
             found = c->slots[i].busy ? NULL : &c->slots[i];
-        }
-        if (found == NULL) {
+        if (found == NULL)
             pthread_cond_wait(&c->answered, &c->lock);
-        }
     }
     pthread_mutex_unlock(&c->lock);
     slot_harvest(c, found);
@@ -267,25 +258,20 @@ static void *client_run(void *arg) {
     for (;;) {
         bool   call  = draw(&c->seed) % 4 == 0;
         size_t count = hand_out(c->soak, call ? CALL_TEXTS : REQUEST_TEXTS, &c->seed);
-        if (count == 0) {
+        if (count == 0)
             break;
-        }
-        if (call) {
+        if (call)
             client_call(c, count);
-        } else {
+        else
             client_submit(c, count);
-        }
     }
     pthread_mutex_lock(&c->lock);
-    for (int i = 0; i < IN_FLIGHT; i++) {
-        while (c->slots[i].busy) {
+    for (int i = 0; i < IN_FLIGHT; i++)
+        while (c->slots[i].busy)
             pthread_cond_wait(&c->answered, &c->lock);
-        }
-    }
     pthread_mutex_unlock(&c->lock);
-    for (int i = 0; i < IN_FLIGHT; i++) {
+    for (int i = 0; i < IN_FLIGHT; i++)
         slot_harvest(c, &c->slots[i]);
-    }
     return NULL;
 }
 
@@ -305,9 +291,8 @@ static bool client_make(client *c, soak *s, unsigned index) {
 
 static void client_free(client *c) {
     batch_free(&c->call);
-    for (int i = 0; i < IN_FLIGHT; i++) {
+    for (int i = 0; i < IN_FLIGHT; i++)
         batch_free(&c->slots[i].batch);
-    }
 }
 
 /* ---- The resident set -------------------------------------------------------------------------- */
@@ -327,9 +312,8 @@ static sample sample_now(long done) {
     long   size = 0, resident = 0, shared = 0;
     double page = (double)sysconf(_SC_PAGESIZE);
     if (file) {
-        if (fscanf(file, "%ld %ld %ld", &size, &resident, &shared) != 3) {
+        if (fscanf(file, "%ld %ld %ld", &size, &resident, &shared) != 3)
             resident = shared = 0;
-        }
         fclose(file);
     }
     return (sample){done, (double)resident * page, (double)shared * page};
@@ -340,17 +324,15 @@ static void watch(soak *s, track *t) {
     while (atomic_load(&s->done) < texts && atomic_load(&s->faults) == 0) {
         usleep(20000);
         sample now = sample_now(atomic_load(&s->done));
-        if (t->count < SAMPLES_MAX) {
+        if (t->count < SAMPLES_MAX)
             t->at[t->count++] = now;
-        }
         for (; now.done >= texts / 10 * tenth && tenth <= 10; tenth++) {
             printf("%3ld %%: %ld texts, %.1f MiB resident, %.1f of them of files\n", tenth * 10,
                    now.done, now.resident / 1048576.0, now.files / 1048576.0);
             fflush(stdout);
         }
-        if (atomic_load(&s->handed) >= texts + CLIENTS_MAX * CALL_TEXTS * 4) {
+        if (atomic_load(&s->handed) >= texts + CLIENTS_MAX * CALL_TEXTS * 4)
             break; /* cannot be: clients stop when nothing is left */
-        }
     }
 }
 
@@ -361,9 +343,8 @@ static double rise(const track *t, long texts, double *most) {
     for (size_t i = 0; i < t->count; i++) {
         double x = (double)t->at[i].done / (double)texts, y = t->at[i].resident;
         *most = y > *most ? y : *most;
-        if (x >= 0.1) {
+        if (x >= 0.1)
             n += 1.0, sx += x, sy += y, sxx += x * x, sxy += x * y;
-        }
     }
     double spread = n * sxx - sx * sx;
     return n < 8.0 || spread <= 0.0 ? 0.0 : (n * sxy - sx * sy) / spread * 0.9;
@@ -378,15 +359,12 @@ static int open_model(soak *s) {
     (void)snprintf(limit, sizeof limit, "%ldMiB", s->plan->limit_mib);
     (void)snprintf(length, sizeof length, "%ld", s->plan->longest);
     int status = config ? fletch_config_load_env(config, &error) : FLETCH_ENOMEM;
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = fletch_config_set(config, "memory.limit", limit, &error);
-    }
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = fletch_config_set(config, "model.max_length", length, &error);
-    }
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK)
         status = fletch_open(&s->model, s->plan->model, config, &error);
-    }
     fletch_config_free(config);
     if (status < 0) {
         fprintf(stderr, "soak: %s\n", error.message);
@@ -404,9 +382,8 @@ static int make_probes(soak *s) {
         probe *p  = &s->probes[i];
         p->text   = corpus_draw(&s->corpus, (size_t)s->plan->longest, &seed);
         p->vector = calloc(s->dimensions, sizeof(float));
-        if (p->vector == NULL) {
+        if (p->vector == NULL)
             return FLETCH_ENOMEM;
-        }
         fletch_texts texts   = fletch_texts_from_strings(&p->text.text, 1);
         texts.lengths        = &p->text.size;
         fletch_matrix out    = fletch_matrix_f32(p->vector, 1, s->dimensions);
@@ -422,9 +399,8 @@ static int make_probes(soak *s) {
 static void tell_statistics(const soak *s) {
     fletch_stats stats = {.size = sizeof stats};
     fletch_error error;
-    if (fletch_stats_get(s->model, &stats, &error) < 0) {
+    if (fletch_stats_get(s->model, &stats, &error) < 0)
         return;
-    }
     printf("%llu batches of %llu texts; split %llu, retried %llu, clean-ups under pressure %llu\n",
            (unsigned long long)stats.counter[FLETCH_COUNT_BATCHES],
            (unsigned long long)stats.counter[FLETCH_COUNT_TEXTS],
@@ -455,15 +431,12 @@ static int verdict(soak *s, const track *t) {
         "text; %.1f MiB allowed), %zu samples\n",
         most / 1048576.0, s->plan->limit_mib, grown / 1048576.0,
         grown / 0.9 / (double)s->plan->texts, allowed / 1048576.0, t->count);
-    if (atomic_load(&s->done) != s->plan->texts) {
+    if (atomic_load(&s->done) != s->plan->texts)
         fault(s, "texts are missing", "fewer were verified than handed out");
-    }
-    if (grown > allowed) {
+    if (grown > allowed)
         fault(s, "memory grows", "see the line above");
-    }
-    if (most > limit) {
+    if (most > limit)
         fault(s, "the limit was passed", "see the line above");
-    }
     printf("%ld of %ld texts verified, %ld requests, %ld times told to try later, %d faults\n",
            atomic_load(&s->done), s->plan->texts, atomic_load(&s->requests), atomic_load(&s->busy),
            atomic_load(&s->faults));
@@ -475,32 +448,26 @@ static int run_clients(soak *s) {
     track    t       = {calloc(SAMPLES_MAX, sizeof(sample)), 0};
     unsigned started = 0;
     bool     made    = clients && t.at;
-    if (made) {
+    if (made)
         memset(t.at, 1, SAMPLES_MAX * sizeof *t.at);
-    }
-    for (unsigned i = 0; made && i < s->plan->clients; i++) {
+    for (unsigned i = 0; made && i < s->plan->clients; i++)
         made = client_make(&clients[i], s, i);
-    }
     while (made && started < s->plan->clients &&
-           pthread_create(&clients[started].thread, NULL, client_run, &clients[started]) == 0) {
+           pthread_create(&clients[started].thread, NULL, client_run, &clients[started]) == 0)
         started++;
-    }
     if (started == 0) {
         fprintf(stderr, "soak: out of memory before it began\n");
         return 1;
     }
     watch(s, &t);
-    if (atomic_load(&s->faults)) {
+    if (atomic_load(&s->faults))
         atomic_fetch_add(&s->handed, s->plan->texts); /* nothing is left to hand out */
-    }
-    for (unsigned i = 0; i < started; i++) {
+    for (unsigned i = 0; i < started; i++)
         pthread_join(clients[i].thread, NULL);
-    }
     tell_statistics(s);
     int status = verdict(s, &t);
-    for (unsigned i = 0; i < s->plan->clients; i++) {
+    for (unsigned i = 0; i < s->plan->clients; i++)
         client_free(&clients[i]);
-    }
     free(clients);
     free(t.at);
     return status;
@@ -509,51 +476,46 @@ static int run_clients(soak *s) {
 static int run(const plan *p) {
     static soak s;
     s.plan = p;
-    if (!corpus_read(&s.corpus, p->files, p->file_count)) {
+    if (!corpus_read(&s.corpus, p->files, p->file_count))
         return 1;
-    }
     printf("corpus: %zu sentences, %.2f MiB\n", s.corpus.sentences,
            (double)s.corpus.size / 1048576.0);
-    if (open_model(&s) < 0 || make_probes(&s) < 0) {
+    if (open_model(&s) < 0 || make_probes(&s) < 0)
         return 1;
-    }
     printf("%ld texts of 1 to %ld tokens, %u clients, memory.limit %ld MiB, open took %.1f MiB\n",
            p->texts, p->longest, p->clients, p->limit_mib, sample_now(0).resident / 1048576.0);
     fflush(stdout);
     int status = run_clients(&s);
     fletch_close(s.model);
-    for (int i = 0; i < PROBES; i++) {
+    for (int i = 0; i < PROBES; i++)
         free(s.probes[i].vector);
-    }
     corpus_free(&s.corpus);
     return status;
 }
 
 static int read_arguments(plan *p, int argc, char **argv) {
     *p = (plan){.clients = 4, .texts = 200000, .limit_mib = 256, .longest = 512, .seed = 1};
-    if (argc < 2) {
+    if (argc < 2)
         return -1;
-    }
     p->model = argv[1];
     for (int i = 2; i + 1 < argc; i += 2) {
         const char *name = argv[i], *value = argv[i + 1];
-        if (strcmp(name, "--texts") == 0) {
+        if (strcmp(name, "--texts") == 0)
             p->texts = atol(value);
-        } else if (strcmp(name, "--limit") == 0) {
+        else if (strcmp(name, "--limit") == 0)
             p->limit_mib = atol(value);
-        } else if (strcmp(name, "--longest") == 0) {
+        else if (strcmp(name, "--longest") == 0)
             p->longest = atol(value);
-        } else if (strcmp(name, "--clients") == 0) {
+        else if (strcmp(name, "--clients") == 0)
             p->clients = (unsigned)atol(value);
-        } else if (strcmp(name, "--seed") == 0) {
+        else if (strcmp(name, "--seed") == 0)
             p->seed = strtoull(value, NULL, 10);
-        } else if (strcmp(name, "--box") == 0) {
+        else if (strcmp(name, "--box") == 0)
             p->no_group = strcmp(value, "address") == 0;
-        } else if (strcmp(name, "--corpus") == 0 && p->file_count < 16) {
+        else if (strcmp(name, "--corpus") == 0 && p->file_count < 16)
             p->files[p->file_count++] = value;
-        } else {
+        else
             return -1;
-        }
     }
     bool sane = p->texts > 0 && p->limit_mib > 0 && p->longest > 0 && p->clients > 0;
     return argc % 2 == 0 && sane && p->clients <= CLIENTS_MAX ? 0 : -1;
@@ -564,9 +526,8 @@ static volatile sig_atomic_t confined_child;
 
 static void on_signal(int number) {
     (void)number;
-    if (confined_child > 0) {
+    if (confined_child > 0)
         kill(confined_child, SIGKILL);
-    }
 }
 
 int main(int argc, char **argv) {
@@ -582,9 +543,8 @@ int main(int argc, char **argv) {
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (!confine_enter(&box)) {
+        if (!confine_enter(&box))
             _exit(1);
-        }
         int status = run(&p);
         fflush(stdout);
         exit(status);

@@ -267,7 +267,7 @@ int main(int argc, char **argv) {
     double      seconds = 60.0, each = 1.0;
     unsigned    threads = 6;
     const char *folder  = "tests/golden/folders/pooling-cls";
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1; i + 1 < argc; i += 2)
         if (strcmp(argv[i], "--seconds") == 0)
             seconds = atof(argv[i + 1]);
         else if (strcmp(argv[i], "--seed") == 0)
@@ -276,7 +276,6 @@ int main(int argc, char **argv) {
             threads = (unsigned)atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--folder") == 0)
             folder = argv[i + 1];
-    }
     make_corpus();
     learn(folder);
     worker *workers = calloc(threads, sizeof *workers);

@@ -129,9 +129,8 @@ Test(schedule, a_group_of_cores_opens_on_them) {
     fl_fault_plan plan  = {.slots = 1, .cuda_gone = true};
     static pairs  two   = {{"cpu.replicas", "2"}, {NULL, NULL}};
     unsigned      cores = fl_cpu_usable();
-    if (cores < 2) {
+    if (cores < 2)
         cr_skip_test("one processor has no two groups");
-    }
     fletch_model *model = open_with(&plan, two);
     cr_assert_eq(stats_of(model).replicas_ready, 2);
     cr_assert_eq(fl_fault_pinned(), 2);

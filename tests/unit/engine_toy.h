@@ -103,9 +103,8 @@ static inline void toy_fill(toy *t, fl_dtype dtype, const fl_layer_desc *layer, 
     int                    count = layer ? (int)FL_LAYER_SLOT_COUNT : (int)FL_SLOT_COUNT;
     for (int i = 0; i < count; i++) {
         fl_shape shape;
-        if (!fl_encoder_shape(d, layer, i, &shape)) {
+        if (!fl_encoder_shape(d, layer, i, &shape))
             continue;
-        }
         bool  norm = strstr(shape.words, "norm") && !strstr(shape.words, "bias");
         bool  t5   = i == (layer ? (int)FL_LAYER_ATTENTION_BIAS : (int)FL_SLOT_ATTENTION_BIAS);
         float w    = shape.columns > 0 ? 1.7f / sqrtf((float)d->hidden) : 0.2f;
@@ -220,29 +219,23 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
     e->pooling_count = s->pooling_count;
     e->layer         = calloc(s->layers + 1, sizeof *e->layer);
     toy_fill(t, s->dtype, NULL, e->global);
-    if (s->map) {
+    if (s->map)
         toy_map(t);
-    }
-    for (uint32_t i = 0; i < s->layers; i++) {
+    for (uint32_t i = 0; i < s->layers; i++)
         toy_fill(t, s->dtype, &e->desc.layer[i], e->layer[i]);
-    }
 }
 
 static inline void toy_free_tensor(fl_tensor *tensor) {
-    if (tensor->data) {
+    if (tensor->data)
         free((unsigned char *)(uintptr_t)tensor->data - 1);
-    }
 }
 
 static inline void toy_free(toy *t) {
-    for (int i = 0; i < FL_SLOT_COUNT; i++) {
+    for (int i = 0; i < FL_SLOT_COUNT; i++)
         toy_free_tensor(&t->encoder.global[i]);
-    }
-    for (uint32_t l = 0; l < t->encoder.desc.layers; l++) {
-        for (int i = 0; i < FL_LAYER_SLOT_COUNT; i++) {
+    for (uint32_t l = 0; l < t->encoder.desc.layers; l++)
+        for (int i = 0; i < FL_LAYER_SLOT_COUNT; i++)
             toy_free_tensor(&t->encoder.layer[l][i]);
-        }
-    }
     free(t->encoder.layer);
     free(t->encoder.desc.layer);
 }
@@ -260,14 +253,12 @@ static inline void toy_linear(const double *x, size_t n, size_t in, size_t out, 
                               const fl_tensor *b, double *y) {
     double *row = malloc(in * sizeof *row);
     for (size_t o = 0; o < out; o++) {
-        for (size_t i = 0; i < in; i++) {
+        for (size_t i = 0; i < in; i++)
             row[i] = toy_at(w, o * in + i);
-        }
         for (size_t r = 0; r < n; r++) {
             double sum = b && b->data ? toy_at(b, o) : 0.0;
-            for (size_t i = 0; i < in; i++) {
+            for (size_t i = 0; i < in; i++)
                 sum += x[r * in + i] * row[i];
-            }
             y[r * out + o] = sum;
         }
     }
@@ -279,12 +270,10 @@ static inline void toy_norm(fl_norm kind, double *x, size_t n, size_t stride, si
                             double eps, const fl_tensor *w, const fl_tensor *b) {
     for (size_t r = 0; r < n; r++, x += stride) {
         double mean = 0.0, square = 0.0;
-        for (size_t i = 0; kind == FL_NORM_LAYER && i < hidden; i++) {
+        for (size_t i = 0; kind == FL_NORM_LAYER && i < hidden; i++)
             mean += x[i] / (double)hidden;
-        }
-        for (size_t i = 0; i < hidden; i++) {
+        for (size_t i = 0; i < hidden; i++)
             square += (x[i] - mean) * (x[i] - mean) / (double)hidden;
-        }
         for (size_t i = 0; i < hidden; i++) {
             double weight = toy_at(w, i) + (kind == FL_NORM_RMS_PLUS_ONE ? 1.0 : 0.0);
             x[i]          = (x[i] - mean) / sqrt(square + eps) * weight;
@@ -298,9 +287,8 @@ static inline void toy_norm(fl_norm kind, double *x, size_t n, size_t stride, si
 static inline size_t toy_bucket(ptrdiff_t distance) {
     static const ptrdiff_t edge[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91};
     size_t                 bucket = distance > 0 ? 16 : 0;
-    for (size_t i = 0; i < sizeof edge / sizeof *edge; i++) {
+    for (size_t i = 0; i < sizeof edge / sizeof *edge; i++)
         bucket += llabs((long long)distance) >= edge[i];
-    }
     return bucket;
 }
 
@@ -312,12 +300,10 @@ static inline double toy_distance(const fl_encoder *e, const fl_layer_desc *l, s
     const fl_distance *rule  = &e->desc.distance[l->distance];
     double             far   = fabs((double)distance);
     size_t             heads = e->desc.heads, power = 1;
-    while (power * 2 <= heads) {
+    while (power * 2 <= heads)
         power *= 2;
-    }
-    if ((rule->causal && distance > 0) || (rule->window > 0 && far > (double)rule->window)) {
+    if ((rule->causal && distance > 0) || (rule->window > 0 && far > (double)rule->window))
         return -INFINITY;
-    }
     if (rule->bias == FL_BIAS_T5_BUCKETS) {
         const fl_tensor *table = e->desc.bias_by_layer
                                      ? &e->layer[l - e->desc.layer][FL_LAYER_ATTENTION_BIAS]
@@ -353,9 +339,8 @@ static inline void toy_heads(const fl_encoder *e, const fl_layer_desc *l, double
             fl_tensor none = {0};
             toy_norm(e->desc.norm, x, 1, d, d, e->desc.norm_eps, norm, &none);
         }
-        if (l->rope > 0) {
+        if (l->rope > 0)
             toy_rotate(&e->desc.rope[l->rope - 1], x, i / heads);
-        }
     }
 }
 
@@ -367,9 +352,8 @@ static inline size_t toy_row(const fl_encoder *e, ptrdiff_t distance) {
     ptrdiff_t span = log ? 16 : (ptrdiff_t)e->desc.distance[0].max_distance, step = labs(distance);
     if (log) {
         step = step < 10 ? step : 9;
-        for (size_t i = 0; i < sizeof edge / sizeof *edge; i++) {
+        for (size_t i = 0; i < sizeof edge / sizeof *edge; i++)
             step += labs(distance) >= edge[i];
-        }
     }
     ptrdiff_t row = distance < 0 ? span + step : span - step;
     return (size_t)(row < 0 ? 0 : row < 2 * span ? row : 2 * span - 1);
@@ -380,9 +364,8 @@ static inline void toy_relative(const fl_encoder *e, const fl_tensor *w, double 
     const fl_encoder_desc *d    = &e->desc;
     size_t                 rows = fl_relative_rows(d), inner = (size_t)d->heads * d->head_dim;
     double                *table = malloc(rows * d->hidden * 8);
-    for (size_t i = 0; i < rows * d->hidden; i++) {
+    for (size_t i = 0; i < rows * d->hidden; i++)
         table[i] = toy_at(&e->global[FL_SLOT_RELATIVE], i);
-    }
     toy_norm(FL_NORM_LAYER, table, rows, d->hidden, d->hidden, d->norm_eps,
              &e->global[FL_SLOT_RELATIVE_NORM_W], &e->global[FL_SLOT_RELATIVE_NORM_B]);
     const fl_tensor *of_k = &w[d->relative_shared ? FL_LAYER_K_W : FL_LAYER_RELATIVE_K_W];
@@ -412,9 +395,8 @@ static inline void toy_attention(const fl_encoder *e, const fl_layer_desc *l, co
                 }
                 s[j] = s[j] * (double)e->desc.attention_scale +
                        toy_distance(e, l, h, (ptrdiff_t)j - (ptrdiff_t)i);
-                if (e->desc.score_cap > 0.0f && s[j] > -INFINITY) {
+                if (e->desc.score_cap > 0.0f && s[j] > -INFINITY)
                     s[j] = (double)e->desc.score_cap * tanh(s[j] / (double)e->desc.score_cap);
-                }
                 top = fmax(top, s[j]);
             }
             for (size_t j = 0; j < n; j++) {
@@ -423,9 +405,8 @@ static inline void toy_attention(const fl_encoder *e, const fl_layer_desc *l, co
             }
             for (size_t c = 0; c < d; c++) {
                 double value = 0.0;
-                for (size_t j = 0; j < n; j++) {
+                for (size_t j = 0; j < n; j++)
                     value += s[j] / sum * v[j * kv_inner + kv * d + c];
-                }
                 out[i * inner + h * d + c] = value;
             }
         }
@@ -499,9 +480,8 @@ static inline void toy_mlp(const fl_encoder *e, const fl_tensor *w, const double
     bool    glu = e->desc.mlp == FL_MLP_GLU;
     double *m = malloc(n * mlp * 8), *gate = malloc(n * mlp * 8);
     toy_linear(z, n, hidden, mlp, &w[FL_LAYER_UP_W], &w[FL_LAYER_UP_B], m);
-    if (glu) {
+    if (glu)
         toy_linear(z, n, hidden, mlp, &w[FL_LAYER_GATE_W], &w[FL_LAYER_GATE_B], gate);
-    }
     for (size_t i = 0; i < n * mlp; i++) {
         m[i] = glu ? m[i] * toy_activate(e->desc.activation, gate[i])
                    : toy_activate(e->desc.activation, m[i]);
@@ -518,28 +498,23 @@ static inline void toy_experts(const fl_encoder *e, const fl_layer_desc *l, cons
     for (size_t r = 0; r < n; r++, z += hidden, out += hidden) {
         double top = -INFINITY, sum = 0.0;
         toy_linear(z, 1, hidden, count, &w[FL_LAYER_ROUTER_W], NULL, p);
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             top = fmax(top, p[i]);
-        }
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             sum += exp(p[i] - top);
-        }
-        for (size_t i = 0; i < hidden; i++) {
+        for (size_t i = 0; i < hidden; i++)
             out[i] = e->desc.experts_unbiased ? 0.0 : toy_at(&w[FL_LAYER_DOWN_B], i);
-        }
         for (size_t k = 0; k < l->experts_used; k++) {
             size_t best = 0;
-            for (size_t i = 1; i < count; i++) {
+            for (size_t i = 1; i < count; i++)
                 best = p[i] > p[best] ? i : best;
-            }
             double chance = exp(p[best] - top) / sum;
             p[best]       = -INFINITY;
             for (size_t j = 0; j < mlp; j++) {
                 size_t row = best * mlp + j;
                 m[j]       = 0.0;
-                for (size_t i = 0; i < hidden; i++) {
+                for (size_t i = 0; i < hidden; i++)
                     m[j] += z[i] * toy_at(&w[FL_LAYER_EXPERTS_UP], row * hidden + i);
-                }
                 m[j] = toy_activate(e->desc.activation, m[j]);
                 for (size_t i = 0; i < hidden; i++) {
                     size_t at =
@@ -562,29 +537,23 @@ static inline void toy_block(const fl_encoder *e, const fl_layer_desc *l, const 
     int                    extra = attention ? FL_LAYER_ATTENTION_EXTRA_W : FL_LAYER_MLP_EXTRA_W;
     bool pre = d->norm_place == FL_NORM_PRE, skip = attention && l->skips_attention_norm;
     memcpy(z, x, count * 8);
-    if (pre && !skip) {
+    if (pre && !skip)
         toy_norm(d->norm, z, n, d->hidden, d->hidden, d->norm_eps, &w[own], &w[own + 1]);
-    }
-    if (attention) {
+    if (attention)
         toy_attend(e, l, w, z, n, y);
-    } else if (l->experts > 0) {
+    else if (l->experts > 0)
         toy_experts(e, l, w, z, n, y);
-    } else {
+    else
         toy_mlp(e, w, z, n, y);
-    }
-    if (d->extra_norm == FL_EXTRA_NORM_BRANCH) {
+    if (d->extra_norm == FL_EXTRA_NORM_BRANCH)
         toy_norm(d->norm, y, n, d->hidden, d->hidden, d->norm_eps, &w[extra], &w[extra + 1]);
-    }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         y[i] += x[i];
-    }
-    if (!pre) {
+    if (!pre)
         toy_norm(d->norm, y, n, d->hidden, d->hidden, d->norm_eps, &w[own], &w[own + 1]);
-    }
     if (attention && d->extra_norm == FL_EXTRA_NORM_RESIDUAL) {
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             y[i] += x[i];
-        }
         toy_norm(d->norm, y, n, d->hidden, d->hidden, d->norm_eps, &w[extra], &w[extra + 1]);
     }
     memcpy(x, y, count * 8);
@@ -626,9 +595,8 @@ static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, s
     }
     for (size_t c = 0; c < width; c++) {
         w[c] = toy_at(&g[FL_SLOT_WORD], row * width + c) * scale;
-        if (d->position == FL_POSITION_LEARNED) {
+        if (d->position == FL_POSITION_LEARNED)
             w[c] += toy_at(&g[FL_SLOT_POSITION], (position + d->position_offset) * width + c);
-        }
         w[c] += d->task_type ? toy_at(&g[FL_SLOT_TASK], c) : 0.0;
         w[c] += d->token_type ? toy_at(&g[FL_SLOT_TYPE], type * width + c) : 0.0;
     }
@@ -636,11 +604,10 @@ static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, s
         toy_norm(FL_NORM_LAYER, w, 1, width, width, d->norm_eps, &g[FL_SLOT_EMBED_NORM_W],
                  &g[FL_SLOT_EMBED_NORM_B]);
     }
-    if (d->embedding != d->hidden) {
+    if (d->embedding != d->hidden)
         toy_linear(w, 1, width, d->hidden, &g[FL_SLOT_PROJECT_W], &g[FL_SLOT_PROJECT_B], x);
-    } else {
+    else
         memcpy(x, w, width * sizeof *w);
-    }
     free(w);
 }
 
@@ -648,9 +615,8 @@ static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, s
 static inline double *toy_rows(const fl_encoder *e, const int32_t *ids, size_t n, size_t segment) {
     size_t  hidden = e->desc.hidden;
     double *x      = malloc(n * hidden * sizeof *x);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         toy_embed(e, ids[i], i, i >= segment, x + i * hidden);
-    }
     for (uint32_t l = 0; l < e->desc.layers; l++) {
         toy_block(e, &e->desc.layer[l], e->layer[l], true, n, x);
         toy_block(e, &e->desc.layer[l], e->layer[l], false, n, x);
@@ -671,18 +637,16 @@ static inline void toy_vocabulary(const fl_encoder *e, const int32_t *ids, size_
     size_t                 width   = d->embedding;
     double                *x = toy_rows(e, ids, n, n), *z = malloc(n * width * sizeof *z);
     toy_linear(x, n, d->hidden, width, &g[FL_SLOT_MLM_W], &g[FL_SLOT_MLM_B], z);
-    for (size_t i = 0; i < n * width; i++) {
+    for (size_t i = 0; i < n * width; i++)
         z[i] = toy_activate(d->mlm_activation, z[i]);
-    }
     toy_norm(FL_NORM_LAYER, z, n, width, width, d->norm_eps, &g[FL_SLOT_MLM_NORM_W],
              &g[FL_SLOT_MLM_NORM_B]);
     for (size_t v = 0; v < d->vocab; v++) {
         most[v] = -INFINITY;
         for (size_t i = 0; i < n; i++) {
             double logit = bias->data ? toy_at(bias, v) : 0.0;
-            for (size_t c = 0; c < width; c++) {
+            for (size_t c = 0; c < width; c++)
                 logit += z[i * width + c] * toy_at(decoder, v * width + c);
-            }
             most[v] = fmax(most[v], logit);
         }
     }
@@ -693,11 +657,9 @@ static inline void toy_forward_pair(const fl_encoder *e, const int32_t *ids, siz
                                     size_t segment, size_t skip, double *out) {
     size_t  hidden = e->desc.hidden;
     double *x      = toy_rows(e, ids, n, segment);
-    for (uint32_t p = 0; p < e->pooling_count; p++) {
-        for (size_t c = 0; c < hidden; c++) {
+    for (uint32_t p = 0; p < e->pooling_count; p++)
+        for (size_t c = 0; c < hidden; c++)
             out[p * hidden + c] = toy_pool(e->pooling[p], x, hidden, n, skip, c);
-        }
-    }
     free(x);
 }
 
@@ -715,9 +677,8 @@ static inline bool toy_isa_repeats(size_t index, const fl_cpu *cpu) {
         const fl_cpu_isa *isa = fl_cpu_isa_at(i);
         if (isa->kernels && isa->usable(cpu) &&
             memcmp((const char *)isa->kernels + FROM, (const char *)own->kernels + FROM,
-                   TO - FROM) == 0) {
+                   TO - FROM) == 0)
             return true;
-        }
     }
     return false;
 }
@@ -732,9 +693,8 @@ static inline bool toy_each_isa(size_t *at, const char **name) {
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
     const fl_cpu_isa *isa = fl_cpu_isa_at((*at)++);
-    while (isa && (isa->kernels == NULL || !isa->usable(&cpu) || toy_isa_repeats(*at - 1, &cpu))) {
+    while (isa && (isa->kernels == NULL || !isa->usable(&cpu) || toy_isa_repeats(*at - 1, &cpu)))
         isa = fl_cpu_isa_at((*at)++);
-    }
     *name = isa ? isa->name : NULL;
     return isa != NULL;
 }
@@ -762,9 +722,8 @@ static inline fl_engine *toy_open_sized(const toy *t, const char *precision, uns
                                  .precision    = precision};
     fl_engine_find("cpu")->open(&engine, &t->encoder, &options, error);
     if (engine !=
-        NULL) { /* toys are split over threads as models are, whose barriers are little beside them */
+        NULL) /* toys are split over threads as models are, whose barriers are little beside them */
         engine->cost.barrier = engine->cost.arrival = 0.0;
-    }
     return engine;
 }
 

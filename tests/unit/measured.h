@@ -24,12 +24,10 @@ static inline int64_t anonymous_bytes(void) {
     FILE   *file = fopen("/proc/self/smaps_rollup", "r");
     char    line[256];
     int64_t kib = -1;
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && fgets(line, sizeof line, file))
         sscanf(line, "Anonymous: %ld", &kib);
-    }
-    if (file) {
+    if (file)
         fclose(file);
-    }
     return kib < 0 ? -1 : kib * 1024;
 }
 
@@ -46,9 +44,8 @@ static inline fl_batch make_batch(const toy *t, const shape *s) {
         rows[i]       = malloc(t->encoder.desc.hidden * sizeof(float));
         memset(rows[i], 1, t->encoder.desc.hidden * sizeof(float));
     }
-    for (size_t i = 0; i < most; i++) {
+    for (size_t i = 0; i < most; i++)
         ids[i] = (int32_t)toy_draw(&seed, t->encoder.desc.vocab);
-    }
     return (fl_batch){
         .ids = ids, .cu = cu, .texts = s->texts, .tokens = cu[s->texts], .rows = rows};
 }

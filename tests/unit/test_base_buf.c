@@ -21,13 +21,11 @@ Test(buf, appends_of_every_kind_end_in_one_terminated_text) {
 
 Test(buf, growth_keeps_every_byte) {
     fl_buf buf = {0};
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < 100000; i++)
         fl_buf_putc(&buf, (char)(i * 7));
-    }
     cr_assert_eq(buf.size, 100000);
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < 100000; i++)
         cr_assert_eq(buf.data[i], (char)(i * 7), "byte %d", i);
-    }
     cr_assert_eq(buf.data[buf.size], '\0');
     fl_buf_free(&buf);
 }

@@ -120,9 +120,8 @@ static unsigned machine(unsigned nodes, unsigned cores, bool apart, uint16_t *cp
 static void check_order(unsigned count, unsigned usable, uint16_t *cpus, const char *want) {
     char text[256] = "";
     count          = fl_cpu_choose(root, cpus, count, usable);
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++)
         snprintf(text + strlen(text), sizeof text - strlen(text), i ? " %u" : "%u", cpus[i]);
-    }
     cr_assert_str_eq(text, want);
 }
 
@@ -204,9 +203,8 @@ Test(cpu, usable_follows_the_affinity_mask) {
     cr_assert_geq(usable, 1);
     cr_assert_leq(usable, (unsigned)CPU_COUNT(&before));
     size_t first = 0;
-    while (!CPU_ISSET(first, &before)) {
+    while (!CPU_ISSET(first, &before))
         first++;
-    }
     CPU_ZERO(&one);
     CPU_SET(first, &one);
     cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
@@ -234,9 +232,8 @@ Test(cpu, flags_agree_with_the_kernel) {
         fclose(file);
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
-    if (flags[0] == '\0' || cpu.neon) { /* an emulator shows the host's flags */
+    if (flags[0] == '\0' || cpu.neon) /* an emulator shows the host's flags */
         cr_skip_test("no flags line of this processor in /proc/cpuinfo");
-    }
     const struct {
         const char *word;
         bool        ours;
@@ -254,9 +251,8 @@ Test(cpu, flags_agree_with_the_kernel) {
                {"amx_tile", cpu.amx_tile},
                {"amx_int8", cpu.amx_int8},
                {"amx_bf16", cpu.amx_bf16}};
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
         cr_assert_eq(row[i].ours, kernel_lists(flags, row[i].word), "%s", row[i].word);
-    }
     cr_assert_gt(strlen(cpu.name), 0);
     cr_assert(cpu.l1d_bytes == 0 || (cpu.l1d_bytes >= 4096 && cpu.l1d_bytes <= 4u << 20));
 }

@@ -35,9 +35,8 @@ static double argument(const function *f, int step) {
 }
 
 Test(elementary, is_near_and_rounds_to_the_nearest_float) {
-    if (LDBL_MANT_DIG <= 53) {
+    if (LDBL_MANT_DIG <= 53)
         cr_skip_test("long double is no wider than double here");
-    }
     for (int i = 0; i < FUNCTIONS; i++) {
         const function *f = &functions[i];
         for (int step = 0; step < STEPS; step++) {
@@ -63,9 +62,8 @@ Test(elementary, goes_to_the_ends_and_keeps_what_is_no_number) {
     cr_assert(fl_math_erf(100) == 1 && fl_math_erf(-INFINITY) == -1 && fl_math_erf(0) == 0);
     cr_assert(fl_math_sin(0) == 0 && fl_math_cos(0) == 1 && fl_math_log1p(0) == 0);
     cr_assert(fl_math_pow(2, -8.0 / 8) == 0.5 && fl_math_pow(256, -0.5) == 0.0625);
-    for (int i = 0; i < FUNCTIONS; i++) {
+    for (int i = 0; i < FUNCTIONS; i++)
         cr_assert(isnan(functions[i].ours(NAN)), "%s of NaN", functions[i].name);
-    }
 }
 
 Test(elementary, has_the_bits_of_every_machine) {

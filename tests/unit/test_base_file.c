@@ -53,9 +53,8 @@ static int entries(void) {
     int            count = 0;
     DIR           *dir   = opendir(folder);
     struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL) {
+    while ((entry = readdir(dir)) != NULL)
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    }
     closedir(dir);
     return count;
 }
@@ -203,10 +202,9 @@ Test(file, who_sweeps_without_a_pause_takes_nothing_from_a_writer) {
     enum { FILES = 3000 };
     fletch_error error;
     const pid_t  sweeper = fork();
-    if (sweeper == 0) {
+    if (sweeper == 0)
         for (;;)
             (void)fl_atomic_sweep(in(""), false);
-    }
     int status = 0;
     for (int i = 0; i < FILES && status == 0; i++) {
         fl_atomic_file file;
@@ -262,9 +260,8 @@ Test(file, write_all_gets_a_large_text_through_a_slow_non_blocking_pipe) {
         char  *text = malloc(SIZE);
         size_t sum  = 0;
         close(ends[1]);
-        for (ssize_t n; (n = read(ends[0], text, 4096)) > 0;) {
+        for (ssize_t n; (n = read(ends[0], text, 4096)) > 0;)
             sum += (size_t)n;
-        }
         _exit(sum == SIZE ? 0 : 1);
     }
     close(ends[0]);
@@ -362,12 +359,10 @@ Test(file, only_names_that_stay_inside_are_safe) {
     const char *safe[]   = {"a", "a/b.json", "..a", "a..", "a/...", "1_Pooling/config.json", ".a"};
     const char *unsafe[] = {"",     "/a",   "..",    "../a", "a/..",   "a/../b",
                             "a\\b", "a\nb", "a\x7f", "./..", "a//../b"};
-    for (size_t i = 0; i < sizeof safe / sizeof safe[0]; i++) {
+    for (size_t i = 0; i < sizeof safe / sizeof safe[0]; i++)
         cr_assert(fl_path_is_safe(safe[i]), "%s", safe[i]);
-    }
-    for (size_t i = 0; i < sizeof unsafe / sizeof unsafe[0]; i++) {
+    for (size_t i = 0; i < sizeof unsafe / sizeof unsafe[0]; i++)
         cr_assert_not(fl_path_is_safe(unsafe[i]), "%s", unsafe[i]);
-    }
 }
 
 /* FIPS 180-4 examples, and what `git hash-object` prints. */
@@ -394,16 +389,14 @@ Test(file, checksums_are_the_published_ones) {
     cr_assert_str_eq(range, "");
     cr_assert_str_eq(hex, "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03");
     FILE *file = fopen(in("million"), "w");
-    for (int i = 0; i < 1000000; i++) {
+    for (int i = 0; i < 1000000; i++)
         fputc('a', file);
-    }
     fclose(file);
     cr_assert_eq(fl_file_sha256(in("million"), hex, &error), 0, "more than one chunk");
     cr_assert_str_eq(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
     FILE *large = fopen(in("large"), "w"); /* above the size from which libcrypto is asked */
-    for (int i = 0; i < 2 << 20; i++) {
+    for (int i = 0; i < 2 << 20; i++)
         fputc('a', large);
-    }
     fclose(large);
     cr_assert_eq(fl_file_sha256(in("large"), hex, &error), 0);
     cr_assert_str_eq(hex, "5256ec18f11624025905d057d6befb03d77b243511ac5f77ed5e0221ce6d84b5");
@@ -437,9 +430,8 @@ static const char *record(void) {
         snprintf(name, sizeof name, "fletch/sha256/%s", entry->d_name);
         found = entry->d_name[0] == '.' ? found : in(name);
     }
-    if (dir != NULL) {
+    if (dir != NULL)
         closedir(dir);
-    }
     return found;
 }
 

@@ -121,13 +121,11 @@ Test(json, depth_64_passes_and_65_fails) {
     for (int objects = 0; objects < 2; objects++) {
         for (int depth = 64; depth <= 65; depth++) {
             size_t size = 0;
-            for (int i = 0; i < depth; i++) {
+            for (int i = 0; i < depth; i++)
                 size += (size_t)sprintf(text + size, objects ? "{\"\":" : "[");
-            }
             size += (size_t)sprintf(text + size, objects ? "0" : "");
-            for (int i = 0; i < depth; i++) {
+            for (int i = 0; i < depth; i++)
                 text[size++] = objects ? '}' : ']';
-            }
             text[size] = '\0';
             fl_json     *json;
             fletch_error error;
@@ -151,9 +149,8 @@ Test(json, a_bomb_is_refused) {
     size_t size = 40000001;
     char  *text = malloc(size);
     text[0]     = '[';
-    for (size_t i = 1; i + 2 <= size; i += 2) {
+    for (size_t i = 1; i + 2 <= size; i += 2)
         memcpy(text + i, "0,", 2);
-    }
     text[size - 1] = ']';
     fl_json     *json;
     fletch_error error;
@@ -170,9 +167,8 @@ static void write_escapes(fl_buf *out, bool keys, bool upper) {
     for (uint32_t c = keys; c <= 0x10FFFF; c += c == 0xD7FF ? 0x801 : 1) {
         unsigned units[2] = {c < 0x10000 ? c : 0xD7C0 + (c >> 10), 0xDC00 + (c & 0x3FF)};
         fl_buf_puts(out, c == keys ? keys ? "{\"" : "[\"" : ",\"");
-        for (int i = 0; i < (c < 0x10000 ? 1 : 2); i++) {
+        for (int i = 0; i < (c < 0x10000 ? 1 : 2); i++)
             fl_buf_printf(out, upper ? "\\u%04X" : "\\u%04x", units[i]);
-        }
         fl_buf_puts(out, keys ? "\":1" : "\"");
     }
     fl_buf_putc(out, keys ? '}' : ']');
@@ -248,9 +244,8 @@ Test(json, members_keep_their_order_and_the_last_of_equal_keys_wins) {
         fl_json     *json;
         fletch_error error;
         fl_buf_putc(&text, '{');
-        for (int i = 0; i < 2 * n; i++) { /* every key twice, the second time the other way round */
+        for (int i = 0; i < 2 * n; i++) /* every key twice, the second time the other way round */
             fl_buf_printf(&text, "%s\"k%d\":[%d]", i == 0 ? "" : ",", i < n ? i : 2 * n - 1 - i, i);
-        }
         fl_buf_putc(&text, '}');
         cr_assert_eq(fl_json_parse(&json, text.data, text.size, text.size, 0, "t", &error), 0);
         cr_assert_eq(fl_json_count(json), n);
@@ -462,9 +457,8 @@ Test(json, a_writer_puts_commas_and_brackets) {
 
 Test(json, quoting_round_trips_every_byte) {
     char text[300];
-    for (int i = 0; i < 128; i++) {
+    for (int i = 0; i < 128; i++)
         text[i] = (char)i;
-    }
     memcpy(text + 128, "\xC3\xA9\xF0\x9F\x98\x80", 6);
     fl_buf out = {0};
     fl_json_quote(&out, text, 134);

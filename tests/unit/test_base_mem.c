@@ -49,11 +49,10 @@ Test(mem, every_kind_is_counted_and_fails_on_demand) {
             }
             cr_assert_eq(fl_alloc_count(), before + 1, "kind %d", kind);
             cr_assert_eq(block == NULL, fail == 1, "kind %d fail %d", kind, fail);
-            if (kind == 6) {
+            if (kind == 6)
                 fl_big_free(block, 10);
-            } else {
+            else
                 fl_free(block);
-            }
         }
     }
 }
@@ -71,9 +70,8 @@ Test(mem, zeroed_blocks_are_zero_and_aligned) {
     size_t         size = (2u << 20) + 12345;
     unsigned char *big  = fl_big_alloc(size);
     cr_assert_eq((uintptr_t)big % (2u << 20), 0);
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         cr_assert_eq(big[i], 0, "byte %zu", i);
-    }
     memset(big, 1, size);
     fl_big_free(big, size);
     fl_big_free(NULL, size);

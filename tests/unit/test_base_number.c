@@ -26,47 +26,39 @@ static uint32_t bits_of(float value) {
 static int digit_count(const char *text) {
     char digits[64];
     int  count = 0;
-    for (; *text != '\0' && *text != 'e'; text++) {
-        if (*text >= '0' && *text <= '9' && (count > 0 || *text != '0')) {
+    for (; *text != '\0' && *text != 'e'; text++)
+        if (*text >= '0' && *text <= '9' && (count > 0 || *text != '0'))
             digits[count++] = *text;
-        }
-    }
-    while (count > 0 && digits[count - 1] == '0') {
+    while (count > 0 && digits[count - 1] == '0')
         count--;
-    }
     return count;
 }
 
 static void check_bits(uint32_t bits) {
     float value = float_of(bits);
-    if (!isfinite(value) || value == 0.0f) {
+    if (!isfinite(value) || value == 0.0f)
         return;
-    }
     char   text[FL_F32_TEXT_MAX + 1];
     size_t length = fl_f32_text(text, value);
     text[length]  = '\0';
-    if (length > FL_F32_TEXT_MAX || bits_of(strtof(text, NULL)) != bits) {
+    if (length > FL_F32_TEXT_MAX || bits_of(strtof(text, NULL)) != bits)
         cr_assert_fail("%08x: \"%s\" reads back differently", bits, text);
-    }
     /* The nearest decimal with 1, 2 … digits; the first that reads back is the reference. (At powers
      * of two, where the interval is lopsided, a farther one of the same or less length may do.) */
     char reference[64];
     int  digits = 1;
     for (; digits < 9; digits++) {
         snprintf(reference, sizeof reference, "%.*e", digits - 1, (double)value);
-        if (bits_of(strtof(reference, NULL)) == bits) {
+        if (bits_of(strtof(reference, NULL)) == bits)
             break;
-        }
     }
     snprintf(reference, sizeof reference, "%.*e", digits - 1, (double)value);
     int ours = digit_count(text);
-    if (ours > digits) {
+    if (ours > digits)
         cr_assert_fail("%08x: \"%s\" is longer than %s", bits, text, reference);
-    }
     if (ours == digits &&
-        fabs(strtod(text, NULL) - (double)value) > fabs(strtod(reference, NULL) - (double)value)) {
+        fabs(strtod(text, NULL) - (double)value) > fabs(strtod(reference, NULL) - (double)value))
         cr_assert_fail("%08x: \"%s\" is farther than %s", bits, text, reference);
-    }
 }
 
 Test(number, every_exponent_and_its_neighbours) {
@@ -89,9 +81,8 @@ Test(number, small_denormals_and_small_integers) {
 Test(number, powers_of_ten_and_their_neighbours) {
     for (int power = -45; power <= 38; power++) {
         uint32_t bits = bits_of((float)pow(10.0, power));
-        for (int32_t d = -4; d <= 4; d++) {
+        for (int32_t d = -4; d <= 4; d++)
             check_bits((bits + (uint32_t)d) & 0x7FFFFFFF);
-        }
     }
 }
 
@@ -161,9 +152,8 @@ Test(number, integers_are_whole_texts_in_range) {
                            "1e3",
                            "--1",
                            "99999999999999999999999999"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         cr_assert_not(fl_parse_i64(wrong[i], &value), "\"%s\"", wrong[i]);
-    }
 }
 
 Test(number, reals_are_decimal_finite_and_ignore_the_locale) {
@@ -174,9 +164,8 @@ Test(number, reals_are_decimal_finite_and_ignore_the_locale) {
     cr_assert(fl_parse_f64("5.", &value) && value == 5.0);
     const char *wrong[] = {"",    ".",  "1,5", "inf",   "nan", "0x1p3", "1e",
                            "1e+", " 1", "1 ",  "1e999", "-",   "1.2.3", "e5"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         cr_assert_not(fl_parse_f64(wrong[i], &value), "\"%s\"", wrong[i]);
-    }
 }
 
 Test(number, sizes_with_units) {
@@ -204,7 +193,6 @@ Test(number, sizes_with_units) {
                            "1 ",        "1kk",       "1.MiB", "1MiBs",  "1e3",
                            ".5 M",      "0x10",      "1PB",   "1 KiB ", "18446744073709551616",
                            "16777216T", "1.1234567M"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         cr_assert_not(fl_parse_size(wrong[i], &bytes), "\"%s\"", wrong[i]);
-    }
 }

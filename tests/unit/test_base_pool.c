@@ -25,9 +25,8 @@ static void count_call(void *arg, unsigned member, unsigned size) {
     tally *t = arg;
     t->calls[member]++;
     t->output[member] = t->input + (int)member;
-    if (size != t->size) {
+    if (size != t->size)
         t->calls[member] = -1000000;
-    }
 }
 
 Test(pool, every_member_runs_once_and_is_done_at_return, .timeout = 600) {
@@ -40,11 +39,9 @@ Test(pool, every_member_runs_once_and_is_done_at_return, .timeout = 600) {
         for (int run = 1; run <= 500; run++) {
             t.input = run * 100;
             fl_team_run(team, count_call, &t);
-            for (unsigned m = 0; m < size; m++) {
-                if (t.calls[m] != run || t.output[m] != run * 100 + (int)m) {
+            for (unsigned m = 0; m < size; m++)
+                if (t.calls[m] != run || t.output[m] != run * 100 + (int)m)
                     cr_assert_fail("size %u run %d member %u: %d calls", size, run, m, t.calls[m]);
-                }
-            }
         }
         fl_team_close(team);
     }
@@ -115,9 +112,8 @@ static void in_step(void *arg, unsigned member, unsigned size) {
     for (int round = 1; round <= p->rounds; round++) {
         p->step[member] = round;
         fl_barrier_wait(&p->barrier);
-        for (unsigned m = 0; m < size; m++) {
+        for (unsigned m = 0; m < size; m++)
             p->wrong[member] += p->step[m] != round;
-        }
         fl_barrier_wait(&p->barrier);
     }
 }
@@ -146,9 +142,8 @@ static void wait_for_a_sleeper(void *arg, unsigned member, unsigned size) {
     struct timespec begin, end, nap = {0, 2000000};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
     for (int round = 0; round < p->rounds; round++) {
-        if (member + 1 == size) {
+        if (member + 1 == size)
             nanosleep(&nap, NULL);
-        }
         fl_barrier_wait(&p->barrier);
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
@@ -175,9 +170,8 @@ Test(pool, running_allocates_nothing) {
     tally        t = {.size = 3};
     cr_assert_eq(fl_team_open(&team, 3, NULL, &error), 0);
     uint64_t before = fl_alloc_count();
-    for (int run = 0; run < 100; run++) {
+    for (int run = 0; run < 100; run++)
         fl_team_run(team, count_call, &t);
-    }
     cr_assert_eq(fl_alloc_count(), before);
     fl_team_close(team);
 }

@@ -8,9 +8,8 @@
 
 Test(utf8, every_code_point_survives_and_is_valid) {
     for (uint32_t c = 0; c <= 0x10FFFF; c++) {
-        if (c >= 0xD800 && c <= 0xDFFF) {
+        if (c >= 0xD800 && c <= 0xDFFF)
             continue;
-        }
         char     text[4];
         unsigned length = fl_utf8_encode(c, text);
         unsigned again;
@@ -49,14 +48,12 @@ static int rfc_valid(const unsigned char *p, size_t n) {
         for (size_t r = 0; r < 9; r++) {
             size_t k = 0;
             while (k < rule[r].length && at + k < n && p[at + k] >= rule[r].low[k] &&
-                   p[at + k] <= rule[r].high[k]) {
+                   p[at + k] <= rule[r].high[k])
                 k++;
-            }
             step = k == rule[r].length ? k : step;
         }
-        if (step == 0) {
+        if (step == 0)
             return 0;
-        }
         at += step;
     }
     return 1;
@@ -65,19 +62,16 @@ static int rfc_valid(const unsigned char *p, size_t n) {
 Test(utf8, all_strings_of_two_and_three_bytes_agree_with_the_rfc) {
     unsigned char p[4];
     for (uint32_t v = 0; v < 1u << 24; v++) {
-        if ((v & 0xFF) != 0 && (v & 0xFF) < 0x78) {
+        if ((v & 0xFF) != 0 && (v & 0xFF) < 0x78)
             continue; /* the last byte: 0 and the edges from 78 up */
-        }
         p[0]         = (unsigned char)(v >> 16);
         p[1]         = (unsigned char)(v >> 8);
         p[2]         = (unsigned char)v;
         size_t valid = fl_utf8_valid_prefix((const char *)p, 3);
-        if ((valid == 3) != rfc_valid(p, 3)) {
+        if ((valid == 3) != rfc_valid(p, 3))
             cr_assert_fail("%02X %02X %02X", p[0], p[1], p[2]);
-        }
-        if ((fl_utf8_valid_prefix((const char *)p, 2) == 2) != rfc_valid(p, 2)) {
+        if ((fl_utf8_valid_prefix((const char *)p, 2) == 2) != rfc_valid(p, 2))
             cr_assert_fail("%02X %02X", p[0], p[1]);
-        }
     }
 }
 
@@ -89,9 +83,8 @@ Test(utf8, four_byte_edges_agree_with_the_rfc) {
             unsigned char p[4] = {(unsigned char)first, edge[i % sizeof edge],
                                   edge[i / sizeof edge % sizeof edge],
                                   edge[i / sizeof edge / sizeof edge]};
-            if ((fl_utf8_valid_prefix((const char *)p, 4) == 4) != rfc_valid(p, 4)) {
+            if ((fl_utf8_valid_prefix((const char *)p, 4) == 4) != rfc_valid(p, 4))
                 cr_assert_fail("%02X %02X %02X %02X", p[0], p[1], p[2], p[3]);
-            }
         }
     }
 }

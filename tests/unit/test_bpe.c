@@ -38,20 +38,17 @@ typedef struct model {
 
 static unsigned token_of(model *m, const char *text) {
     unsigned id = 0;
-    while (id < m->token_count && strcmp(m->tokens[id], text) != 0) {
+    while (id < m->token_count && strcmp(m->tokens[id], text) != 0)
         id++;
-    }
-    if (id == m->token_count) {
+    if (id == m->token_count)
         strcpy(m->tokens[m->token_count++], text);
-    }
     return id;
 }
 
 static int rank_of(const model *m, unsigned left, unsigned right) {
     int found = -1; /* the last one holds */
-    for (unsigned i = 0; i < m->merge_count; i++) {
+    for (unsigned i = 0; i < m->merge_count; i++)
         found = m->merges[i].left == left && m->merges[i].right == right ? (int)i : found;
-    }
     return found;
 }
 
@@ -72,9 +69,8 @@ static fl_tokenizer *open_model(const model *m) {
     fl_tokenizer *t;
     fletch_error  error;
     fl_buf_puts(&json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{");
-    for (unsigned i = 0; i < m->token_count; i++) {
+    for (unsigned i = 0; i < m->token_count; i++)
         fl_buf_printf(&json, "%s\"%s\":%u", i > 0 ? "," : "", m->tokens[i], i);
-    }
     fl_buf_puts(&json, "},\"merges\":[");
     for (unsigned i = 0; i < m->merge_count; i++) {
         fl_buf_printf(&json, "%s[\"%s\",\"%s\"]", i > 0 ? "," : "", m->tokens[m->merges[i].left],
@@ -98,9 +94,8 @@ static size_t define(const model *m, unsigned *symbols, size_t count) {
                 at   = i;
             }
         }
-        if (best < 0) {
+        if (best < 0)
             return count;
-        }
         symbols[at] = m->merges[best].made;
         count--;
         memmove(symbols + at + 1, symbols + at + 2, (count - at - 1) * sizeof *symbols);
@@ -115,18 +110,16 @@ static void expect_defined(const model *m, const fl_tokenizer *t, fl_token_scrat
     const fl_encode_options all  = {0};
     size_t                  size = 0, found;
     bool                    cut;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         size += (size_t)sprintf(text + size, "%s", m->tokens[symbols[i]]);
-    }
     memcpy(expected, symbols, count * sizeof *symbols);
     size_t defined = define(m, expected, count);
     cr_assert_eq(
         fl_tokenizer_encode(t, scratch, text, size, &all, ids, WORD_MAX * 4, &found, &cut, NULL),
         0);
     cr_expect_eq(found, defined, "%zu symbols: %zu tokens, not %zu", count, found, defined);
-    for (size_t i = 0; i < found && i < defined; i++) {
+    for (size_t i = 0; i < found && i < defined; i++)
         cr_expect_eq((unsigned)ids[i], expected[i], "%zu symbols: token %zu", count, i);
-    }
 }
 
 Test(bpe, words_of_any_length_are_merged_as_defined) {
@@ -136,18 +129,15 @@ Test(bpe, words_of_any_length_are_merged_as_defined) {
     for (unsigned round = 0; round < 12; round++) {
         unsigned letters = 2 + round % 3;
         memset(&m, 0, sizeof m);
-        for (unsigned i = 0; i < letters; i++) {
+        for (unsigned i = 0; i < letters; i++)
             token_of(&m, (char[]){(char)('a' + i), '\0'});
-        }
-        while (m.merge_count < 20 + 10 * round) {
+        while (m.merge_count < 20 + 10 * round)
             add_merge(&m, next_random(&state) % m.token_count, next_random(&state) % m.token_count);
-        }
         fl_tokenizer     *t       = open_model(&m);
         fl_token_scratch *scratch = fl_token_scratch_new(t);
         for (size_t count = 1; count < 600; count += 1 + count / 8) {
-            for (size_t i = 0; i < count; i++) {
+            for (size_t i = 0; i < count; i++)
                 word[i] = next_random(&state) % letters;
-            }
             expect_defined(&m, t, scratch, word, count);
             memset(word, 0, count * sizeof *word); /* one letter again and again */
             expect_defined(&m, t, scratch, word, count);
@@ -166,26 +156,22 @@ Test(bpe, the_end_of_a_word_may_decide_about_its_beginning) {
         text[fl_utf8_encode(0x4E00 + i, text)] = '\0';
         word[i]                                = token_of(&m, text);
     }
-    for (unsigned i = LETTERS - 1; i > 0; i--) { /* the pair at the end first */
+    for (unsigned i = LETTERS - 1; i > 0; i--) /* the pair at the end first */
         add_merge(&m, word[i - 1], word[i]);
-    }
     fl_tokenizer     *t       = open_model(&m);
     fl_token_scratch *scratch = fl_token_scratch_new(t);
-    for (size_t count = 60; count <= LETTERS; count += 11) {
+    for (size_t count = 60; count <= LETTERS; count += 11)
         expect_defined(&m, t, scratch, word, count);
-    }
     fl_token_scratch_free(scratch);
     fl_tokenizer_close(t);
 }
 
 Test(bpe, the_alphabet_of_bytes_goes_there_and_back) {
     unsigned found = 0;
-    for (unsigned byte = 0; byte < 256; byte++) {
+    for (unsigned byte = 0; byte < 256; byte++)
         cr_expect_eq(fl_bpe_byte_of_char(fl_bpe_char_of_byte((uint8_t)byte)), (int)byte);
-    }
-    for (uint32_t cp = 0; cp < 0x400; cp++) {
+    for (uint32_t cp = 0; cp < 0x400; cp++)
         found += fl_bpe_byte_of_char(cp) >= 0;
-    }
     cr_expect_eq(found, 256);
     cr_expect_eq(fl_bpe_char_of_byte(' '), 0x120);
 }
@@ -230,9 +216,8 @@ Test(bpe, scanners_equal_their_patterns) {
         uint32_t      ends[256];
         size_t        count = 0, begin, end;
         fl_regex_walk walk  = {0};
-        for (size_t at = 0; at < size; at = ends[count - 1]) { /* a few at a time */
+        for (size_t at = 0; at < size; at = ends[count - 1]) /* a few at a time */
             count += scan(text, size, at, ends + count, 3);
-        }
         for (size_t i = 0; i < count; i++) {
             cr_assert_eq(fl_regex_next(regex, &work, text, size, &walk, &begin, &end),
                          FL_REGEX_MATCH);

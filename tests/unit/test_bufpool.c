@@ -158,9 +158,8 @@ Test(bufpool, of_one_size_the_last_given_is_taken_first) {
 Test(bufpool, the_least_recently_used_goes_first) {
     fl_bufpool *pool   = pool_of(true, 3, 1 << 30);
     size_t      size[] = {4 * KIB, 16 * KIB, 64 * KIB};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         pass(pool, size[i]);
-    }
     pass(pool, size[0]); /* now 16 KiB is the oldest */
     pass(pool, 256 * KIB);
     cr_assert_eq(count(FLETCH_COUNT_POOL_EVICTIONS), 1);
@@ -195,9 +194,8 @@ Test(bufpool, state_counts_what_is_kept_and_what_is_out) {
     fl_bufpool_state state;
     size_t           capacity[3];
     void            *buffer[3];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         buffer[i] = fl_bufpool_take(pool, 8 * KIB, &capacity[i]);
-    }
     fl_bufpool_give(pool, buffer[0], capacity[0]);
     fl_bufpool_read(pool, &state);
     cr_assert_eq(state.buffers, 1);
@@ -342,16 +340,13 @@ static void *work(void *arg) {
             held[at]    = fl_bufpool_take(w->pool, draw(&w->seed) % (64 * KIB), &capacity[at]);
             held[at][0] = held[at][capacity[at] - 1] = mark;
         }
-        if (draw(&w->seed) % 64 == 0) {
+        if (draw(&w->seed) % 64 == 0)
             fl_bufpool_trim(w->pool, draw(&w->seed) % (256 * KIB));
-        }
-        if (draw(&w->seed) % 256 == 0) {
+        if (draw(&w->seed) % 256 == 0)
             fl_bufpool_reserve(w->pool, 8 * KIB, 2, NULL);
-        }
     }
-    for (int at = 0; at < HELD; at++) {
+    for (int at = 0; at < HELD; at++)
         fl_bufpool_give(w->pool, held[at], capacity[at]);
-    }
     return NULL;
 }
 

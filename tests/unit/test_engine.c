@@ -45,9 +45,8 @@ static void run(toy *t, const char *isa, const fl_batch *batch, const double *wa
     fletch_error        error  = {0};
     float              *out    = malloc(batch->texts * stride * sizeof *out);
     float              *rows[64];
-    for (uint32_t i = 0; i < batch->texts; i++) {
+    for (uint32_t i = 0; i < batch->texts; i++)
         rows[i] = out + i * stride;
-    }
     fl_batch mine     = *batch;
     mine.rows         = rows;
     fl_engine *engine = toy_open(t, 2, isa, batch->texts, t->encoder.desc.positions, &error);
@@ -77,29 +76,25 @@ static void compare(const toy_spec *spec, const char *isa, const uint32_t *lengt
         segment[i] = spec->segments ? (i * 3) % (lengths[i] + 1) : lengths[i];
     }
     int32_t *ids = calloc(cu[texts], sizeof *ids);
-    for (uint32_t i = 0; i < cu[texts]; i++) {
+    for (uint32_t i = 0; i < cu[texts]; i++)
         ids[i] = (int32_t)toy_draw(&t.state, spec->vocab);
-    }
     ids[0]               = 0; /* both ends of the table */
     ids[cu[texts] - 1]   = (int32_t)spec->vocab - 1;
     const uint32_t width = fl_encoder_width(&t.encoder);
     double        *want  = malloc((size_t)texts * width * sizeof *want);
-    for (uint32_t i = 0; i < texts; i++) {
+    for (uint32_t i = 0; i < texts; i++)
         toy_forward_pair(&t.encoder, ids + cu[i], lengths[i], segment[i], skip, want + i * width);
-    }
     const fl_batch batch = {.ids       = ids,
                             .cu        = cu,
                             .texts     = texts,
                             .tokens    = cu[texts],
                             .pool_skip = skip ? skips : NULL,
                             .segment   = spec->segments ? segment : NULL};
-    if (isa != NULL) {
+    if (isa != NULL)
         run(&t, isa, &batch, want);
-    } else {
-        for (size_t at = 0; toy_each_isa(&at, &isa);) {
+    else
+        for (size_t at = 0; toy_each_isa(&at, &isa);)
             run(&t, isa, &batch, want);
-        }
-    }
     free(want), free(ids);
     toy_free(&t);
 }
@@ -157,9 +152,8 @@ static const toy_spec families[] = {
 
 Test(engine, every_kind_of_family_on_every_instruction_set) {
     static const uint32_t lengths[] = {1, 2, 7, 16, 33, 100, 520};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         compare(&families[i], NULL, lengths, 7, 0);
-    }
 }
 
 Test(engine, static_embeddings_are_rows_pooled) {
@@ -252,9 +246,8 @@ Test(engine, random_switches_and_sizes) {
         const char *isa;
         size_t      at = 0, skip = toy_draw(&state, 12);
         toy_each_isa(&at, &isa);
-        for (size_t k = 0; k < skip && isa; k++) {
+        for (size_t k = 0; k < skip && isa; k++)
             toy_each_isa(&at, &isa); /* one of them, ref and the best most often */
-        }
         uint32_t left_out = toy_draw(&state, 3);
         compare(&spec, isa ? isa : "ref", lengths, left_out ? 5 : 6, left_out);
     }
@@ -344,9 +337,8 @@ Test(engine, every_pooling_alone_and_side_by_side) {
     }
     toy_spec all      = plain;
     all.pooling_count = FL_POOL_COUNT;
-    for (int p = 0; p < FL_POOL_COUNT; p++) {
+    for (int p = 0; p < FL_POOL_COUNT; p++)
         all.pooling[p] = (fl_pooling)p;
-    }
     compare_some(&all);
     static const uint32_t longer[] = {4, 5, 17, 40};
     compare(&all, "auto", longer, 4, 3); /* a prompt of 3 tokens left out of pooling */
@@ -366,9 +358,8 @@ static int open_changed(void (*change)(fl_encoder_desc *), const char *isa, cons
     toy        t;
     fl_engine *engine = NULL;
     toy_make(&t, &plain, 1);
-    if (change) {
+    if (change)
         change(&t.encoder.desc);
-    }
     fl_engine_options options = {.threads      = 1,
                                  .batch_tokens = 64,
                                  .batch_texts  = 4,
@@ -435,9 +426,8 @@ Test(engine, experts_are_chosen_in_fp32_alone) {
 }
 
 static int note_precision(void *user, const char *name, const char *value, const char *origin) {
-    if (strcmp(name, "cpu.precision") == 0) {
+    if (strcmp(name, "cpu.precision") == 0)
         snprintf(user, 256, "%s: %s", value, origin);
-    }
     return 0;
 }
 
@@ -448,9 +438,8 @@ static bool fast_takes(const toy_spec *spec, const char *isa, char told[256]) {
     toy_make(&t, spec, 1);
     fl_engine *engine = toy_open_as(&t, "fast", 1, isa, 4, 64, &error);
     cr_assert(engine || strstr(error.message, isa), "fast is never refused: %s", error.message);
-    if (engine) {
+    if (engine)
         fl_engine_find("cpu")->describe(engine, note_precision, told);
-    }
     fl_engine_find("cpu")->close(engine);
     toy_free(&t);
     return engine != NULL;
@@ -467,9 +456,8 @@ Test(engine, fast_takes_what_gains_where_its_gates_allow_it) {
     experts.experts = 4, experts.experts_used = 2;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char told[256] = "", want[32];
-        if (!fast_takes(&plain, all[i].isa, told)) {
+        if (!fast_takes(&plain, all[i].isa, told))
             continue;
-        }
         snprintf(want, sizeof want, "%s: fast: ", all[i].taken);
         cr_expect(strncmp(told, want, strlen(want)) == 0, "%s: %s", all[i].isa, told);
         cr_expect(strstr(told, all[i].isa), "the reason names the kernels: %s", told);
@@ -551,9 +539,8 @@ static void cosines(const toy *t, const char *isa, const char *precision, double
     for (uint32_t n = 1; n <= N; n += 3) {
         uint32_t cu[] = {0, n};
         double   dot = 0.0, x = 0.0, y = 0.0;
-        for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t i = 0; i < n; i++)
             ids[i] = (int32_t)toy_draw(&state, t->encoder.desc.vocab);
-        }
         fl_batch batch = {.ids = ids, .cu = cu, .texts = 1, .tokens = n, .rows = row_a};
         cr_assert_eq(fl_engine_find("cpu")->forward(exact, 0, &batch, &error), 0);
         batch.rows = row_b;

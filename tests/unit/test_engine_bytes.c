@@ -92,9 +92,8 @@ static corpus texts;
 static void make_corpus(toy *t) {
     for (uint32_t i = 0; i < TEXTS; i++) {
         texts.length[i] = i < 20 ? i + 1 : i % 7 == 0 ? LONGEST - i : 3 + toy_draw(&t->state, 40);
-        for (uint32_t k = 0; k < texts.length[i]; k++) {
+        for (uint32_t k = 0; k < texts.length[i]; k++)
             texts.ids[i][k] = (int32_t)toy_draw(&t->state, t->encoder.desc.vocab);
-        }
     }
 }
 
@@ -126,9 +125,8 @@ static void check_threads(toy *t, const char *precision, unsigned threads, const
     cr_assert_not_null(engine, "%s", error.message);
     for (uint32_t round = 0; round < rounds; round++) {
         uint32_t count = round == 0 ? most : round < 6 ? round : 1 + toy_draw(&t->state, most);
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; i < count; i++)
             pick[i] = toy_draw(&t->state, most);
-        }
         forward(engine, pick, count, out, width);
         for (uint32_t i = 0; i < count; i++) {
             cr_assert_eq(
@@ -151,13 +149,11 @@ static void check_isa(const toy_spec *s, const char *precision, const char *isa,
     fl_engine *alone = toy_open_as(&t, precision, 1, isa, 1, LONGEST, &error);
     cr_assert_not_null(alone, "%s", error.message);
     texts.rows = malloc(TEXTS * width * sizeof *texts.rows);
-    for (uint32_t i = 0; i < (strcmp(isa, "ref") == 0 ? 15 : TEXTS); i++) {
+    for (uint32_t i = 0; i < (strcmp(isa, "ref") == 0 ? 15 : TEXTS); i++)
         forward(alone, &i, 1, texts.rows + i * width, width);
-    }
     fl_engine_find("cpu")->close(alone);
-    for (unsigned threads = 1; threads <= most; threads++) {
+    for (unsigned threads = 1; threads <= most; threads++)
         check_threads(&t, precision, threads, isa, rounds);
-    }
     free(texts.rows);
     toy_free(&t);
 }
@@ -224,9 +220,8 @@ static void check_few(const toy_spec *s, const char *precision, fl_pooling mode)
     cr_assert(one && two, "%s", error.message);
     float *out = malloc(TEXTS * width * 4), *want = malloc(TEXTS * width * 8);
     for (uint32_t count = 1; count <= TEXTS; count += 1 + count / 2) {
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; i < count; i++)
             pick[i] = toy_draw(&a.state, TEXTS);
-        }
         forward(one, pick, count, out, width);
         forward(two, pick, count, want, 2 * width);
         for (uint32_t i = 0; i < count; i++) {
@@ -299,9 +294,8 @@ static void check_groups(const char *precision) {
     fl_engine *many  = toy_open_as(&t, precision, 24, "auto", TEXTS, LONGEST, &error);
     for (uint32_t round = 0; round < 60; round++) {
         uint32_t count = 2 + round % 11;
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; i < count; i++)
             pick[i] = (round + i * 5) % TEXTS;
-        }
         forward(many, pick, count, all, width);
         groups += many->plan.shared > 1 && many->plan.groups > 1;
         for (uint32_t i = 0; i < count; i++) {

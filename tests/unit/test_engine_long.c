@@ -111,9 +111,8 @@ Test(engine_long, room_is_taken_once_and_a_text_without_it_fails_alone) {
     toy_make(&t, &post, 3);
     fl_engine *engine = open_usual(&t, "fp32", 2, USUAL);
     fl_batch   batch[3];
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         batch[i] = make_batch(&t, &some[i]);
-    }
     fl_alloc_fail_after(2); /* the first is small */
     cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch[1], &error), FLETCH_ENOMEM);
     cr_expect_not_null(strstr(error.message, "lower max_length"), "%s", error.message);
@@ -122,9 +121,8 @@ Test(engine_long, room_is_taken_once_and_a_text_without_it_fails_alone) {
     forward(engine, &batch[0]);
     forward(engine, &batch[1]);
     uint64_t before = fl_alloc_count();
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         forward(engine, &batch[i]);
-    }
     cr_assert_eq(fl_alloc_count(), before);
     fl_engine_find("cpu")->close(engine);
     toy_free(&t);

@@ -52,17 +52,15 @@ Test(pack, panels_are_those_of_the_version) {
     static const uint64_t sums[] = {0xd475f12cf9249111, 0x94f24df5e6ae7c23, 0x6191181b355242bb};
     float                 columns[STEPS * FL_CPU_LANES];
     uint64_t              state = 3;
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         columns[i] = toy_uniform(&state, -1.0f, 1.0f);
-    }
     for (uint8_t i = 0; i < 3; i++) {
         const fl_groups groups         = {.bits = i == 1 ? 8 : 4, .run = 32};
         uint8_t         panel[1 << 14] = {0};
-        if (i == 0) {
+        if (i == 0)
             fl_cpu_quantize_panel(columns, STEPS, 4, panel);
-        } else {
+        else
             fl_cpu_round_columns(&groups, columns, STEPS, panel);
-        }
         uint64_t sum = fl_checksum(panel, sizeof panel);
         cr_expect_eq(sum, sums[i], CHANGED, i == 0 ? "int8" : i == 1 ? "q8" : "q4", sum);
     }

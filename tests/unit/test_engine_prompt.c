@@ -47,9 +47,8 @@ static void make_corpus(toy *t, uint32_t prompt, uint32_t count) {
         texts.skip[i]    = prompt;
         texts.each[i]    = i % 5 == 4;
         uint32_t differs = i % 7 == 6 ? 0 : i % 6 == 5 ? prompt / 2 : prompt;
-        for (uint32_t k = 0; k < texts.length[i]; k++) {
+        for (uint32_t k = 0; k < texts.length[i]; k++)
             texts.ids[i][k] = (int32_t)(k < differs ? (k * 7 + 3) % 90 : toy_draw(&t->state, 90));
-        }
     }
 }
 
@@ -140,12 +139,10 @@ static uint32_t check_prompts(const toy_spec *spec, const char *precision, const
         make_corpus(&t, prompts[p], slow ? REF_TEXTS : TEXTS);
         check c = {&t, precision, isa, skip, each};
         run_alone(&c);
-        for (unsigned threads = 1; threads <= 3; threads += slow ? 3 : 1) {
+        for (unsigned threads = 1; threads <= 3; threads += slow ? 3 : 1)
             saved += compare(&c, threads);
-        }
-        for (uint32_t i = 0; i < texts.count; i++) {
+        for (uint32_t i = 0; i < texts.count; i++)
             free(texts.rows[i]);
-        }
         toy_free(&t);
     }
     return saved;
@@ -153,9 +150,8 @@ static uint32_t check_prompts(const toy_spec *spec, const char *precision, const
 
 Test(engine_prompt, no_byte_differs_whatever_the_kernels) {
     const char *isa;
-    for (size_t at = 0; toy_each_isa(&at, &isa);) {
+    for (size_t at = 0; toy_each_isa(&at, &isa);)
         cr_assert(check_prompts(&qwen, "fp32", isa, false, false, 2) > 0, "%s kept nothing", isa);
-    }
     cr_assert(check_prompts(&qwen, "int8", "auto", false, false, 2) > 0);
     cr_assert(check_prompts(&qwen, "int16", "auto", false, false, 2) > 0);
     cr_assert(check_prompts(&qwen, "bf16", "auto", false, false, 2) > 0);
@@ -258,8 +254,7 @@ Test(engine_prompt, each_run_of_a_batch_has_its_own) {
         }
         fl_engine_find("cpu")->close(engine);
     }
-    for (uint32_t i = 0; i < texts.count; i++) {
+    for (uint32_t i = 0; i < texts.count; i++)
         free(texts.rows[i]);
-    }
     toy_free(&t);
 }

@@ -31,12 +31,10 @@ static texts *make(const toy_spec *spec) {
     texts *t = calloc(1, sizeof *t);
     toy_make(&t->toy, spec, 11);
     for (uint32_t i = 0; i < TEXTS;
-         i++) { /* many short ones: more to a block than are kept at a time */
+         i++) /* many short ones: more to a block than are kept at a time */
         t->cu[i + 1] = t->cu[i] + (i % 12 == 0 ? 1 + toy_draw(&t->toy.state, LONGEST) : 1 + i % 3);
-    }
-    for (uint32_t i = 0; i < t->cu[TEXTS]; i++) {
+    for (uint32_t i = 0; i < t->cu[TEXTS]; i++)
         t->ids[i] = (int32_t)toy_draw(&t->toy.state, spec->vocab);
-    }
     return t;
 }
 
@@ -48,9 +46,8 @@ static void run(const texts *t, const char *isa, unsigned threads, uint32_t l2_b
     fl_engine   *engine =
         toy_open_sized(&t->toy, "fp32", threads, isa, TEXTS, LONGEST, 1, l2_bytes, &error);
     cr_assert_not_null(engine, "%s", error.message);
-    for (uint32_t i = 0; i <= count; i++) {
+    for (uint32_t i = 0; i <= count; i++)
         cu[i] = t->cu[first + i] - t->cu[first];
-    }
     fl_batch batch = {.ids    = t->ids + t->cu[first],
                       .cu     = cu,
                       .texts  = count,
@@ -61,9 +58,8 @@ static void run(const texts *t, const char *isa, unsigned threads, uint32_t l2_b
 }
 
 static void release(texts *t, fl_terms *terms, size_t count) {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         fl_terms_free(&terms[i]);
-    }
     if (t) {
         toy_free(&t->toy);
         free(t);
@@ -121,12 +117,12 @@ Test(vocabulary, bytes_do_not_depend_on_batch_threads_or_blocks) {
     } ways[] = {{1, 4096}, {2, 0}, {3, 4096}, {4, 1 << 20}};
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         run(t, "auto", ways[w].threads, ways[w].l2_bytes, 0, TEXTS, other);
-        for (uint32_t i = 0; i < TEXTS; i++) {
+        for (uint32_t i = 0; i < TEXTS; i++)
             check_same(&whole[i], &other[i]);
-        }
         release(NULL, other, TEXTS);
     }
-    for (uint32_t i = 0; i < TEXTS; i += 7) { /* alone, by one thread and by several that split it */
+    for (uint32_t i = 0; i < TEXTS;
+         i += 7) { /* alone, by one thread and by several that split it */
         for (unsigned threads = 1; threads <= 3; threads += 2) {
             run(t, "auto", threads, 0, i, 1, other);
             check_same(&whole[i], &other[0]);

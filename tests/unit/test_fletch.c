@@ -732,9 +732,8 @@ Test(fletch, a_long_text_is_given_up_when_asked_to) {
         size_t         size = LONG / strlen(unit) * strlen(unit);
         cr_assert_eq(fletch_open_tokenizer(&model, folders[i % 2], NULL, &error), 0, "%s",
                      error.message);
-        for (size_t at = 0; at < size; at += strlen(unit)) {
+        for (size_t at = 0; at < size; at += strlen(unit))
             memcpy(text + at, unit, strlen(unit));
-        }
         patience                p       = {0, 0};
         fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
         cr_assert_eq(fletch_tokenize(model, "a dog", 5, NULL, &before, &error), 0);
@@ -794,9 +793,8 @@ Test(fletch, a_request_is_given_up_in_a_long_text) {
     char                    *text    = malloc(LONG);
     for (size_t i = 0; i < 2; i++) {
         size_t size = i == 0 ? LONG : 16390 * strlen(units[i]);
-        for (size_t at = 0; at < size; at += strlen(units[i])) {
+        for (size_t at = 0; at < size; at += strlen(units[i]))
             memcpy(text + at, units[i], strlen(units[i]));
-        }
         fletch_request       request = FLETCH_REQUEST_INIT;
         fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
         const char          *texts[] = {"a dog", text, "a cat"};

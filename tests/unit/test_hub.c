@@ -38,9 +38,8 @@ static void setup(void) {
                                         "HF_HUB_DISABLE_IMPLICIT_TOKEN",
                                         "TRANSFORMERS_OFFLINE",
                                         "HF_HUB_DISABLE_SYMLINKS"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unsetenv(names[i]);
-    }
     snprintf(folder, sizeof folder, "/tmp/fletch-hub-XXXXXX");
     cr_assert_not_null(mkdtemp(folder));
     setenv("HOME", folder, 1);
@@ -161,12 +160,10 @@ Test(hub, only_files_that_are_read_are_fetched) {
     cr_assert(fl_hub_file_is_needed("Pooling/config.json", &named));
     cr_assert_not(fl_hub_file_is_needed("Pooling/deep/config.json", &named));
     fl_hub_names_free(&named);
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
         cr_assert(fl_hub_file_is_needed(wanted[i], &none), "%s", wanted[i]);
-    }
-    for (size_t i = 0; i < sizeof unwanted / sizeof unwanted[0]; i++) {
+    for (size_t i = 0; i < sizeof unwanted / sizeof unwanted[0]; i++)
         cr_assert_not(fl_hub_file_is_needed(unwanted[i], &none), "%s", unwanted[i]);
-    }
 }
 
 static const char *cache_of(const char *option) {
@@ -252,9 +249,8 @@ Test(hub, the_endpoint_is_a_url_without_slash) {
 }
 
 Test(hub, an_origin_is_scheme_host_and_port) {
-    if (fl_curl_open("a test needs", "", NULL) != 0) { /* libcurl reads URLs */
+    if (fl_curl_open("a test needs", "", NULL) != 0) /* libcurl reads URLs */
         cr_skip_test("an emulator has no libcurl of its system");
-    }
     cr_assert(fl_url_same_origin("https://a.b/x", "https://A.b:443/y?z"));
     cr_assert_not(fl_url_same_origin("https://a.b/x", "http://a.b/x"));
     cr_assert_not(fl_url_same_origin("https://a.b/x", "https://a.b:444/x"));

@@ -305,9 +305,8 @@ static void *reserve_some(void *arg) {
             long now = atomic_fetch_add(r->held, 1) + 1, seen = atomic_load(r->most);
             while (now > seen && !atomic_compare_exchange_weak(r->most, &seen, now)) {
             }
-            if (i % 8 == 0) {
+            if (i % 8 == 0)
                 fl_memory_pressure(r->memory, NULL, 0);
-            }
             atomic_fetch_sub(r->held, 1);
             fl_memory_release(r->memory, 10 * mib);
         }
@@ -322,12 +321,10 @@ Test(memory, threads_together_never_pass_the_ceiling) {
     pthread_t   thread[THREADS];
     atomic_long held = 0, most = 0;
     reserver    r = {memory, &held, &most};
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < THREADS; i++)
         cr_assert_eq(pthread_create(&thread[i], NULL, reserve_some, &r), 0);
-    }
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
-    }
     cr_assert_leq(atomic_load(&most), 5);
     cr_assert_gt(atomic_load(&most), 0);
     cr_assert_eq(fl_memory_reserved(memory), 0);

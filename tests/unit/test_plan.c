@@ -33,18 +33,16 @@ static void open_all(void) {
 }
 
 static void close_all(void) {
-    for (size_t i = 0; i < SIZES; i++) {
+    for (size_t i = 0; i < SIZES; i++)
         fl_engine_find("cpu")->close(engine[i]);
-    }
     toy_free(&t);
 }
 
 /* `texts` texts of `low` to `high` tokens, planned. */
 static uint32_t plan(fl_engine *e, uint32_t texts, uint32_t low, uint32_t high) {
     static uint32_t cu[TEXTS + 1];
-    for (uint32_t i = 0; i < texts; i++) {
+    for (uint32_t i = 0; i < texts; i++)
         cu[i + 1] = cu[i] + low + i * 7919 % (high - low + 1);
-    }
     const fl_batch batch = {.cu = cu, .texts = texts, .tokens = cu[texts]};
     fl_cpu_plan_make(e, &batch);
     return cu[texts];
@@ -54,18 +52,15 @@ static uint32_t plan(fl_engine *e, uint32_t texts, uint32_t low, uint32_t high) 
 static double end_of(const fl_engine *e) {
     const fl_cpu_plan *p          = &e->plan;
     double             group[256] = {0.0}, last = 0.0, shared = 0.0;
-    for (uint32_t b = 0; b < p->shared; b++) {
+    for (uint32_t b = 0; b < p->shared; b++)
         group[b % p->groups] += fl_cpu_group_time(e, &p->blocks[b], p->ranks);
-    }
-    for (unsigned i = 0; i < p->groups; i++) {
+    for (unsigned i = 0; i < p->groups; i++)
         shared = group[i] > shared ? group[i] : shared;
-    }
     memset(group, 0, sizeof group);
     for (uint32_t b = p->shared; b < p->block_count; b++) {
         unsigned idle = 0;
-        for (unsigned i = 1; i < e->threads; i++) {
+        for (unsigned i = 1; i < e->threads; i++)
             idle = group[i] < group[idle] ? i : idle;
-        }
         group[idle] += p->blocks[b].cost;
         last = group[idle] > last ? group[idle] : last;
     }
@@ -78,13 +73,11 @@ static void check_plan(const fl_engine *e, uint32_t texts, uint32_t tokens) {
     unsigned char      seen[TEXTS] = {0};
     for (uint32_t b = 0; b < p->block_count; b++) {
         sum += p->blocks[b].tokens;
-        for (uint32_t i = p->blocks[b].first; i < p->blocks[b].last; i++) {
+        for (uint32_t i = p->blocks[b].first; i < p->blocks[b].last; i++)
             seen[p->order[i]]++;
-        }
     }
-    for (uint32_t i = 0; i < texts; i++) {
+    for (uint32_t i = 0; i < texts; i++)
         cr_assert_eq(seen[i], 1, "%u threads, %u texts: text %u", e->threads, texts, i);
-    }
     cr_assert_eq(sum, tokens);
     cr_assert_leq(p->groups * p->ranks, e->threads);
     cr_assert_leq(p->threads, e->threads);
@@ -132,9 +125,8 @@ Test(plan, a_query_is_no_slower_on_more_cores_and_costs_little_more, .init = ope
 Test(plan, some_texts_are_run_by_groups_side_by_side, .init = open_all, .fini = close_all) {
     for (size_t i = 0; i < SIZES; i++) {
         fl_engine *e = engine[i];
-        if (e->threads < 32) {
+        if (e->threads < 32)
             continue;
-        }
         plan(e, 8, 16, 16);
         cr_assert_gt(e->plan.groups, 1, "%u threads", e->threads);
         cr_assert_gt(e->plan.ranks, 1, "%u threads", e->threads);

@@ -67,9 +67,8 @@ static void run_all_by_each(fl_engine *e) {
         const fl_cpu_block *at = &plan->blocks[b], *before = at - 1;
         bool                again = b > plan->shared && at->tokens == before->tokens &&
                      at->last - at->first == before->last - before->first;
-        for (unsigned thread = 0; !again && thread < threads; thread++) {
+        for (unsigned thread = 0; !again && thread < threads; thread++)
             fl_cpu_run_block(e, at, thread, 1);
-        }
     }
 }
 
@@ -87,17 +86,15 @@ static void measure(const void *one, void *out) {
         toy_open_sized(j->toy, j->precision, j->threads, "auto", 256,
                        j->toy->encoder.desc.positions, j->usual, j->l2_bytes, &error);
     int64_t opened = anonymous_bytes();
-    if (engine == NULL || begin < 0) {
+    if (engine == NULL || begin < 0)
         _exit(1);
-    }
     ops->info(engine, &info);
     r->opened    = opened - begin;
     r->resident  = (int64_t)info.resident_bytes;
     r->tokens    = batch.tokens;
     r->predicted = (int64_t)ops->memory(engine, batch.texts, batch.tokens, j->shape.longest);
-    if (ops->forward(engine, 0, &batch, &error) < 0) {
+    if (ops->forward(engine, 0, &batch, &error) < 0)
         _exit(1);
-    }
     run_all_by_each(engine);
     r->ran = anonymous_bytes() - opened;
 }
@@ -121,9 +118,8 @@ static int wrong_of(job like, const shape *shapes, size_t count) {
         int    status;
         like.shape = shapes[i];
         cr_assert(run_apart(measure, &like, &r, sizeof r, &status), "the measured process failed");
-        if (!holds(&r, &like) || getenv("FLETCH_SHOW")) {
+        if (!holds(&r, &like) || getenv("FLETCH_SHOW"))
             show(&like, &r);
-        }
         wrong += !holds(&r, &like);
     }
     return wrong;
@@ -137,9 +133,8 @@ static void check_usual(const toy_spec *spec, const char *precision, uint32_t us
     int wrong = 0;
     for (size_t c = 0; c < sizeof caches / sizeof *caches; c++) {
         for (unsigned way = 0; way < 4; way++) {
-            if (!toy_rounds(0, 1) && (way % 2 != way / 2) != c % 2) {
+            if (!toy_rounds(0, 1) && (way % 2 != way / 2) != c % 2)
                 continue;
-            }
             wrong += wrong_of((job){.toy       = &t,
                                     .threads   = 1 + way % 2,
                                     .huge      = way >= 2,
@@ -342,15 +337,13 @@ static void open_in_little(const void *left, void *to) {
     fletch_error   error;
     toy_make(&t, &spec, 1);
     FILE *file = fopen("/proc/self/statm", "r");
-    if (file == NULL || fscanf(file, "%lu", &pages) != 1) {
+    if (file == NULL || fscanf(file, "%lu", &pages) != 1)
         _exit(1);
-    }
     struct rlimit limit = {pages * (rlim_t)sysconf(_SC_PAGESIZE) + bytes, RLIM_INFINITY};
     setrlimit(RLIMIT_AS, &limit);
     fl_engine *engine = toy_open_sized(&t, "fp32", 64, "auto", 64, 32768, 32768, caches[0], &error);
-    if (engine == NULL) {
+    if (engine == NULL)
         _exit(1);
-    }
     *out = (found){engine->threads, engine->block_max};
 }
 

@@ -51,12 +51,10 @@ static void check_bounds(const panel *p, int group) {
     static const size_t pairs[4][2] = {{0, 1}, {2, 3}, {4, 5}, {6, 7}};
     for (size_t lane = 0; lane < LANES; lane++) {
         for (size_t first = 0; first < K; first += 8) {
-            for (size_t g = 0; group == 4 && g < 2; g++) {
+            for (size_t g = 0; group == 4 && g < 2; g++)
                 check_bound(p, lane, first, fours[g], 4);
-            }
-            for (size_t g = 0; group == 2 && g < 4; g++) {
+            for (size_t g = 0; group == 2 && g < 4; g++)
                 check_bound(p, lane, first, pairs[g], 2);
-            }
         }
     }
 }
@@ -107,9 +105,8 @@ Test(quant, the_scale_is_no_larger_than_it_must_be) {
     quantize(columns, 1, &p);
     for (size_t lane = 0; lane < LANES; lane++) {
         int most = 0;
-        for (size_t k = 0; k < K; k++) {
+        for (size_t k = 0; k < K; k++)
             most = abs(weight(&p, k, lane)) > most ? abs(weight(&p, k, lane)) : most;
-        }
         cr_assert_eq(most, 127);
     }
 }
@@ -118,16 +115,14 @@ Test(quant, zeros_stay_zero_and_damage_shows_in_its_column_alone) {
     float columns[K * LANES] = {0.0f};
     panel p;
     quantize(columns, 4, &p);
-    for (size_t lane = 0; lane < LANES; lane++) {
+    for (size_t lane = 0; lane < LANES; lane++)
         cr_assert(p.sum[lane] == 0 && isfinite(p.scale[lane]));
-    }
     fill(columns, 0);
     columns[5 * LANES + 3]  = NAN;
     columns[7 * LANES + 11] = -INFINITY;
     quantize(columns, 4, &p);
-    for (size_t lane = 0; lane < LANES; lane++) {
+    for (size_t lane = 0; lane < LANES; lane++)
         cr_assert_eq(isnan(p.scale[lane]) != 0, lane == 3 || lane == 11);
-    }
 }
 
 /* ---- int16 ----------------------------------------------------------------------------------- */
@@ -165,16 +160,14 @@ Test(quant16, zeros_stay_zero_and_damage_shows_in_its_column_alone) {
     float   columns[K * LANES] = {0.0f};
     panel16 p;
     fl_cpu_quantize_panel16(columns, K, (uint8_t *)&p);
-    for (size_t lane = 0; lane < LANES; lane++) {
+    for (size_t lane = 0; lane < LANES; lane++)
         cr_assert(p.q[K / 2 - 1][lane][1] == 0 && isfinite(p.scale[lane]));
-    }
     fill(columns, 0);
     columns[5 * LANES + 3]  = NAN;
     columns[7 * LANES + 11] = -INFINITY;
     fl_cpu_quantize_panel16(columns, K, (uint8_t *)&p);
-    for (size_t lane = 0; lane < LANES; lane++) {
+    for (size_t lane = 0; lane < LANES; lane++)
         cr_assert_eq(isnan(p.scale[lane]) != 0, lane == 3 || lane == 11);
-    }
 }
 
 /* Where vdpbf16ps takes two cycles the set without it is the faster one; by name it can still be had. */
@@ -191,9 +184,8 @@ Test(dispatch, bfloat16_at_half_speed_is_passed_over) {
                                  .avx512_bf16 = true};
     const fl_cpu_kernels *kernels;
     fletch_error          error;
-    if (fl_cpu_kernels_choose("avx512bf16", &cpu, &kernels, NULL, 0, &error) < 0) {
+    if (fl_cpu_kernels_choose("avx512bf16", &cpu, &kernels, NULL, 0, &error) < 0)
         cr_skip_test("%s", error.message);
-    }
     cr_assert_eq(fl_cpu_kernels_choose("auto", &cpu, &kernels, NULL, 0, &error), FLETCH_OK);
     cr_expect_str_eq(kernels->isa, "avx512bf16");
     cpu.bf16_halved = true;

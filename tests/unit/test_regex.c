@@ -111,9 +111,8 @@ Test(regex, the_cost_of_opening_is_bounded) {
     char         pattern[8001];
     fl_regex    *regex;
     fletch_error error;
-    for (size_t i = 0; i < 8000; i += 2) {
+    for (size_t i = 0; i < 8000; i += 2)
         memcpy(pattern + i, "\\W", 2);
-    }
     pattern[8000] = '\0';
     cr_assert_eq(fl_regex_open(&regex, pattern, "f.json", &error), FLETCH_EUNSUPPORTED);
     cr_expect(strstr(error.message, "more classes") != NULL, "%s", error.message);

@@ -13,9 +13,8 @@ TestSuite(safetensors, .init = folder_make, .fini = folder_drop);
 static int check_bytes(const unsigned char *data, size_t size, fletch_error *error) {
     fl_tensor_table table;
     int             status = fl_header_read(&table, data, size, "bytes", error);
-    if (status == 0) {
+    if (status == 0)
         fl_table_free(&table);
-    }
     return status;
 }
 

@@ -73,9 +73,8 @@ Test(filter, number_of_keys) {
     cr_assert_null(read_keys(&filter, FL_FILTER_MAX));
     cr_assert_not_null(strstr(read_keys(&filter, FL_FILTER_MAX + 1), "at most 64"));
     cr_assert_null(read_keys(&filter, FL_FILTER_MAX));
-    for (size_t i = 0; i < FL_FILTER_MAX; i++) {
+    for (size_t i = 0; i < FL_FILTER_MAX; i++)
         fl_buf_printf(&metadata, "%s\"k%zu\":%zu", i > 0 ? "," : "{", i, i);
-    }
     fl_buf_puts(&metadata, "}");
     cr_assert(fl_filter_passes(&filter, metadata.data, metadata.size));
     fl_buf_free(&metadata);

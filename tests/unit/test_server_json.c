@@ -157,9 +157,8 @@ Test(server_json, invalid_bodies_fail) {
 Test(server_json, every_prefix_of_a_body_is_invalid) {
     static const char text[] =
         "{\"inputs\": [\"a\\u00e9\\ud83d\\ude00\", \"b\"], \"n\": -12.5e3, \"t\": [true, null]}";
-    for (size_t size = 0; size < sizeof text - 1; size++) {
+    for (size_t size = 0; size < sizeof text - 1; size++)
         cr_assert_not(valid(text, size), "%zu bytes passed", size);
-    }
     cr_assert(valid(text, sizeof text - 1));
 }
 
@@ -225,13 +224,11 @@ Test(server_json, a_fault_names_its_line_and_column) {
         fl_json_in_begin(&in, body, strlen(body));
         if (fl_json_in_peek(&in) == FL_JSON_OBJECT) {
             (void)fl_json_in_enter(&in, FL_JSON_OBJECT);
-            while (fl_json_in_key(&in, &key)) {
-                if (fl_json_in_peek(&in) == FL_JSON_STRING) {
+            while (fl_json_in_key(&in, &key))
+                if (fl_json_in_peek(&in) == FL_JSON_STRING)
                     (void)fl_json_in_string(&in, &key);
-                } else {
+                else
                     (void)fl_json_in_skip(&in, NULL);
-                }
-            }
         } else {
             (void)fl_json_in_skip(&in, NULL);
         }
@@ -346,9 +343,8 @@ Test(server_fields, integers_are_numbers_without_a_fraction) {
     target     t;
     fl_json_in in;
     cr_assert(read_body("{\"input\":[12.0,12e0,1.2E+1,120e-1,0.0,-0]}", &t, &in));
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         cr_assert_eq(t.input.ids[i], 12);
-    }
     cr_assert(t.input.ids[4] == 0 && t.input.ids[5] == 0);
 }
 

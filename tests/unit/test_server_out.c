@@ -20,12 +20,11 @@ Test(server_out, floats_read_back_as_they_were) {
     enum { COUNT = 20000 };
     float   *row   = malloc(COUNT * sizeof *row);
     uint32_t state = 1;
-    for (int i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COUNT; i++)
         do {
             uint32_t bits = next(&state);
             memcpy(&row[i], &bits, sizeof bits);
         } while (!isfinite(row[i]));
-    }
     row[0]     = -0.0f;
     fl_buf out = {0};
     cr_assert(fl_json_out_floats(&out, row, COUNT));
@@ -110,9 +109,8 @@ Test(server_out, base64_is_the_same_on_every_instruction_set) {
         uint8_t *data = malloc(size > 0 ? size : 1);
         char    *a    = malloc(fl_base64_size(size) + 1);
         char    *b    = malloc(fl_base64_size(size) > 0 ? fl_base64_size(size) : 1);
-        for (size_t i = 0; i < size; i++) {
+        for (size_t i = 0; i < size; i++)
             data[i] = (uint8_t)(next(&state) >> 11);
-        }
         fl_base64_ref(a, data, size);
         best(b, data, size);
         cr_assert(memcmp(a, b, fl_base64_size(size)) == 0, "%zu bytes", size);

@@ -31,9 +31,8 @@ static float rows[ROWS][COLUMNS];
 static bool  alive[ROWS];
 
 static void make_row(float *row) {
-    for (size_t i = 0; i < COLUMNS; i++) {
+    for (size_t i = 0; i < COLUMNS; i++)
         row[i] = next();
-    }
     cr_assert(fl_vector_normalize(row, COLUMNS));
 }
 
@@ -73,15 +72,12 @@ static void check(fl_vectors *vectors, bool even) {
     make_row(query);
     for (size_t i = 0; i < ROWS; i++) {
         double score = 0;
-        for (size_t c = 0; c < COLUMNS; c++) {
+        for (size_t c = 0; c < COLUMNS; c++)
             score += (double)rows[i][c] * (double)query[c];
-        }
-        if (i % 2 == 0) {
+        if (i % 2 == 0)
             allowed[allowed_count++] = (int64_t)i * 3; /* dead ones too: they must not come back */
-        }
-        if (alive[i] && (!even || i % 2 == 0)) {
+        if (alive[i] && (!even || i % 2 == 0))
             all[count++] = (truth){(int64_t)i * 3, score};
-        }
     }
     qsort(all, count, sizeof all[0], by_score);
     size_t expected = count < K ? count : K;
@@ -133,13 +129,11 @@ Test(vectors, equal_scores_come_by_key) {
     float       row[COLUMNS] = {1};
     cr_assert_eq(fl_vectors_open(&vectors, COLUMNS, NULL, NULL), 0);
     cr_assert_eq(fl_vectors_reserve(vectors, 5, NULL), 0);
-    for (int64_t key = 10; key < 15; key++) {
+    for (int64_t key = 10; key < 15; key++)
         fl_vectors_put(vectors, key, row);
-    }
     cr_assert_eq(fl_vectors_search(vectors, row, 3, NULL, 0, is_over, &late, hits), 3);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         cr_assert_eq(hits[i].key, 10 + i);
-    }
     late = true;
     cr_assert_eq(fl_vectors_search(vectors, row, 3, NULL, 0, is_over, &late, hits), 0);
     late = false;
@@ -212,9 +206,8 @@ Test(vectors, searches_in_one_pass_are_those_alone) {
 /* One that lies near a row, as a question does that has an answer. */
 static void make_query(float *query, const float *row) {
     make_row(query);
-    for (size_t i = 0; i < COLUMNS; i++) {
+    for (size_t i = 0; i < COLUMNS; i++)
         query[i] = row[i] + query[i] * 0.5f;
-    }
     cr_assert(fl_vector_normalize(query, COLUMNS));
 }
 
@@ -223,9 +216,8 @@ static void check_by_codes(fl_vectors *vectors, size_t queries) {
     for (size_t n = 0, at = 0; n < queries; at += 13) {
         float  query[COLUMNS];
         fl_hit hits[K];
-        if (!alive[at % ROWS]) {
+        if (!alive[at % ROWS])
             continue;
-        }
         make_query(query, rows[at % ROWS]);
         size_t found = fl_vectors_search(vectors, query, K, NULL, 0, is_over, &late, hits);
         cr_assert_eq(found, K);
@@ -233,9 +225,8 @@ static void check_by_codes(fl_vectors *vectors, size_t queries) {
         for (size_t i = 0; i < found; i++) {
             const float *row   = rows[hits[i].key / 3];
             double       score = 0;
-            for (size_t c = 0; c < COLUMNS; c++) {
+            for (size_t c = 0; c < COLUMNS; c++)
                 score += (double)row[c] * (double)query[c];
-            }
             cr_assert(alive[hits[i].key / 3]);
             cr_assert_float_eq(hits[i].score, score, 1e-6);
             cr_assert(i == 0 || hits[i - 1].score >= hits[i].score);
@@ -354,18 +345,15 @@ Test(vectors, every_instruction_set_scores_codes_alike) {
     static float            row[CODES + 1][SIZE];
     static _Alignas(8) char code[CODES * (SIZE + sizeof(float))], query[SIZE + sizeof(float)];
     seed = 7;
-    for (size_t i = 0; i <= CODES; i++) {
-        for (size_t c = 0; c < SIZE; c++) {
+    for (size_t i = 0; i <= CODES; i++)
+        for (size_t c = 0; c < SIZE; c++)
             row[i][c] = next();
-        }
-    }
     for (size_t kind = 0; kind < FL_COARSE_COUNT; kind++) {
         const fl_coarse *coarse = &fl_coarse_kinds[kind];
         for (size_t size = 32; size <= SIZE; size += 32) {
             float plain[CODES], fast[CODES];
-            for (size_t i = 0; i < CODES; i++) {
+            for (size_t i = 0; i < CODES; i++)
                 coarse->encode(row[i], size, code + i * coarse->bytes(size));
-            }
             coarse->encode(row[CODES], size, query);
             (kind == FL_COARSE_SIGNS ? fl_scan_signs_ref : fl_scan_int8_ref)(query, code, CODES,
                                                                              size, plain);

@@ -59,11 +59,10 @@ static void write_json(fl_buf *out, const parts *p) {
     fl_buf_printf(out,
                   "\"post_processor\":%s,\"decoder\":%s,\"model\":", or_null(p->post_processor),
                   or_null(p->decoder));
-    if (p->model != NULL) {
+    if (p->model != NULL)
         fl_buf_puts(out, p->model);
-    } else {
+    else
         fl_buf_printf(out, model, vocab_text);
-    }
     fl_buf_putc(out, '}');
 }
 
@@ -110,9 +109,8 @@ static void expect_tokens(const fl_tokenizer *t, const char *text, size_t size,
     cr_expect_eq(count, fast_count);
     cr_expect_eq(cut, fast_cut);
     cr_expect_arr_eq(ids, fast, count * sizeof *ids);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         fl_buf_printf(&joined, "%s%s", i > 0 ? "|" : "", fl_tokenizer_token(t, ids[i], NULL));
-    }
     cr_expect_str_eq(count > 0 ? joined.data : "", expected, "%s", text);
     fl_buf_free(&joined);
     fl_token_scratch_free(scratch);
@@ -537,13 +535,11 @@ static void expect_remembered(size_t lines, unsigned letters) {
     fl_tokenizer     *t;
     fl_encode_options plain = {0};
     fl_buf_puts(&vocab, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n");
-    for (size_t i = 4; i + 2 < lines; i++) {
+    for (size_t i = 4; i + 2 < lines; i++)
         fl_buf_printf(&vocab, "filler%zu\n", i);
-    }
     fl_buf_puts(&vocab, "\xD0\xB4\n##\xD0\xB4\n");
-    for (unsigned i = 0; i < 3 * letters; i++) {
+    for (unsigned i = 0; i < 3 * letters; i++)
         fl_buf_puts(&text, i > 0 && i % letters == 0 ? " \xD0\xB4" : "\xD0\xB4");
-    }
     cr_assert_eq(
         fl_tokenizer_open_vocab(&t, vocab.data, vocab.size, true, true, true, NULL, &error), 0);
     fl_token_scratch *scratch = fl_token_scratch_new(t);
@@ -564,11 +560,9 @@ static void expect_remembered(size_t lines, unsigned letters) {
 Test(tokenizer, a_word_that_comes_again_gives_the_same_ids) {
     static const size_t   lines[]   = {100, 65536, 65537};
     static const unsigned letters[] = {1, 7, 8, 14, 15};
-    for (unsigned i = 0; i < sizeof lines / sizeof *lines; i++) {
-        for (unsigned k = 0; k < sizeof letters / sizeof *letters; k++) {
+    for (unsigned i = 0; i < sizeof lines / sizeof *lines; i++)
+        for (unsigned k = 0; k < sizeof letters / sizeof *letters; k++)
             expect_remembered(lines[i], letters[k]);
-        }
-    }
 }
 
 /* Words, marks that need sorting, Chinese, specials, a long word: everything that may want a buffer. */

@@ -24,9 +24,8 @@ static uint32_t next_random(uint64_t *state) {
 
 static void random_table(fl_scan_table *table, uint64_t *state) {
     memset(table, 0, sizeof *table);
-    for (unsigned byte = 0; byte < 128; byte++) {
+    for (unsigned byte = 0; byte < 128; byte++)
         table->kind[byte] = (uint8_t)(next_random(state) % 4);
-    }
     memset(table->kind + 128, FL_BYTE_EXACT, 128);
     table->lowercase = next_random(state) % 2;
     fl_scan_table_finish(table);
@@ -34,21 +33,18 @@ static void random_table(fl_scan_table *table, uint64_t *state) {
 
 Test(tokenizer_parts, byte_sets_hold_what_was_added) {
     fl_byte_set set = {0};
-    for (unsigned byte = 0; byte < 128; byte += 3) {
+    for (unsigned byte = 0; byte < 128; byte += 3)
         fl_byte_set_add(&set, (uint8_t)byte);
-    }
-    for (unsigned byte = 0; byte < 256; byte++) {
+    for (unsigned byte = 0; byte < 256; byte++)
         cr_expect_eq(fl_byte_set_has(&set, (uint8_t)byte), byte < 128 && byte % 3 == 0);
-    }
 }
 
 #if defined(__x86_64__)
 Test(tokenizer_parts, scans_agree_on_any_bytes) {
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
-    if (!cpu.avx2) {
+    if (!cpu.avx2)
         cr_skip_test("this processor has no AVX2");
-    }
     uint64_t      state = 88172645463325252u;
     fl_scan_table table;
     fl_scan_masks a, b;
@@ -57,9 +53,8 @@ Test(tokenizer_parts, scans_agree_on_any_bytes) {
     for (unsigned round = 0; round < 2000; round++) {
         size_t size = round < 300 ? round : next_random(&state) % (FL_SCAN_WINDOW + 1);
         random_table(&table, &state);
-        for (size_t i = 0; i < size; i++) {
+        for (size_t i = 0; i < size; i++)
             text[i] = (char)(next_random(&state) % (round % 2 ? 128 : 256));
-        }
         fl_scan_ref.window(&table, text, size, x, &a);
         fl_scan_avx2.window(&table, text, size, y, &b);
         size_t blocks = (size + 63) / 64;
@@ -92,13 +87,11 @@ static size_t plain_wordpiece(const fl_vocab *vocab, const char *prefix, const c
             memcpy(token, prefix, skip);
             memcpy(token + skip, word + at, end - at);
             id = fl_vocab_find(vocab, token, skip + end - at);
-            if (id >= 0) {
+            if (id >= 0)
                 break;
-            }
         }
-        if (id < 0) {
+        if (id < 0)
             return 0;
-        }
         ids[count++] = id;
         at           = end;
     }
@@ -121,9 +114,8 @@ Test(tokenizer_parts, trie_equals_the_definition_of_wordpiece) {
                 size = strlen(prefix);
                 memcpy(token, prefix, size);
             }
-            for (size_t more = next_random(&state) % 6; more > 0; more--) {
+            for (size_t more = next_random(&state) % 6; more > 0; more--)
                 token[size++] = "ab#c"[next_random(&state) % (round % 2 ? 2 : 4)];
-            }
             fl_vocab_add(&vocab, token, size, id);
         }
         cr_assert(fl_wordpiece_open(&trie, &vocab, prefix, 100, 0) && fl_wordpiece_prepare(&trie));
@@ -131,9 +123,8 @@ Test(tokenizer_parts, trie_equals_the_definition_of_wordpiece) {
             char    word[40];
             int32_t ids[40], expected[40];
             size_t  size = 1 + next_random(&state) % 30;
-            for (size_t k = 0; k < size; k++) {
+            for (size_t k = 0; k < size; k++)
                 word[k] = "ab#c"[next_random(&state) % (round % 2 ? 2 : 4)];
-            }
             size_t count = fl_wordpiece_encode(&trie, word, size, ids);
             cr_assert_eq(count, plain_wordpiece(&vocab, prefix, word, size, expected), "%.*s",
                          (int)size, word);
@@ -164,11 +155,9 @@ static const char json_format[] =
 static void end_json(fl_buf *json) {
     static const uint32_t first[] = {0x430, 0x3042};
     unsigned              id      = 24;
-    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
-        for (uint32_t cp = first[i]; cp < first[i] + 20; cp++, id += 2) {
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        for (uint32_t cp = first[i]; cp < first[i] + 20; cp++, id += 2)
             fl_buf_printf(json, ",\"\\u%04x\":%u,\"##\\u%04x\":%u", cp, id, cp, id + 1);
-        }
-    }
     fl_buf_printf(json, "}}}");
 }
 
@@ -283,9 +272,8 @@ Test(tokenizer_parts, pieces_that_come_again_are_what_they_were) {
         fl_tokenizer     *t       = open_random(flags | 32 * (flags & 1));
         fl_token_scratch *scratch = fl_token_scratch_new(t);
         t->small_ids              = (flags & 2) != 0; /* all its ids fit either way */
-        for (unsigned i = 0; i < 200; i++) {
+        for (unsigned i = 0; i < 200; i++)
             sizes[i] = random_piece(pieces[i], &state);
-        }
         for (unsigned round = 0; round < 40; round++) {
             static const char *const borders[] = {" ", "", "\xE3\x80\x82", "."};
             const char              *border    = borders[round % 4];
@@ -312,9 +300,8 @@ Test(tokenizer_parts, no_character_gives_more_tokens_than_bytes) {
         uint32_t part[FL_UC_DECOMPOSITION_MAX], low[2];
         char     bytes[4];
         unsigned kept = 0, count = fl_unicode_decompose(cp, part);
-        for (unsigned i = 0; i < count; i++) {
+        for (unsigned i = 0; i < count; i++)
             kept += (fl_unicode_flags(part[i]) & FL_UC_MARK_BERT) == 0;
-        }
         cr_assert_leq(kept, fl_utf8_encode(cp, bytes), "U+%X", cp);
         cr_assert_leq(fl_unicode_lower(cp, low), fl_utf8_encode(cp, bytes), "U+%X", cp);
     }

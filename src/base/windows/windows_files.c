@@ -19,18 +19,16 @@ bool fl_wide_path(const char *path, wchar_t out[FL_WIDE_MAX]) {
     enum { SHORT_MAX = 240 }; /* a folder's name of more is refused without the long form */
     static const wchar_t prefix[] = L"\\\\?\\";
     wchar_t              plain[FL_WIDE_MAX];
-    if (strcmp(path, "/dev/null") == 0) {
+    if (strcmp(path, "/dev/null") == 0)
         path = "NUL";
-    }
     const int size =
         MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, plain, FL_WIDE_MAX - 8);
     if (size <= 1) {
         errno = size == 1 ? ENOENT : EINVAL;
         return false;
     }
-    for (wchar_t *at = plain; *at != 0; at++) {
+    for (wchar_t *at = plain; *at != 0; at++)
         *at = *at == L'/' ? L'\\' : *at;
-    }
     if (size < SHORT_MAX || wcsncmp(plain, prefix, 4) == 0) {
         memcpy(out, plain, (size_t)size * sizeof *out);
         return true;
@@ -43,19 +41,17 @@ bool fl_wide_path(const char *path, wchar_t out[FL_WIDE_MAX]) {
 
 bool fl_wide_to_text(const wchar_t *name, char *out, size_t capacity) {
     const bool shared = wcsncmp(name, L"\\\\?\\UNC\\", 8) == 0;
-    if (shared) {
+    if (shared)
         name += 6; /* "C\\server": the C becomes the first of two slashes */
-    } else if (wcsncmp(name, L"\\\\?\\", 4) == 0) {
+    else if (wcsncmp(name, L"\\\\?\\", 4) == 0)
         name += 4;
-    }
     if (WideCharToMultiByte(CP_UTF8, 0, name, -1, out, (int)capacity, NULL, NULL) == 0) {
         errno = ENAMETOOLONG;
         return false;
     }
     out[0] = shared ? '/' : out[0];
-    for (char *at = out; *at != '\0'; at++) {
+    for (char *at = out; *at != '\0'; at++)
         *at = *at == '\\' ? '/' : *at;
-    }
     return true;
 }
 
@@ -88,11 +84,9 @@ int fl_windows_failed(void) {
                         {ERROR_FILENAME_EXCED_RANGE, ENAMETOOLONG}};
     const DWORD last = GetLastError();
     errno            = EIO;
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (table[i].windows == last) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].windows == last)
             errno = table[i].posix;
-        }
-    }
     return -1;
 }
 
@@ -119,9 +113,8 @@ int posix_open(const char *path, int flags, ...) {
                       : (flags & O_EXCL) != 0  ? CREATE_NEW
                       : (flags & O_TRUNC) != 0 ? CREATE_ALWAYS
                                                : OPEN_ALWAYS;
-    if (!fl_wide_path(path, name)) {
+    if (!fl_wide_path(path, name))
         return -1;
-    }
     const DWORD attributes = GetFileAttributesW(name);
     if (writes && attributes != INVALID_FILE_ATTRIBUTES && attributes & FILE_ATTRIBUTE_DIRECTORY) {
         errno = (flags & O_EXCL) != 0 ? EEXIST : EISDIR;
@@ -129,31 +122,27 @@ int posix_open(const char *path, int flags, ...) {
     }
     /* backup semantics: a folder too, to be told by fstat */
     HANDLE file = CreateFileW(name, rights, SHARED, NULL, how, FILE_FLAG_BACKUP_SEMANTICS, NULL);
-    if (file == INVALID_HANDLE_VALUE) {
+    if (file == INVALID_HANDLE_VALUE)
         return fl_windows_failed();
-    }
     const int fd =
         _open_osfhandle((intptr_t)file, way | (flags & O_APPEND) | O_BINARY | O_NOINHERIT);
-    if (fd < 0) {
+    if (fd < 0)
         CloseHandle(file);
-    }
     return fd;
 }
 
 ssize_t posix_read(int fd, void *out, size_t size) {
     const int   count = _read(fd, out, size < INT_MAX ? (unsigned)size : INT_MAX);
     struct stat status;
-    if (count < 0 && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
+    if (count < 0 && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode))
         errno = EISDIR;
-    }
     return count;
 }
 
 ssize_t posix_write(int fd, const void *data, size_t size) {
     const int count = _write(fd, data, size < INT_MAX ? (unsigned)size : INT_MAX);
-    if (count < 0 && errno == EINVAL) {
+    if (count < 0 && errno == EINVAL)
         errno = EPIPE; /* what the C library makes of a reader that is gone */
-    }
     return count;
 }
 
@@ -199,9 +188,8 @@ int posix_flock(int fd, int operation) {
 
 FILE *posix_fopen(const char *path, const char *mode) {
     wchar_t name[FL_WIDE_MAX], binary[8];
-    if (!fl_wide_path(path, name)) {
+    if (!fl_wide_path(path, name))
         return NULL;
-    }
     (void)_snwprintf(binary, sizeof binary / sizeof binary[0], L"%hs%ls", mode,
                      strchr(mode, 'b') != NULL ? L"" : L"b");
     return _wfopen(name, binary);
@@ -211,17 +199,15 @@ FILE *posix_fopen(const char *path, const char *mode) {
 
 int posix_rename(const char *from, const char *to) {
     wchar_t old[FL_WIDE_MAX], new[FL_WIDE_MAX];
-    if (!fl_wide_path(from, old) || !fl_wide_path(to, new)) {
+    if (!fl_wide_path(from, old) || !fl_wide_path(to, new))
         return -1;
-    }
     return done(MoveFileExW(old, new, MOVEFILE_REPLACE_EXISTING));
 }
 
 int posix_link(const char *from, const char *to) {
     wchar_t old[FL_WIDE_MAX], new[FL_WIDE_MAX];
-    if (!fl_wide_path(from, old) || !fl_wide_path(to, new)) {
+    if (!fl_wide_path(from, old) || !fl_wide_path(to, new))
         return -1;
-    }
     return done(CreateHardLinkW(new, old, NULL));
 }
 
@@ -237,9 +223,8 @@ int posix_rmdir(const char *path) {
 
 int posix_remove(const char *path) {
     struct stat status;
-    if (stat(path, &status) != 0) {
+    if (stat(path, &status) != 0)
         return -1;
-    }
     return S_ISDIR(status.st_mode) ? rmdir(path) : unlink(path);
 }
 
@@ -251,22 +236,19 @@ int posix_mkdir(const char *path, unsigned mode) {
 
 int posix_access(const char *path, int mode) {
     wchar_t name[FL_WIDE_MAX];
-    if (!fl_wide_path(path, name)) {
+    if (!fl_wide_path(path, name))
         return -1;
-    }
     const DWORD attributes = GetFileAttributesW(name);
-    if (attributes == INVALID_FILE_ATTRIBUTES) {
+    if (attributes == INVALID_FILE_ATTRIBUTES)
         return fl_windows_failed();
-    }
     errno = EACCES;
     return mode & W_OK && attributes & FILE_ATTRIBUTE_READONLY ? -1 : 0;
 }
 
 char *posix_realpath(const char *path, char *out) {
     wchar_t name[FL_WIDE_MAX], whole[FL_WIDE_MAX];
-    if (!fl_wide_path(path, name)) {
+    if (!fl_wide_path(path, name))
         return NULL;
-    }
     HANDLE file = CreateFileW(name, FILE_READ_ATTRIBUTES, SHARED, NULL, OPEN_EXISTING,
                               FILE_FLAG_BACKUP_SEMANTICS, NULL);
     if (file == INVALID_HANDLE_VALUE) {
@@ -274,9 +256,8 @@ char *posix_realpath(const char *path, char *out) {
         return NULL;
     }
     const DWORD size = GetFinalPathNameByHandleW(file, whole, FL_WIDE_MAX, VOLUME_NAME_DOS);
-    if (size == 0) {
+    if (size == 0)
         (void)fl_windows_failed();
-    }
     CloseHandle(file);
     return size > 0 && size < FL_WIDE_MAX && fl_wide_to_text(whole, out, PATH_MAX) ? out : NULL;
 }
@@ -290,9 +271,8 @@ static bool fill_in(char *path) {
         errno = EINVAL;
         return false;
     }
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 6; i++)
         path[size - 6 + i] = letters[random[i] % 32];
-    }
     return true;
 }
 
@@ -315,9 +295,8 @@ static int status_of(HANDLE file, struct stat *out) {
         out->st_nlink = 1;
         return 0;
     }
-    if (!GetFileInformationByHandle(file, &about)) {
+    if (!GetFileInformationByHandle(file, &about))
         return fl_windows_failed();
-    }
     const bool    folder  = (about.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) != 0;
     const bool    locked  = (about.dwFileAttributes & FILE_ATTRIBUTE_READONLY) != 0;
     const int64_t written = (int64_t)((uint64_t)about.ftLastWriteTime.dwHighDateTime << 32 |
@@ -336,14 +315,12 @@ static int status_of(HANDLE file, struct stat *out) {
 
 int posix_stat(const char *path, struct stat *out) {
     wchar_t name[FL_WIDE_MAX];
-    if (!fl_wide_path(path, name)) {
+    if (!fl_wide_path(path, name))
         return -1;
-    }
     HANDLE file = CreateFileW(name, FILE_READ_ATTRIBUTES, SHARED, NULL, OPEN_EXISTING,
                               FILE_FLAG_BACKUP_SEMANTICS, NULL);
-    if (file == INVALID_HANDLE_VALUE) {
+    if (file == INVALID_HANDLE_VALUE)
         return fl_windows_failed();
-    }
     const int result = status_of(file, out);
     CloseHandle(file);
     return result;
@@ -357,9 +334,8 @@ int posix_fstat(int fd, struct stat *out) {
 int statvfs(const char *path, struct statvfs *out) {
     wchar_t        name[FL_WIDE_MAX];
     ULARGE_INTEGER left;
-    if (!fl_wide_path(path, name) || !GetDiskFreeSpaceExW(name, &left, NULL, NULL)) {
+    if (!fl_wide_path(path, name) || !GetDiskFreeSpaceExW(name, &left, NULL, NULL))
         return fl_windows_failed();
-    }
     *out = (struct statvfs){.f_bavail = left.QuadPart, .f_frsize = 1, .f_bsize = 1};
     return 0;
 }

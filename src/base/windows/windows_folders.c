@@ -38,9 +38,8 @@ DIR *opendir(const char *path) {
 
 struct dirent *readdir(DIR *dir) {
     do {
-        if (dir->given && !FindNextFileW(dir->search, &dir->found)) {
+        if (dir->given && !FindNextFileW(dir->search, &dir->found))
             return NULL;
-        }
         dir->given = true;
     } while (!fl_wide_to_text(dir->found.cFileName, dir->entry.d_name, sizeof dir->entry.d_name));
     return &dir->entry;
@@ -58,22 +57,19 @@ int nftw(const char *path, int (*visit)(const char *, const struct stat *, int, 
     struct FTW  place = {0, 0};
     char        below[PATH_MAX];
     int         result = stat(path, &status);
-    if (result != 0 || !S_ISDIR(status.st_mode)) {
+    if (result != 0 || !S_ISDIR(status.st_mode))
         return result != 0 ? -1 : visit(path, &status, FTW_F, &place);
-    }
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir != NULL && result == 0 && (entry = readdir(dir)) != NULL;) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        }
         errno  = ENAMETOOLONG;
         result = snprintf(below, sizeof below, "%s/%s", path, entry->d_name) < (int)sizeof below
                      ? nftw(below, visit, open_max, flags)
                      : -1;
     }
-    if (dir != NULL) {
+    if (dir != NULL)
         (void)closedir(dir);
-    }
     return result != 0 ? result : visit(path, &status, FTW_DP, &place);
 }
 
@@ -100,23 +96,19 @@ int fnmatch(const char *pattern, const char *text, int flags) {
         const char *end;
         if (*pattern == '*') {
             while (fnmatch(pattern + 1, text, flags) != 0) {
-                if (*text == '\0' || (*text == '/' && !whole)) {
+                if (*text == '\0' || (*text == '/' && !whole))
                     return 1;
-                }
                 text++;
             }
             return 0;
         }
-        if (*pattern == '\0' || *text == '\0') {
+        if (*pattern == '\0' || *text == '\0')
             return *pattern != *text;
-        }
-        if (*text == '/' && *pattern != '/' && !whole) {
+        if (*text == '/' && *pattern != '/' && !whole)
             return 1;
-        }
         if (*pattern == '[' && strchr(pattern, ']') != NULL) {
-            if (!in_set(pattern + 1, *text, &end)) {
+            if (!in_set(pattern + 1, *text, &end))
                 return 1;
-            }
             pattern = end - 1;
         } else if (*pattern != '?' && *pattern != *text) {
             return 1;
@@ -128,9 +120,8 @@ static bool keep(glob_t *out, const char *path) {
     char **larger = fl_realloc_array(out->gl_pathv, out->gl_pathc + 1, sizeof *larger);
     char  *copy   = larger != NULL ? fl_strdup(path) : NULL;
     out->gl_pathv = larger != NULL ? larger : out->gl_pathv;
-    if (copy != NULL) {
+    if (copy != NULL)
         out->gl_pathv[out->gl_pathc++] = copy;
-    }
     return copy != NULL;
 }
 
@@ -138,24 +129,20 @@ static bool keep(glob_t *out, const char *path) {
 static void walk(char *path, size_t size, const char *rest, glob_t *out) {
     struct stat status;
     size_t      part = strcspn(rest, "/\\");
-    while (part < strlen(rest) && strcspn(rest, "*?[") > part) { /* no pattern in this part */
+    while (part < strlen(rest) && strcspn(rest, "*?[") > part) /* no pattern in this part */
         part += 1 + strcspn(rest + part + 1, "/\\");
-    }
     const char *last = rest + part; /* behind the part that holds the pattern */
     const char *name = last;
-    while (name > rest && name[-1] != '/' && name[-1] != '\\') {
+    while (name > rest && name[-1] != '/' && name[-1] != '\\')
         name--;
-    }
-    if (size + part + 2 > PATH_MAX) {
+    if (size + part + 2 > PATH_MAX)
         return;
-    }
     memcpy(path + size, rest, (size_t)(name - rest));
     size += (size_t)(name - rest);
     if (strcspn(name, "*?[") >= (size_t)(last - name)) {
         memcpy(path + size, name, (size_t)(last - name) + 1);
-        if (stat(path, &status) == 0) {
+        if (stat(path, &status) == 0)
             (void)keep(out, path);
-        }
         return;
     }
     char pattern[256];
@@ -165,9 +152,8 @@ static void walk(char *path, size_t size, const char *rest, glob_t *out) {
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
         const size_t length = strlen(entry->d_name);
         if ((entry->d_name[0] == '.' && pattern[0] != '.') || size + length + 2 > PATH_MAX ||
-            fnmatch(pattern, entry->d_name, 0) != 0) {
+            fnmatch(pattern, entry->d_name, 0) != 0)
             continue;
-        }
         memcpy(path + size, entry->d_name, length + 1);
         if (*last == '\0') {
             (void)keep(out, path);
@@ -176,9 +162,8 @@ static void walk(char *path, size_t size, const char *rest, glob_t *out) {
             walk(path, size + length + 1, last + 1, out);
         }
     }
-    if (dir != NULL) {
+    if (dir != NULL)
         (void)closedir(dir);
-    }
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -191,17 +176,15 @@ int glob(const char *pattern, int flags, void *none, glob_t *out) {
     (void)none;
     *out = (glob_t){0, NULL};
     walk(path, 0, pattern, out);
-    if (out->gl_pathc == 0) {
+    if (out->gl_pathc == 0)
         return 1;
-    }
     qsort(out->gl_pathv, out->gl_pathc, sizeof *out->gl_pathv, by_bytes);
     return 0;
 }
 
 void globfree(glob_t *hits) {
-    for (size_t i = 0; i < hits->gl_pathc; i++) {
+    for (size_t i = 0; i < hits->gl_pathc; i++)
         fl_free(hits->gl_pathv[i]);
-    }
     fl_free(hits->gl_pathv);
     *hits = (glob_t){0, NULL};
 }

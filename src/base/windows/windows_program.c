@@ -14,9 +14,8 @@ int wmain(int argc, wchar_t **argv);
 static char *to_utf8(const wchar_t *text) {
     const int size = WideCharToMultiByte(CP_UTF8, 0, text, -1, NULL, 0, NULL, NULL);
     char     *out  = malloc((size_t)size + 1);
-    if (out == NULL) {
+    if (out == NULL)
         exit(1);
-    }
     (void)WideCharToMultiByte(CP_UTF8, 0, text, -1, out, size, NULL, NULL);
     return out;
 }
@@ -24,9 +23,8 @@ static char *to_utf8(const wchar_t *text) {
 /* "NAME=value" of which the value is not ASCII; what is, the C library has right. */
 static void take_variable(const wchar_t *variable) {
     bool plain = true;
-    for (const wchar_t *at = variable; *at != 0; at++) {
+    for (const wchar_t *at = variable; *at != 0; at++)
         plain = plain && *at < 128;
-    }
     if (!plain) {
         char *text = to_utf8(variable);
         (void)_putenv(text);
@@ -46,17 +44,14 @@ static void take_folder(const char *name, const wchar_t *path) {
 int wmain(int argc, wchar_t **argv) {
     wchar_t folder[MAX_PATH + 1] = L"";
     char  **words                = calloc((size_t)argc + 1, sizeof *words);
-    for (int fd = 0; fd <= 2; fd++) {
+    for (int fd = 0; fd <= 2; fd++)
         (void)_setmode(fd, _O_BINARY);
-    }
     (void)SetConsoleOutputCP(CP_UTF8);
-    for (wchar_t **variable = _wenviron; variable != NULL && *variable != NULL; variable++) {
+    for (wchar_t **variable = _wenviron; variable != NULL && *variable != NULL; variable++)
         take_variable(*variable);
-    }
     take_folder("HOME", _wgetenv(L"USERPROFILE"));
     take_folder("TMPDIR", GetTempPathW(MAX_PATH + 1, folder) > 0 ? folder : NULL);
-    for (int i = 0; words != NULL && i < argc; i++) {
+    for (int i = 0; words != NULL && i < argc; i++)
         words[i] = to_utf8(argv[i]);
-    }
     return words == NULL ? 1 : fl_windows_run(argc, words);
 }

@@ -25,17 +25,15 @@ static void report(DWORD state) {
                              .dwWin32ExitCode    = failed ? ERROR_SERVICE_SPECIFIC_ERROR : NO_ERROR,
                              .dwServiceSpecificExitCode = failed ? (DWORD)service.code : 0,
                              .dwWaitHint = state == SERVICE_STOP_PENDING ? 60000 : 0 /* ms */};
-    if (state != SERVICE_RUNNING) {
+    if (state != SERVICE_RUNNING)
         status.dwControlsAccepted = 0;
-    }
     (void)SetServiceStatus(service.handle, &status);
 }
 
 static DWORD WINAPI on_control(DWORD what, DWORD type, void *data, void *user) {
     (void)type, (void)data, (void)user;
-    if (what != SERVICE_CONTROL_STOP && what != SERVICE_CONTROL_SHUTDOWN) {
+    if (what != SERVICE_CONTROL_STOP && what != SERVICE_CONTROL_SHUTDOWN)
         return what == SERVICE_CONTROL_INTERROGATE ? NO_ERROR : ERROR_CALL_NOT_IMPLEMENTED;
-    }
     report(SERVICE_STOP_PENDING);
     (void)raise(SIGTERM);
     return NO_ERROR;
@@ -59,8 +57,7 @@ int fl_windows_run(int argc, char **argv) {
     SERVICE_TABLE_ENTRYW table[]    = {{nameless, service_main}, {NULL, NULL}};
     service.argc                    = argc;
     service.argv                    = argv;
-    if (is_service(argc, argv) && StartServiceCtrlDispatcherW(table)) {
+    if (is_service(argc, argv) && StartServiceCtrlDispatcherW(table))
         return service.code;
-    }
     return posix_main(argc, argv);
 }

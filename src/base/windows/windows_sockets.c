@@ -45,11 +45,9 @@ static int winsock_failed(void) {
                       {WSAENOBUFS, ENOBUFS}};
     const int last = WSAGetLastError();
     errno          = EIO;
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (table[i].winsock == last) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].winsock == last)
             errno = table[i].posix;
-        }
-    }
     return -1;
 }
 
@@ -59,9 +57,8 @@ static void start(void) {
 }
 
 static int descriptor_of(SOCKET made) {
-    if (made == INVALID_SOCKET) {
+    if (made == INVALID_SOCKET)
         return winsock_failed();
-    }
     if (made >= SOCKETS) {
         (void)closesocket(made);
         errno = EMFILE;
@@ -98,9 +95,8 @@ int posix_shutdown(int fd, int how) {
 }
 
 int posix_connect(int fd, const struct sockaddr *address, int size) {
-    if (connect(socket_of(fd), address, size) == 0) {
+    if (connect(socket_of(fd), address, size) == 0)
         return 0;
-    }
     (void)winsock_failed();
     errno = errno == EAGAIN ? EINPROGRESS : errno;
     return -1;
@@ -145,9 +141,8 @@ int posix_setsockopt(int fd, int level, int option, const void *value, socklen_t
 
 /* SO_ERROR as an errno. */
 int posix_getsockopt(int fd, int level, int option, void *out, socklen_t *size) {
-    if (getsockopt(socket_of(fd), level, option, out, size) != 0) {
+    if (getsockopt(socket_of(fd), level, option, out, size) != 0)
         return winsock_failed();
-    }
     int *reason = out;
     if (option == SO_ERROR && *reason != 0) {
         WSASetLastError(*reason);
@@ -200,14 +195,12 @@ bool fl_os_pair(int fds[2]) {
         posix_listen(listener, 1) == 0 &&
         posix_getsockname(listener, (struct sockaddr *)&here, &size) == 0 &&
         posix_connect(fds[1], (const struct sockaddr *)&here, size) == 0 &&
-        posix_getsockname(fds[1], (struct sockaddr *)&ours, &size) == 0) {
+        posix_getsockname(fds[1], (struct sockaddr *)&ours, &size) == 0)
         fds[0] = descriptor_of(accept(socket_of(listener), (struct sockaddr *)&theirs, &size));
-    }
     const int  reason = errno;
     const bool whole  = fds[0] >= 0 && is_same(&ours, &theirs);
-    if (listener >= 0) {
+    if (listener >= 0)
         (void)posix_close(listener);
-    }
     for (int i = 0; i < 2 && fds[i] >= 0; i++) {
         fl_os_tame(fds[i]);
         (void)posix_setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -229,20 +222,16 @@ static int wait_sockets(struct posix_pollfd *fds, nfds_t count, int timeout_ms) 
     ULONG      used = 0;
     for (nfds_t i = 0; i < count && all != NULL; i++) {
         fds[i].revents = 0;
-        if (fds[i].fd >= 0) {
+        if (fds[i].fd >= 0)
             all[used++] = (WSAPOLLFD){.fd = socket_of(fds[i].fd), .events = fds[i].events};
-        }
     }
     const int ready = used > 0 ? WSAPoll(all, used, timeout_ms) : 0;
-    for (nfds_t i = count; i > 0 && ready > 0; i--) {
+    for (nfds_t i = count; i > 0 && ready > 0; i--)
         fds[i - 1].revents = fds[i - 1].fd >= 0 ? all[--used].revents : 0;
-    }
-    if (used == 0 && all == NULL) { /* no memory: not at once again */
+    if (used == 0 && all == NULL) /* no memory: not at once again */
         Sleep(1);
-    }
-    if (all != few) {
+    if (all != few)
         fl_free(all);
-    }
     return ready;
 }
 
@@ -250,9 +239,8 @@ static int wait_sockets(struct posix_pollfd *fds, nfds_t count, int timeout_ms) 
 static short events_of(int fd, short wanted) {
     HANDLE file = (HANDLE)_get_osfhandle(fd);
     DWORD  waiting;
-    if ((wanted & POLLIN) == 0) {
+    if ((wanted & POLLIN) == 0)
         return wanted;
-    }
     switch (GetFileType(file)) {
     case FILE_TYPE_PIPE:
         return PeekNamedPipe(file, NULL, 0, NULL, &waiting, NULL) && waiting == 0 ? 0 : wanted;
@@ -264,25 +252,21 @@ static short events_of(int fd, short wanted) {
 int poll(struct posix_pollfd *fds, nfds_t count, int timeout_ms) {
     enum { STEP_MS = 10 };
     bool files = false;
-    for (nfds_t i = 0; i < count; i++) {
+    for (nfds_t i = 0; i < count; i++)
         files = files || (fds[i].fd >= 0 && !is_socket(fds[i].fd));
-    }
-    if (!files) {
+    if (!files)
         return wait_sockets(fds, count, timeout_ms);
-    }
     for (int waited = 0;; waited += STEP_MS) {
         int ready = 0;
         for (nfds_t i = 0; i < count; i++) {
-            if (fds[i].fd < 0 || is_socket(fds[i].fd)) {
+            if (fds[i].fd < 0 || is_socket(fds[i].fd))
                 (void)wait_sockets(&fds[i], 1, 0);
-            } else {
+            else
                 fds[i].revents = events_of(fds[i].fd, fds[i].events);
-            }
             ready += fds[i].revents != 0;
         }
-        if (ready > 0 || (timeout_ms >= 0 && waited >= timeout_ms)) {
+        if (ready > 0 || (timeout_ms >= 0 && waited >= timeout_ms))
             return ready;
-        }
         Sleep(STEP_MS);
     }
 }

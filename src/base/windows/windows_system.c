@@ -22,9 +22,8 @@ static void *told(void *handle) {
     failure[0]       = '\0';
     if (handle == NULL && FormatMessageA(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS,
                                          NULL, last, MAKELANGID(LANG_ENGLISH, SUBLANG_ENGLISH_US),
-                                         failure, sizeof failure, NULL) == 0) {
+                                         failure, sizeof failure, NULL) == 0)
         (void)snprintf(failure, sizeof failure, "error %lu of Windows", last);
-    }
     failure[strcspn(failure, "\r\n")] = '\0';
     return handle;
 }
@@ -39,11 +38,10 @@ void *dlopen(const char *path, int flags) {
         return told(NULL);
     }
     SetThreadErrorMode(SEM_FAILCRITICALERRORS, &modes); /* no window that asks somebody */
-    if (!placed) {
+    if (!placed)
         module = LoadLibraryW(name);
-    } else if (GetFullPathNameW(name, FL_WIDE_MAX, full, NULL) < FL_WIDE_MAX) {
+    else if (GetFullPathNameW(name, FL_WIDE_MAX, full, NULL) < FL_WIDE_MAX)
         module = LoadLibraryExW(full, NULL, LOAD_WITH_ALTERED_SEARCH_PATH); /* its own folder too */
-    }
     void *handle = told((void *)module);
     SetThreadErrorMode(modes, NULL);
     if (module != NULL && flags & RTLD_NODELETE) {
@@ -76,9 +74,8 @@ int dladdr(const void *address, Dl_info *out) {
                                 GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT,
                             (const wchar_t *)address, &module) ||
         GetModuleFileNameW(module, name, FL_WIDE_MAX) >= FL_WIDE_MAX ||
-        !fl_wide_to_text(name, place, sizeof place)) {
+        !fl_wide_to_text(name, place, sizeof place))
         return 0;
-    }
     out->dli_fname = place;
     return 1;
 }
@@ -99,21 +96,17 @@ const char *posix_strerror(int number) {
                  {EHOSTUNREACH, "No route to host"},
                  {ENOBUFS, "No buffer space available"},
                  {ETIMEDOUT, "Connection timed out"}};
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (table[i].number == number) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].number == number)
             return table[i].words;
-        }
-    }
     return (strerror)(number); /* the C library's own: no macro */
 }
 
 char *strcasestr(const char *text, const char *wanted) {
     const size_t size = strlen(wanted);
-    for (; strncasecmp(text, wanted, size) != 0; text++) {
-        if (*text == '\0') {
+    for (; strncasecmp(text, wanted, size) != 0; text++)
+        if (*text == '\0')
             return NULL;
-        }
-    }
     return (char *)(uintptr_t)text;
 }
 
@@ -129,11 +122,9 @@ char *strndup(const char *text, size_t size) {
 
 void *memmem(const void *text, size_t size, const void *wanted, size_t length) {
     const char *at = text;
-    for (; size >= length; at++, size--) {
-        if (memcmp(at, wanted, length) == 0) {
+    for (; size >= length; at++, size--)
+        if (memcmp(at, wanted, length) == 0)
             return (void *)(uintptr_t)at;
-        }
-    }
     return NULL;
 }
 
@@ -170,38 +161,31 @@ static void again(int number) {
  * the C library's, which would let the program end with its console at once, stop a service when any user logs
  * off, and under wine know nothing but Ctrl-C. */
 static BOOL WINAPI on_console(DWORD event) {
-    if (event == CTRL_C_EVENT) {
+    if (event == CTRL_C_EVENT)
         return FALSE; /* the C library's: SIGINT */
-    }
-    if (event == CTRL_BREAK_EVENT || event == CTRL_CLOSE_EVENT) {
+    if (event == CTRL_BREAK_EVENT || event == CTRL_CLOSE_EVENT)
         (void)raise(SIGTERM);
-    }
-    if (event == CTRL_CLOSE_EVENT) {
+    if (event == CTRL_CLOSE_EVENT)
         Sleep(INFINITE); /* Windows ends the process when this returns, or in 5 s */
-    }
     return TRUE; /* the end of a session or of the machine: services alone hear of it, and their manager tells them */
 }
 
 static void watch_console(void) {
     static atomic_flag watched = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&watched)) {
+    if (!atomic_flag_test_and_set(&watched))
         (void)SetConsoleCtrlHandler(on_console, TRUE);
-    }
 }
 
 int sigaction(int number, const struct sigaction *action, struct sigaction *before) {
-    if (before != NULL) {
+    if (before != NULL)
         *before = (struct sigaction){.sa_handler = SIG_DFL};
-    }
-    if (number == 0 || action == NULL) {
+    if (number == 0 || action == NULL)
         return 0; /* one that Windows has not */
-    }
     const bool own   = action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
     handlers[number] = action->sa_handler;
     const bool set   = signal(number, own ? again : action->sa_handler) != SIG_ERR;
-    if (set && number == SIGTERM && own) {
+    if (set && number == SIGTERM && own)
         watch_console();
-    }
     return set ? 0 : -1;
 }
 

@@ -27,9 +27,8 @@ typedef struct head_run {
 static bool next_run(const fl_cpu_split *c, const fl_cpu_layer *layer, head_run *run) {
     size_t last = fl_cpu_share(c, c->engine->desc.heads, c->rank + 1);
     size_t head = run->first + run->count, kv = head / layer->group;
-    if (head >= last) {
+    if (head >= last)
         return false;
-    }
     run->new_group = run->count == 0 || kv != run->kv;
     run->kv        = kv;
     run->first     = head;
@@ -75,9 +74,8 @@ static void project_part(const fl_cpu_split *c, const fl_cpu_layer *layer, size_
 
 /* The norm of every head by itself; models without one have no weight. */
 static void norm_heads(const fl_engine *e, const fl_cpu_norm *norm, size_t rows, float *x) {
-    if (norm->weight) {
+    if (norm->weight)
         fl_cpu_norm_as(e, e->desc.norm, norm, x, x, e->head16, rows, e->desc.head_dim);
-    }
 }
 
 static void project_q(const fl_cpu_split *c, const fl_cpu_layer *layer, const head_run *run,
@@ -152,20 +150,16 @@ static void place_text(const fl_cpu_split *c, const fl_cpu_layer *layer, const h
                        text *t) {
     const fl_engine   *e    = c->engine;
     const fl_cpu_rope *rope = layer->rope;
-    if (rope && rope->longer && t->prefix + t->n > rope->trained) {
+    if (rope && rope->longer && t->prefix + t->n > rope->trained)
         rope = rope->longer;
-    }
-    for (size_t i = 0; rope && i < run->count; i++) {
+    for (size_t i = 0; rope && i < run->count; i++)
         rotate(e, rope, t->q + i * run->queries * e->head16, t->first, t->rows);
-    }
-    if (rope && run->new_group) { /* a later run of the group finds them turned */
+    if (rope && run->new_group) /* a later run of the group finds them turned */
         rotate(e, rope, t->k, t->prefix, t->n);
-    }
-    if (e->prompt.keeping && run->first == run->kv * layer->group) {
+    if (e->prompt.keeping && run->first == run->kv * layer->group)
         store_prefix(e, layer, run->kv, t);
-    } else if (t->prefix > 0) {
+    else if (t->prefix > 0)
         join_prefix(c, layer, run->kv, t);
-    }
 }
 
 /* The queries from `first` on, `rows` of them, each of which sees `before` and `after`. */
@@ -197,11 +191,10 @@ static void attend_rows(const fl_cpu_split *c, const fl_cpu_layer *layer, const 
                              .after      = after};
     void (*narrow)(const fl_attention *) = e->narrow.attention;
     void (*kernel)(const fl_attention *) = narrow ? narrow : e->kernels->attention;
-    if (layer->pos_k) {
+    if (layer->pos_k)
         fl_cpu_attend_disentangled(e, layer, run->first, &at, kernel, c->scratch.relative);
-    } else {
+    else
         kernel(&at);
-    }
 }
 
 static void attend_text(const fl_cpu_split *c, const fl_cpu_layer *layer, const head_run *run,
@@ -211,9 +204,8 @@ static void attend_text(const fl_cpu_split *c, const fl_cpu_layer *layer, const 
     place_text(c, layer, run, t);
     attend_rows(c, layer, run, t, t->first, seen, window->before, window->after);
     /* What is not attended to sees all that is. */
-    if (t->key_count < t->prefix + t->n) {
+    if (t->key_count < t->prefix + t->n)
         attend_rows(c, layer, run, t, t->key_count, t->n - t->key_count, FL_CPU_ALL, FL_CPU_ALL);
-    }
 }
 
 /* What a token that nothing attends to brings to a convolution: rows of zeros went into the product. */
@@ -221,9 +213,8 @@ static void blank_rows(const fl_engine *e, const fl_cpu_layer *layer, const head
                        const text *t) {
     const float *bias = layer->qkv_bias + 3 * run->first * e->head16;
     for (size_t row = t->key_count; row < t->n; row++) {
-        if (t->rows == t->n) {
+        if (t->rows == t->n)
             memcpy(t->q + row * e->head16, bias, e->head16 * sizeof *bias);
-        }
         memcpy(t->k + row * e->head16, bias + e->head16, e->head16 * sizeof *bias);
         memcpy(t->v + row * e->head16, bias + 2 * e->head16, e->head16 * sizeof *bias);
     }
@@ -235,9 +226,8 @@ static void convolve_text(const fl_cpu_split *c, const fl_cpu_layer *layer, cons
     const fl_engine *e    = c->engine;
     const size_t     taps = e->desc.taps;
     blank_rows(e, layer, run, t);
-    for (size_t i = 0; i < t->n * e->head16; i++) {
+    for (size_t i = 0; i < t->n * e->head16; i++)
         t->k[i] *= t->v[i];
-    }
     place_text(c, layer, run, t);
     fl_convolution at = {.x          = t->k,
                          .gate       = t->q,
@@ -270,11 +260,10 @@ static void mix_texts(const fl_cpu_split *c, const fl_cpu_layer *layer, const he
                     .key_count = fl_cpu_key_count(e, i)};
         t.first  = t.prefix + (all ? 0 : fl_cpu_pooled_at(e, i, 0));
         t.rows   = all ? t.n : 1;
-        if (layer->conv) {
+        if (layer->conv)
             convolve_text(c, layer, run, &t);
-        } else {
+        else
             attend_text(c, layer, run, &t);
-        }
         row += t.n;
         query += t.rows;
     }
@@ -368,9 +357,8 @@ static void attention_joint_norm(const fl_cpu_split *c, const fl_cpu_layer *laye
     fl_cpu_wait(c);
 
     for (head_run run = runs_of(c, count); next_run(c, layer, &run);) {
-        for (size_t i = run.first; i < run.first + run.count; i++) {
+        for (size_t i = run.first; i < run.first + run.count; i++)
             take_head(e, &q, i, q_of(c, &run, i));
-        }
         if (run.new_group) {
             take_head(e, &k, run.kv, k_of(c));
             for (size_t row = 0; row < tokens; row += step) {
@@ -400,9 +388,8 @@ void fl_cpu_attention_full(const fl_cpu_split *c, size_t index) {
         for (size_t row = 0; row < tokens; row += step) {
             const fl_cpu_operand z    = fl_cpu_z_from(c, row);
             const size_t         rows = fl_cpu_min(step, tokens - row), at = row * e->head16;
-            for (size_t i = run.first; i < run.first + run.count; i++) {
+            for (size_t i = run.first; i < run.first + run.count; i++)
                 project_q(c, layer, &run, i, &z, rows, q_of(c, &run, i) + at);
-            }
             if (run.new_group) {
                 project_k(c, layer, &run, &z, rows, k_of(c) + at);
                 project_v(c, layer, &run, &z, rows, v_of(c) + at);
@@ -457,9 +444,8 @@ void fl_cpu_attention_pooled(const fl_cpu_split *c, size_t index) {
             project_v(c, layer, &run, &z, rows, v_of(c) + at);
         }
         /* … by one a text: few enough rows for one product. */
-        for (size_t i = run.first; i < run.first + run.count; i++) {
+        for (size_t i = run.first; i < run.first + run.count; i++)
             project_q(c, layer, &run, i, &pooled, texts, q_of(c, &run, i));
-        }
         mix_texts(c, layer, &run);
     }
     fl_cpu_wait(c);

@@ -27,9 +27,8 @@ static void run_text(fl_engine *e, uint32_t tokens, uint64_t *state) {
 
 static void run_texts(fl_engine *e) {
     uint64_t state = fl_calibration_seed;
-    for (uint32_t tokens = FL_CALIBRATION_SHORTEST; tokens <= FL_CALIBRATION_LONGEST; tokens *= 2) {
+    for (uint32_t tokens = FL_CALIBRATION_SHORTEST; tokens <= FL_CALIBRATION_LONGEST; tokens *= 2)
         run_text(e, tokens < e->max_length ? tokens : (uint32_t)e->max_length, &state);
-    }
 }
 
 int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {

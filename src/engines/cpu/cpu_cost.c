@@ -34,9 +34,8 @@ static double seen_keys(const fl_engine *engine, double n) {
     const fl_encoder_desc *d   = &engine->desc;
     double                 sum = 0.0;
     for (uint32_t i = 0; i < d->layers; i++) {
-        if (d->layer[i].convolves) {
+        if (d->layer[i].convolves)
             continue; /* a few of them, whatever the length */
-        }
         const fl_cpu_window *window = engine->layers[i].window;
         double               before = (double)window->before, after = (double)window->after;
         double               reach = n / 2.0; /* at most so many to one side, on average */
@@ -48,9 +47,8 @@ static double seen_keys(const fl_engine *engine, double n) {
 /* MLPs that a token goes through, over all layers. */
 static double mlps(const fl_encoder_desc *d) {
     double sum = 0.0;
-    for (uint32_t i = 0; i < d->layers; i++) {
+    for (uint32_t i = 0; i < d->layers; i++)
         sum += d->layer[i].experts > 0 ? d->layer[i].experts_used : 1;
-    }
     return sum / d->layers;
 }
 
@@ -65,9 +63,8 @@ void fl_cpu_cost_open(fl_engine *engine) {
     double linear = 4.0 * hidden * (inner + kv_inner) +
                     (engine->gated ? 6.0 : 4.0) * hidden * d->intermediate * mlps(d);
     double attention = attention_cost[engine->format];
-    if (engine->kernels->narrow[engine->format].attention) {
+    if (engine->kernels->narrow[engine->format].attention)
         attention *= narrow_attention;
-    }
     double token_ns = linear / per_ns[engine->format];
     engine->cost    = (fl_cpu_cost){.attention = attention * inner / linear,
                                     .heads     = 2.0 * hidden * (inner + 2.0 * kv_inner) / linear,
@@ -95,12 +92,10 @@ double fl_cpu_group_time(const fl_engine *engine, const fl_cpu_block *block, uns
     double             tokens = block->tokens, heads = c->heads * tokens + block->cost - tokens;
     bool               rows  = fl_cpu_by_rows(engine, block->tokens, ranks);
     size_t             parts = rows ? block->tokens : engine->hidden16 / FL_CPU_LANES;
-    if (ranks == 1) {
+    if (ranks == 1)
         return block->cost;
-    }
-    if (engine->desc.layers == 0) { /* texts are shared, and nobody waits */
+    if (engine->desc.layers == 0) /* texts are shared, and nobody waits */
         return block->cost * largest(block->last - block->first, ranks);
-    }
     double work = heads * largest(engine->desc.heads, ranks) +
                   (1.0 - c->heads) * tokens * largest(parts, ranks);
     return work * split_cost +

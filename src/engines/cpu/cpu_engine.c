@@ -72,17 +72,15 @@ static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
 
 static size_t most_experts(const fl_encoder_desc *d) {
     size_t most = 0;
-    for (uint32_t i = 0; i < d->layers; i++) {
+    for (uint32_t i = 0; i < d->layers; i++)
         most = d->layer[i].experts > most ? d->layer[i].experts : most;
-    }
     return most;
 }
 
 static bool convolves(const fl_encoder_desc *d) {
     bool any = false;
-    for (uint32_t i = 0; i < d->layers; i++) {
+    for (uint32_t i = 0; i < d->layers; i++)
         any = any || d->layer[i].convolves;
-    }
     return any;
 }
 
@@ -140,15 +138,12 @@ void *fl_cpu_place(char *base, size_t *used, size_t count, size_t size) {
 fl_cpu_rows fl_cpu_place_rows(const fl_engine *e, char *base, size_t *used, size_t rows,
                               size_t width) {
     fl_cpu_rows b = {0};
-    if (e->narrow.quantize) {
+    if (e->narrow.quantize)
         b.q = fl_cpu_place(base, used, rows * width, fl_cpu_unit(e));
-    }
-    if (e->format == FL_CPU_INT8 || e->format == FL_CPU_INT16) {
+    if (e->format == FL_CPU_INT8 || e->format == FL_CPU_INT16)
         b.scale = fl_cpu_place(base, used, rows, sizeof *b.scale);
-    }
-    if (e->format == FL_CPU_INT8) {
+    if (e->format == FL_CPU_INT8)
         b.zero = fl_cpu_place(base, used, rows, sizeof *b.zero);
-    }
     return b;
 }
 
@@ -182,9 +177,8 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
         s->expert.out = fl_cpu_place(base, &used, e->expert_rows * e->hidden16, real);
         s->latent     = fl_cpu_place(base, &used, e->rows_max * e->latent.width16, real);
         s->max_logits = fl_cpu_place(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
-        if (e->format != FL_CPU_FP32) {
+        if (e->format != FL_CPU_FP32)
             lay_out_narrow(e, s, base, &used);
-        }
     }
     e->plan.order  = fl_cpu_place(base, &used, e->batch_texts, sizeof *e->plan.order);
     e->plan.blocks = fl_cpu_place(base, &used, e->batch_texts, sizeof *e->plan.blocks);
@@ -212,16 +206,14 @@ static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
     e->layers              = fl_alloc_zero(e->desc.layers + 1, sizeof *e->layers);
     e->scratch             = fl_alloc_zero(threads, sizeof *e->scratch);
     e->barriers            = fl_alloc_aligned(threads * sizeof *e->barriers, _Alignof(fl_barrier));
-    if (e->layers == NULL || e->scratch == NULL || e->barriers == NULL) {
+    if (e->layers == NULL || e->scratch == NULL || e->barriers == NULL)
         return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cpu engine");
-    }
     do { /* twice as much must be there: weights and stacks are still to come */
         e->arena_bytes = lay_out_scratch(e, NULL);
         e->arena       = fl_big_alloc(2 * e->arena_bytes);
     } while (e->arena == NULL && do_with_less(e));
-    if (e->arena == NULL) {
+    if (e->arena == NULL)
         return fl_fail_nomem(error, e->arena_bytes, "the scratch of one thread of the cpu engine");
-    }
     if (e->threads < threads) {
         fl_log_write(log, FL_LOG_WARNING,
                      "low on memory: the cpu engine has scratch for %u threads instead of %u; free "
@@ -237,9 +229,8 @@ static int reserve_all(fl_engine *e, const fl_log *log, fletch_error *error) {
 /* ---- The vtable ------------------------------------------------------------------------------ */
 
 static void close_engine(fl_engine *e) {
-    if (e == NULL) {
+    if (e == NULL)
         return;
-    }
     fl_team_close(e->team);
     fl_cpu_prompt_close(e);
     fl_cpu_long_close(e);
@@ -290,15 +281,14 @@ static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *
 static void choose_fast(fl_engine *e) {
     const char  *found = "gain by it";
     fletch_error ignored;
-    if (!e->kernels->narrow[FL_CPU_INT16].pays) {
+    if (!e->kernels->narrow[FL_CPU_INT16].pays)
         found = "gain nothing from lower precision";
-    } else if (e->desc.layers == 0) {
+    else if (e->desc.layers == 0)
         found = "have nothing to gain in this model";
-    } else if (check_format(e, FL_CPU_INT16, &ignored) != FLETCH_OK) {
+    else if (check_format(e, FL_CPU_INT16, &ignored) != FLETCH_OK)
         found = "are close enough to this model's vectors only in fp32";
-    } else {
+    else
         e->format = FL_CPU_INT16;
-    }
     snprintf(e->why_format, sizeof e->why_format, "fast: the %s kernels %s", e->kernels->isa,
              found);
 }
@@ -307,14 +297,12 @@ static void choose_fast(fl_engine *e) {
 static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
     size_t format = 0, formats = FL_CPU_BF16 + 1;
     if (fl_engine_chooses(precision)) {
-        if (precision != NULL && strcmp(precision, "fast") == 0) {
+        if (precision != NULL && strcmp(precision, "fast") == 0)
             choose_fast(e);
-        }
         return FLETCH_OK;
     }
-    while (format < formats && strcmp(precision, fl_cpu_format_name[format]) != 0) {
+    while (format < formats && strcmp(precision, fl_cpu_format_name[format]) != 0)
         format++;
-    }
     if (format == formats) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "provider.precision %s: the cpu engine computes in fp32, bf16, int16 and "
@@ -336,9 +324,8 @@ static const char *const kept_name[] = {[FL_CPU_WEIGHTS_FLOAT]  = "float",
 static int choose_weights(fl_engine *e, const char *precision, const char *weights,
                           fletch_error *error) {
     size_t kept = FL_CPU_WEIGHTS_Q4;
-    while (kept > 0 && weights != NULL && strcmp(weights, kept_name[kept]) != 0) {
+    while (kept > 0 && weights != NULL && strcmp(weights, kept_name[kept]) != 0)
         kept--;
-    }
     e->weights_kept = weights == NULL ? FL_CPU_WEIGHTS_AUTO : (fl_cpu_weights)kept;
     if (e->weights_kept <= FL_CPU_WEIGHTS_STORED) {
         e->weights_kept = e->format == FL_CPU_FP32 ? e->weights_kept : FL_CPU_WEIGHTS_FLOAT;
@@ -406,9 +393,8 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     FL_TRY(fl_encoder_check_slots(encoder, error));
     FL_TRY(fl_cpu_check_word_map(encoder, error));
     fl_engine *e = fl_alloc_aligned(sizeof *e, _Alignof(fl_engine));
-    if (e == NULL) {
+    if (e == NULL)
         return fl_fail_nomem(error, sizeof *e, "the cpu engine");
-    }
     memset(e, 0, sizeof *e);
     int status = prepare(e, encoder, options, error);
     if (status < 0) {
@@ -425,13 +411,11 @@ static void run(void *arg, unsigned thread, unsigned size) {
     const fl_cpu_plan *plan  = &e->plan;
     unsigned           group = thread / plan->ranks;
     (void)size;
-    for (uint32_t b = group; group < plan->groups && b < plan->shared; b += plan->groups) {
+    for (uint32_t b = group; group < plan->groups && b < plan->shared; b += plan->groups)
         fl_cpu_run_block(e, &plan->blocks[b], thread, plan->ranks);
-    }
     for (unsigned b = atomic_fetch_add(&e->next_block, 1); b < e->plan.block_count;
-         b          = atomic_fetch_add(&e->next_block, 1)) {
+         b          = atomic_fetch_add(&e->next_block, 1))
         fl_cpu_run_block(e, &e->plan.blocks[b], thread, 1);
-    }
 }
 
 void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
@@ -441,9 +425,8 @@ void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
     atomic_store(&e->next_block, e->plan.shared);
     atomic_store(&e->bad_text, UINT32_MAX);
     atomic_store(&e->no_memory, false);
-    for (unsigned group = 0; group < e->plan.groups; group++) {
+    for (unsigned group = 0; group < e->plan.groups; group++)
         fl_barrier_init(&e->barriers[group], e->team, e->plan.ranks);
-    }
     fl_team_run_some(e->team, e->plan.threads, run, e);
 }
 
@@ -492,9 +475,8 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
     assert(batch->texts > 0 && batch->cu[0] == 0 && batch->cu[batch->texts] == batch->tokens);
     assert(batch->rows || batch->terms);
     (void)slot; /* there is one */
-    if (batch->texts == 0) {
+    if (batch->texts == 0)
         return FLETCH_OK;
-    }
     if (batch->texts > e->batch_texts) {
         return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "batch of %u texts, opened for %zu",
                        batch->texts, e->batch_texts);
@@ -509,9 +491,8 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
         }
     }
     FL_TRY(fl_cpu_long_reserve(e, longest, error));
-    if (fl_cpu_prompt_divides(e, batch)) {
+    if (fl_cpu_prompt_divides(e, batch))
         return run_parts(e, batch, error);
-    }
     fl_cpu_prompt_prepare(e, batch);
     fl_cpu_run_batch(e, batch);
     e->prompt.spared = e->prompt.saved;
@@ -577,9 +558,8 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
         {"cpu.pack_cache", e->panels->file.data ? "mapped" : "none", e->pack_note}};
     size_t count = sizeof lines / sizeof *lines - (e->pack_note[0] == '\0');
     int    stop  = 0;
-    for (size_t i = 0; i < count && stop == 0; i++) {
+    for (size_t i = 0; i < count && stop == 0; i++)
         stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
-    }
     return stop;
 }
 

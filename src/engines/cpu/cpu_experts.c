@@ -17,16 +17,14 @@
 /* Gate weights of a row from its logits: softmax over the experts. */
 static void softmax(float *gates, size_t experts) {
     float max = gates[0], sum = 0.0f;
-    for (size_t i = 1; i < experts; i++) {
+    for (size_t i = 1; i < experts; i++)
         max = gates[i] > max ? gates[i] : max;
-    }
     for (size_t i = 0; i < experts; i++) {
         gates[i] = (float)fl_math_exp((double)(gates[i] - max));
         sum += gates[i];
     }
-    for (size_t i = 0; i < experts; i++) {
+    for (size_t i = 0; i < experts; i++)
         gates[i] = fabsf(gates[i] / sum);
-    }
 }
 
 /* The sign is set of the `used` largest. Of equal ones the first counts; what is not a number is chosen like a
@@ -34,11 +32,9 @@ static void softmax(float *gates, size_t experts) {
 static void mark_largest(float *gates, size_t experts, size_t used) {
     for (size_t k = 0; k < used; k++) {
         size_t best = SIZE_MAX;
-        for (size_t i = 0; i < experts; i++) {
-            if (!signbit(gates[i]) && (best == SIZE_MAX || gates[i] > gates[best])) {
+        for (size_t i = 0; i < experts; i++)
+            if (!signbit(gates[i]) && (best == SIZE_MAX || gates[i] > gates[best]))
                 best = i;
-            }
-        }
         gates[best] = -gates[best];
     }
 }
@@ -80,20 +76,17 @@ static void run_expert(const fl_cpu_split *c, const fl_cpu_layer *layer, size_t 
                        e->hidden16 * sizeof *z);
             }
         }
-        if (work.rows == 0) {
+        if (work.rows == 0)
             return;
-        }
         fl_cpu_run_mlp(c, &work);
         /* and back to where they came from */
         const float *out = own->out;
         for (size_t to = first; to < row; to++) {
             float weight = gate[to * e->experts16];
-            if (!signbit(weight)) {
+            if (!signbit(weight))
                 continue;
-            }
-            for (size_t k = 0; k < e->hidden16; k++) {
+            for (size_t k = 0; k < e->hidden16; k++)
                 y[to * e->hidden16 + k] += fabsf(weight) * out[k];
-            }
             out += e->hidden16;
         }
     }
@@ -110,14 +103,11 @@ void fl_cpu_run_experts(const fl_cpu_split *c, const fl_cpu_layer *layer, size_t
     alone.scratch.y        = c->scratch.expert.out;
     alone.rank             = 0;
     alone.ranks            = 1;
-    if (count == 0) { /* more ranks than rows */
+    if (count == 0) /* more ranks than rows */
         return;
-    }
-    for (size_t i = 0; i < count * e->hidden16; i++) {
+    for (size_t i = 0; i < count * e->hidden16; i++)
         y[i] = layer->down_bias[i % e->hidden16] + (x ? x[i] : 0.0f);
-    }
     choose_experts(e, layer, z, count, c->scratch.expert.gates);
-    for (size_t i = 0; i < layer->experts; i++) {
+    for (size_t i = 0; i < layer->experts; i++)
         run_expert(&alone, layer, i, z, count, y);
-    }
 }

@@ -23,9 +23,8 @@
 /* What an id's row is multiplied by. */
 static float word_scale(const fl_engine *e, int32_t id) {
     float scale = e->desc.embed_scale != 0.0f ? e->desc.embed_scale : 1.0f;
-    if (e->word_scale.data) {
+    if (e->word_scale.data)
         fl_tensor_to_f32(&e->word_scale, (uint64_t)id, 1, &scale);
-    }
     return scale;
 }
 
@@ -46,9 +45,8 @@ static void word_row(const fl_engine *e, uint64_t index, float *row) {
             (const char *)e->word.data + fl_dtype_bytes(e->word.dtype, index * width + k);
         n         = width - k < AT_ONCE ? width - k : AT_ONCE;
         some.data = from;
-        if (fl_map_copy(e->word.map, from, fl_dtype_bytes(some.dtype, n), bytes)) {
+        if (fl_map_copy(e->word.map, from, fl_dtype_bytes(some.dtype, n), bytes))
             some.data = bytes;
-        }
         fl_tensor_to_f32(&some, 0, n, row + k);
     }
 }
@@ -59,12 +57,10 @@ static void embed_token(const fl_engine *e, int32_t id, size_t position, float *
     float  scale = word_scale(e, id);
     word_row(e, fl_cpu_word_row(&e->word_map, id), row);
     memset(row + width, 0, (e->embed16 - width) * sizeof(float));
-    for (size_t k = 0; scale != 1.0f && k < width; k++) {
+    for (size_t k = 0; scale != 1.0f && k < width; k++)
         row[k] *= scale;
-    }
-    for (size_t k = 0; e->positions && k < width; k++) {
+    for (size_t k = 0; e->positions && k < width; k++)
         row[k] += e->positions[position * e->embed16 + k];
-    }
 }
 
 /* x[rows] from the embedded rows: norm, and the way to the layers' width. */
@@ -107,9 +103,8 @@ static void embed(const fl_cpu_split *c, float *y) {
             bool   is_pad   = e->desc.position_skips_pad && (uint32_t)ids[i] == e->desc.pad_token;
             size_t position = is_pad ? e->max_length : counted++;
             position += i < second ? 0 : fl_cpu_segment_row(e);
-            if (row < first || row >= last) {
+            if (row < first || row >= last)
                 continue;
-            }
             embed_token(e, ids[i], position, own + held++ * e->embed16);
             if (row + 1 == last || (e->project && held == e->rows_max)) {
                 finish_rows(e, own, held, x);
@@ -137,9 +132,8 @@ void fl_cpu_report_bad(fl_engine *e, uint32_t text) {
 size_t fl_cpu_pooled_row(const fl_engine *engine, size_t n, size_t skip) {
     assert(n > 0);
     fl_pooling mode = engine->pooling[0];
-    if (engine->pooling_count > 1 || (mode != FL_POOL_CLS && mode != FL_POOL_LAST_TOKEN)) {
+    if (engine->pooling_count > 1 || (mode != FL_POOL_CLS && mode != FL_POOL_LAST_TOKEN))
         return SIZE_MAX;
-    }
     return mode == FL_POOL_LAST_TOKEN ? n - 1 : skip < n ? skip : 0;
 }
 
@@ -150,29 +144,25 @@ static bool wants_each(const fl_engine *e, uint32_t text) {
 
 /* Whether one of the block's is not. */
 static bool wants_any(const fl_engine *e, const fl_cpu_block *block) {
-    for (uint32_t t = block->first; t < block->last; t++) {
-        if (wants_each(e, e->plan.order[t])) {
+    for (uint32_t t = block->first; t < block->last; t++)
+        if (wants_each(e, e->plan.order[t]))
             return true;
-        }
-    }
     return false;
 }
 
 /* The rows of all n tokens, as they are; false: a value is not finite. */
 static bool copy_rows(const fl_engine *e, const float *x, size_t n, float *out) {
     size_t width = e->desc.hidden;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         memcpy(out + i * width, x + i * e->hidden16, width * sizeof *out);
-    }
     return fl_all_finite(out, n * width);
 }
 
 /* The text's result from its rows x[n]. */
 static bool hand_over(const fl_engine *e, uint32_t text, const float *x, size_t n, uint32_t skip) {
     float *out = e->batch->rows[text];
-    if (wants_each(e, text)) {
+    if (wants_each(e, text))
         return copy_rows(e, x, n, out);
-    }
     const fl_rows rows = {x, e->hidden16, NULL};
     return fl_pool_rows(e->pooling, e->pooling_count, &rows, e->desc.hidden, (uint32_t)n, skip,
                         out);
@@ -190,15 +180,12 @@ static void pool_texts(const fl_cpu_split *c) {
             n    = 1;
         }
         row += n;
-        if ((t - c->block->first) % c->ranks != c->rank) {
+        if ((t - c->block->first) % c->ranks != c->rank)
             continue;
-        }
-        if (e->final_norm.weight && e->latent.width16 == 0) {
+        if (e->final_norm.weight && e->latent.width16 == 0)
             fl_cpu_norm_rows(e, &e->final_norm, x, x, n);
-        }
-        if (!hand_over(e, text, x, n, skip)) {
+        if (!hand_over(e, text, x, n, skip))
             fl_cpu_report_bad(e, text);
-        }
     }
 }
 
@@ -221,9 +208,8 @@ static void pool_words(const fl_cpu_split *c) {
         const fl_rows rows = {e->word.data, e->desc.embedding, batch->ids + batch->cu[text]};
         if ((t - c->block->first) % c->ranks == c->rank &&
             !fl_pool_rows(e->pooling, e->pooling_count, &rows, e->desc.hidden,
-                          (uint32_t)fl_cpu_length(e, t), fl_cpu_skip(e, t), batch->rows[text])) {
+                          (uint32_t)fl_cpu_length(e, t), fl_cpu_skip(e, t), batch->rows[text]))
             fl_cpu_report_bad(e, text);
-        }
     }
 }
 

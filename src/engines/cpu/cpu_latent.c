@@ -30,16 +30,14 @@ static void norm(const fl_engine *e, const fl_cpu_norm *of, const float *x, floa
 /* Shares of the latents from what a head says to them; what stands behind them becomes 0. */
 static void softmax(float *scores, size_t latents, size_t width) {
     float max = scores[0], sum = 0.0f;
-    for (size_t i = 1; i < latents; i++) {
+    for (size_t i = 1; i < latents; i++)
         max = scores[i] > max ? scores[i] : max;
-    }
     for (size_t i = 0; i < latents; i++) {
         scores[i] = (float)fl_math_exp((double)(scores[i] - max));
         sum += scores[i];
     }
-    for (size_t i = 0; i < latents; i++) {
+    for (size_t i = 0; i < latents; i++)
         scores[i] /= sum;
-    }
     memset(scores + latents, 0, (width - latents) * sizeof *scores);
 }
 
@@ -70,9 +68,8 @@ static void attend(const fl_cpu_split *c, const float *x, const float *z, size_t
                         .k          = latent->width16,
                         .accumulate = true};
         e->kernels->gemm(&ask);
-        for (size_t i = 0; i < rows; i++) {
+        for (size_t i = 0; i < rows; i++)
             softmax(c->scratch.latent + i * latent->width16, e->desc.latents, latent->width16);
-        }
         e->kernels->gemm(&find);
     }
 }

@@ -72,19 +72,17 @@ static void mlp(const fl_cpu_split *c, const fl_cpu_layer *layer, size_t row, si
 }
 
 static void add_rows(const float *from, float *to, size_t count) {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         to[i] += from[i];
-    }
 }
 
 /* z of rows of x by the norm in front of the next block; a norm without weight copies. */
 static void norm_to_z(const fl_engine *e, const fl_cpu_norm *norm, const float *x, float *z,
                       size_t rows) {
-    if (norm->weight) {
+    if (norm->weight)
         fl_cpu_norm_rows(e, norm, x, z, rows);
-    } else {
+    else
         memcpy(z, x, rows * e->hidden16 * sizeof *z);
-    }
 }
 
 /* What a block left in y becomes x, this rank's share of the rows; `own` and `extra` are the block's norms. Pre-norm:
@@ -105,18 +103,16 @@ static void residual_and_norm(const fl_cpu_split *c, size_t row, size_t rows,
         }
         return;
     }
-    if (next && parallel) {
+    if (next && parallel)
         norm_to_z(e, next, x, c->scratch.z + at, count);
-    }
     if (extra->weight) { /* x = x + extra(…) */
         fl_cpu_norm_rows(e, extra, y, y, count);
         add_rows(y, x, values);
     } else {
         memcpy(x, y, values * sizeof *x);
     }
-    if (next && !parallel) {
+    if (next && !parallel)
         norm_to_z(e, next, x, c->scratch.z + at, count);
-    }
 }
 
 /* Attention's output, the MLP and the norms of rows [first, last). */
@@ -136,9 +132,8 @@ static void rest_of_layer(const fl_cpu_split *c, size_t index, size_t first, siz
         fl_cpu_wait(c);
         mlp(c, layer, row, rows);
         residual_and_norm(c, row, rows, &layer->mlp_norm, &layer->mlp_extra, next, false);
-        if (next) {
+        if (next)
             fl_cpu_quantize_for_attention(c, row, rows, index + 1);
-        }
         fl_cpu_wait(c);
     }
 }
@@ -200,18 +195,16 @@ static void begin(const fl_cpu_split *c) {
     size_t           first = fl_cpu_share(c, c->block->tokens, c->rank);
     size_t           rows  = fl_cpu_share(c, c->block->tokens, c->rank + 1) - first;
     size_t           at    = first * e->hidden16;
-    if (e->pre_norm) {
+    if (e->pre_norm)
         norm_to_z(e, &e->layers[0].attention_norm, c->scratch.x + at, c->scratch.z + at, rows);
-    }
     fl_cpu_quantize_for_attention(c, 0, c->block->tokens, 0);
     fl_cpu_wait(c);
 }
 
 void fl_cpu_layers(const fl_cpu_split *c) {
     const uint32_t layers = c->engine->desc.layers;
-    if (layers > 0) {
+    if (layers > 0)
         begin(c);
-    }
     for (uint32_t i = 0; i < layers; i++) {
         const uint64_t start = fl_trace_begin(c->engine->trace);
         run_layer(c, i);

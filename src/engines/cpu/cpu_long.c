@@ -31,9 +31,8 @@ static size_t lay_out(const fl_engine *e, size_t length, char *base, fl_cpu_scra
     s.z              = fl_cpu_place(base, &used, e->pre_norm ? length * e->hidden16 : 0, real);
     s.context        = fl_cpu_place(base, &used, length * e->inner, real);
     s.joint_qk       = fl_cpu_place(base, &used, length * (e->q_joint + e->k_joint), real);
-    if (e->format != FL_CPU_FP32) {
+    if (e->format != FL_CPU_FP32)
         s.x_narrow = fl_cpu_place_rows(e, base, &used, length, e->hidden16);
-    }
     for (unsigned i = 0; i < e->long_ranks; i++) {
         size_t heads = heads_of(e, i);
         size_t rows  = heads > 0 ? (2 + heads) * length : 0;
@@ -64,14 +63,12 @@ size_t fl_cpu_long_bytes(const fl_engine *e, size_t length) {
 int fl_cpu_long_reserve(fl_engine *e, size_t length, fletch_error *error) {
     assert(length > 0);
     fl_cpu_long *l = &e->longer;
-    if (length <= e->block_max || length <= l->length) {
+    if (length <= e->block_max || length <= l->length)
         return FLETCH_OK;
-    }
     size_t bytes = fl_cpu_long_bytes(e, length);
     fl_cpu_long_close(e); /* first: the next one is larger */
-    if (l->scratch == NULL) {
+    if (l->scratch == NULL)
         l->scratch = fl_alloc_zero(e->threads, sizeof *l->scratch);
-    }
     l->arena = l->scratch ? fl_big_alloc(bytes) : NULL;
     if (l->arena == NULL) {
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,

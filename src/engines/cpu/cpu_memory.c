@@ -58,23 +58,19 @@ static void count_ints(tally *t, const void *place, size_t bytes) {
 }
 
 static void count_rows(tally *t, const fl_cpu_rows *b, size_t rows, size_t width) {
-    if (b->q) {
+    if (b->q)
         count_ints(t, b->q, rows * width * fl_cpu_unit(t->engine));
-    }
-    if (b->scale) {
+    if (b->scale)
         count_ints(t, b->scale, rows * sizeof *b->scale);
-    }
-    if (b->zero) {
+    if (b->zero)
         count_ints(t, b->zero, rows * sizeof *b->zero);
-    }
 }
 
 /* Rows of MLP tiles that rank i keeps: one tile with rows of its own; ranks
  * that split columns share all of them, as far as each has room (cpu_mlp.c). */
 static size_t tile_rows(const fl_engine *e, bool shared, unsigned i, size_t rows) {
-    if (!shared) {
+    if (!shared)
         return rows;
-    }
     size_t fit = e->rows_max / rows, before = i * fit;
     size_t left = e->mlp_tiles > before ? e->mlp_tiles - before : 0;
     return (left < fit ? left : fit) * rows;
@@ -118,9 +114,8 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
             count_floats(&t, s->joint_qk, n * (e->q_joint + e->k_joint));
         }
         count_floats(&t, s->head, heads > 0 ? (2 + heads) * n * e->head16 : 0);
-        if (alone || e->project || e->decoder || e->latent.width16 > 0) {
+        if (alone || e->project || e->decoder || e->latent.width16 > 0)
             count_floats(&t, s->y, rows * e->wide16);
-        }
         count_floats(&t, s->pair, fl_cpu_pair(e, rows));
         count_floats(&t, s->mlp, tiles * FL_CPU_MLP_TILE);
         count_floats(&t, s->attention,
@@ -133,9 +128,8 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         count_floats(&t, s->latent, rows * e->latent.width16);
         count_floats(&t, s->max_logits,
                      e->decoder ? logit_rows(e, guess, texts, tokens) * e->wide16 : 0);
-        if (own) {
+        if (own)
             count_rows(&t, &s->x_narrow, n, e->hidden16);
-        }
         if (alone) {
             count_rows(&t, &s->context_narrow, rows,
                        e->inner > e->hidden16 ? e->inner : e->hidden16);
@@ -154,9 +148,8 @@ uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
     assert(longest <= tokens);
     fl_cpu_guess guess[FL_CPU_GUESSES];
     uint64_t     most = 0;
-    if (texts == 0 || tokens == 0) {
+    if (texts == 0 || tokens == 0)
         return 0;
-    }
     texts          = texts < e->batch_texts ? texts : (uint32_t)e->batch_texts;
     unsigned count = fl_cpu_plan_guess(e, texts, tokens, longest, guess);
     for (unsigned i = 0; i < count; i++) {

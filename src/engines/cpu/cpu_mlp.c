@@ -139,9 +139,8 @@ void fl_cpu_run_mlp(const fl_cpu_split *c, const fl_cpu_mlp_work *work) {
             }
             fl_cpu_wait(c);
         }
-        for (size_t tile = first; tile < end; tile++) {
+        for (size_t tile = first; tile < end; tile++)
             down(c, &t, tile);
-        }
         fl_cpu_wait(c); /* the next tiles take the room of these */
     }
 }

@@ -44,15 +44,12 @@ static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
     size_t    longest = engine->max_length;
     uint32_t *start   = plan->count; /* start[i]: first place of length longest - i */
     memset(start, 0, (longest + 2) * sizeof *start);
-    for (uint32_t t = 0; t < batch->texts; t++) {
+    for (uint32_t t = 0; t < batch->texts; t++)
         start[longest - length_of(engine, batch, t) + 1]++;
-    }
-    for (size_t i = 1; i <= longest; i++) {
+    for (size_t i = 1; i <= longest; i++)
         start[i] += start[i - 1];
-    }
-    for (uint32_t t = 0; t < batch->texts; t++) {
+    for (uint32_t t = 0; t < batch->texts; t++)
         plan->order[start[longest - length_of(engine, batch, t)]++] = t;
-    }
 }
 
 /* One block for each group, when that is less than a usual block: then a small batch reads the weights
@@ -68,9 +65,8 @@ static size_t fair_share(const fl_engine *engine, size_t tokens, unsigned groups
 static size_t goal_for(const fl_engine *engine, size_t left, unsigned groups, size_t share) {
     assert(left > 0 && groups > 0);
     size_t goal = engine->block_size;
-    if (share > 0) {
+    if (share > 0)
         return share;
-    }
     if (groups > 1) {
         size_t part = left / (2 * (size_t)groups);
         goal        = part < goal ? part : goal;
@@ -92,9 +88,8 @@ static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_pl
         fl_cpu_block block  = {first, first + 1, length, fl_cpu_text_cost(engine, length)};
         while (block.last < batch->texts) {
             length = length_of(engine, batch, plan->order[block.last]);
-            if (block.tokens + length > goal) {
+            if (block.tokens + length > goal)
                 break;
-            }
             block.last++;
             block.tokens += length;
             block.cost += fl_cpu_text_cost(engine, length);
@@ -121,9 +116,8 @@ static double take_least(double *load, unsigned count, double cost) {
     unsigned at  = 0;
     for (unsigned next; (next = 2 * at + 1) < count; at = next) {
         next += next + 1 < count && load[next + 1] < load[next];
-        if (load[next] >= sum) {
+        if (load[next] >= sum)
             break;
-        }
         load[at] = load[next];
     }
     load[at] = sum;
@@ -135,9 +129,8 @@ static double end_of_run(const fl_engine *engine, const fl_cpu_block *blocks, to
     double last = 0.0;
     for (uint32_t group = 0; group < run.groups && group < run.count; group++) {
         double sum = 0.0;
-        for (uint32_t i = group; i < run.count; i += run.groups) {
+        for (uint32_t i = group; i < run.count; i += run.groups)
             sum += fl_cpu_group_time(engine, &blocks[run.first + i], run.ranks);
-        }
         last = sum > last ? sum : last;
     }
     return last;
@@ -150,9 +143,8 @@ static double end_of(const fl_engine *engine, const fl_cpu_block *blocks, uint32
     double last = 0.0;
     memset(load, 0, threads * sizeof *load);
     for (uint32_t b = 0; b < count; b++) {
-        if (b - run.first < run.count) { /* also false in front of it */
+        if (b - run.first < run.count) /* also false in front of it */
             continue;
-        }
         double end = take_least(load, threads, blocks[b].cost);
         last       = end > last ? end : last;
     }
@@ -173,9 +165,8 @@ static together choose_run(const fl_engine *engine, const fl_cpu_block *blocks, 
     double   soonest = end_of(engine, blocks, count, best, load, threads) * worth;
     run.first        = 0;
     run.count        = count;
-    if (run.ranks == 1) {
+    if (run.ranks == 1)
         return best;
-    }
     if (end_of(engine, blocks, count, run, load, threads) < soonest) {
         best    = run;
         soonest = end_of(engine, blocks, count, run, load, threads);
@@ -197,9 +188,8 @@ static together choose_run(const fl_engine *engine, const fl_cpu_block *blocks, 
 /* The next smaller group to try below `ranks`: two, three, four, six, eight, twelve … */
 static unsigned smaller_group(unsigned ranks) {
     unsigned power = 1;
-    while (2 * power < ranks) {
+    while (2 * power < ranks)
         power *= 2;
-    }
     return power > 1 && power + power / 2 < ranks ? power + power / 2 : power;
 }
 
@@ -207,9 +197,8 @@ static unsigned smaller_group(unsigned ranks) {
 static double lag(const fl_engine *engine, const fl_cpu_block *blocks, uint32_t count,
                   double *load) {
     double total = 0.0;
-    for (uint32_t b = 0; b < count; b++) {
+    for (uint32_t b = 0; b < count; b++)
         total += blocks[b].cost;
-    }
     return end_of(engine, blocks, count, alone, load, engine->threads) * engine->threads / total;
 }
 
@@ -225,9 +214,8 @@ static void bring_forward(fl_cpu_block *blocks, together run) {
 /* Blocks in front that no thread alone has room for, each of one text: a group runs them. */
 static uint32_t longer_ones(const fl_engine *engine, const fl_cpu_plan *plan) {
     uint32_t count = 0;
-    while (count < plan->block_count && plan->blocks[count].tokens > engine->block_max) {
+    while (count < plan->block_count && plan->blocks[count].tokens > engine->block_max)
         count++;
-    }
     return count;
 }
 
@@ -236,9 +224,8 @@ static void cut_for_threads(const fl_engine *engine, const fl_batch *batch, fl_c
     size_t tokens = batch->tokens - engine->prompt.saved;
     size_t share  = fair_share(engine, tokens, engine->threads);
     cut_blocks(engine, batch, plan, engine->threads, share);
-    if (share > 0 && lag(engine, plan->blocks, plan->block_count, plan->load) > even) {
+    if (share > 0 && lag(engine, plan->blocks, plan->block_count, plan->load) > even)
         cut_blocks(engine, batch, plan, engine->threads, 0);
-    }
 }
 
 static void cut_for_groups(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
@@ -261,11 +248,10 @@ static together choose_groups(const fl_engine *engine, const fl_batch *batch, fl
             soonest = end;
         }
     }
-    if (best.count > 0) {
+    if (best.count > 0)
         cut_for_groups(engine, batch, plan, best.groups);
-    } else {
+    else
         cut_for_threads(engine, batch, plan);
-    }
     return best;
 }
 
@@ -283,9 +269,8 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
     cut_for_threads(engine, batch, plan);
     uint32_t longer = longer_ones(engine, plan), others = plan->block_count - longer;
     together groups = groups_for(engine, plan->blocks, engine->threads);
-    if (longer > 0) { /* the room for them is one group's */
+    if (longer > 0) /* the room for them is one group's */
         groups = (together){0, 0, engine->long_ranks, 1};
-    }
     together run =
         choose_run(engine, plan->blocks + longer, others, groups, plan->load, engine->threads);
     bool all = run.count == others; /* then in blocks of another size */
@@ -318,9 +303,8 @@ typedef struct slope {
 
 static slope slope_of(uint32_t texts, uint32_t tokens, uint32_t longest) {
     double top = longest, spare = (double)tokens - texts; /* tokens beyond one a text */
-    if (texts < 2 || top * texts <= tokens) {
+    if (texts < 2 || top * texts <= tokens)
         return (slope){top, 0.0};
-    }
     if (2.0 * spare < (top - 1.0) * texts) {
         double falling = 2.0 * spare / (top - 1.0); /* how many texts it takes to come down */
         falling        = falling > 1.0 ? falling : 1.0;
@@ -374,9 +358,8 @@ static guess guess_blocks(const fl_engine *engine, const question *q, fl_cpu_blo
             out.longer = true;
             continue;
         }
-        if (out.blocks < EVEN) {
+        if (out.blocks < EVEN)
             blocks[out.blocks] = (fl_cpu_block){first, text, block, time};
-        }
         out.blocks++;
         double end = take_least(load, q->groups, time);
         total += time;
@@ -416,9 +399,8 @@ static fl_cpu_guess by_groups(const fl_engine *engine, question q, unsigned most
         q.groups    = threads / m;
         q.share     = fair_share(engine, q.tokens, q.groups);
         guess found = guess_blocks(engine, &q, blocks);
-        if (found.blocks > EVEN) {
+        if (found.blocks > EVEN)
             continue;
-        }
         double end = end_of_run(engine, blocks, (together){0, found.blocks, m, q.groups});
         if (out.ranks == 0 || end < *soonest) {
             unsigned busy = found.blocks < q.groups ? found.blocks : q.groups;
@@ -470,12 +452,10 @@ unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tok
     bool         split = whole.ranks > 1 &&
                  (run.count == found.blocks || (found.lag > even && whole_end < end * worth));
     unsigned count = 0;
-    if (!split || close) {
+    if (!split || close)
         out[count++] = dealt(engine, found, split ? 0 : run.count, longest);
-    }
-    if (split || (close && whole.ranks > 1)) {
+    if (split || (close && whole.ranks > 1))
         out[count++] = whole;
-    }
     for (unsigned i = 0; i < count; i++) {
         uint32_t largest = (uint32_t)engine->block_max;
         out[i].tokens    = out[i].tokens < largest ? out[i].tokens : largest;

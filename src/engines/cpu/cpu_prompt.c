@@ -34,9 +34,8 @@ static bool pools_the_rest(const fl_engine *e, bool *last) {
     for (uint32_t i = 0; i < e->pooling_count; i++) {
         fl_pooling mode = e->pooling[i];
         *last           = *last && mode == FL_POOL_LAST_TOKEN;
-        if (mode == FL_POOL_CLS || mode == FL_POOL_WEIGHTED_MEAN) {
+        if (mode == FL_POOL_CLS || mode == FL_POOL_WEIGHTED_MEAN)
             return false;
-        }
     }
     return true;
 }
@@ -44,9 +43,8 @@ static bool pools_the_rest(const fl_engine *e, bool *last) {
 static bool is_causal(const fl_encoder_desc *d) {
     for (uint32_t i = 0; i < d->layers; i++) {
         bool ahead = d->layer[i].convolves && d->taps_centred;
-        if (ahead || !d->distance[d->layer[i].distance].causal) {
+        if (ahead || !d->distance[d->layer[i].distance].causal)
             return false;
-        }
     }
     return d->layers > 0;
 }
@@ -57,9 +55,8 @@ int fl_cpu_prompt_open(fl_engine *e, fletch_error *error) {
     const fl_rope *rope = &e->desc.rope[0];
     const bool turns = rope->longer > 0 && rope->trained < FL_CPU_PROMPT_TEXT; /* by the length */
     if (!is_causal(&e->desc) || turns || !pools_the_rest(e, &last) || e->desc.mlm ||
-        e->desc.segments || e->desc.position_skips_pad) {
+        e->desc.segments || e->desc.position_skips_pad)
         return FLETCH_OK;
-    }
     size_t rows   = e->desc.layers * e->kv_max * 2 * FL_CPU_PROMPT * e->head16;
     size_t joined = (size_t)2 * FL_CPU_PROMPT_TEXT * e->head16, floats = rows + joined * e->threads;
     p->bytes = floats * sizeof *p->rows + e->batch_texts * sizeof *p->shared;
@@ -73,9 +70,8 @@ int fl_cpu_prompt_open(fl_engine *e, fletch_error *error) {
     memset(p->block, 0, p->bytes); /* it is counted as taken */
     p->rows   = p->block;
     p->shared = (uint32_t *)(void *)(p->rows + floats);
-    for (unsigned i = 0; i < e->threads; i++) {
+    for (unsigned i = 0; i < e->threads; i++)
         e->scratch[i].joined = p->rows + rows + i * joined;
-    }
     return FLETCH_OK;
 }
 
@@ -101,9 +97,8 @@ static uint32_t least(uint32_t a, uint32_t b) {
 /* How many ids two texts begin with alike, FL_CPU_PROMPT at most. */
 static uint32_t alike(span a, span b) {
     uint32_t n = 0, most = least(least(a.length, b.length), FL_CPU_PROMPT);
-    while (n < most && a.ids[n] == b.ids[n]) {
+    while (n < most && a.ids[n] == b.ids[n])
         n++;
-    }
     return n;
 }
 
@@ -114,9 +109,8 @@ static uint32_t usable(const fl_engine *e, const fl_batch *batch, uint32_t text)
     uint32_t length = text_of(batch, text).length;
     bool     last;
     pools_the_rest(e, &last);
-    if (length > FL_CPU_PROMPT_TEXT || (batch->each && batch->each[text])) {
+    if (length > FL_CPU_PROMPT_TEXT || (batch->each && batch->each[text]))
         return 0;
-    }
     return last ? length - 1 : batch->pool_skip ? least(batch->pool_skip[text], length - 1) : 0;
 }
 
@@ -126,12 +120,10 @@ static uint32_t worth_keeping(const fl_engine *e, const fl_batch *batch) {
     span                 first = text_of(batch, 0), before = {p->before, p->before_length};
     uint32_t             known = alike(first, (span){p->ids, p->length});
     uint32_t             found = batch->texts > 1 ? FL_CPU_PROMPT : alike(first, before);
-    for (uint32_t t = 0; t < batch->texts && found > known; t++) {
+    for (uint32_t t = 0; t < batch->texts && found > known; t++)
         found = least(least(found, usable(e, batch, t)), alike(first, text_of(batch, t)));
-    }
-    if (found < LEAST || found <= known) {
+    if (found < LEAST || found <= known)
         return 0;
-    }
     bool saves = batch->texts > 1
                      ? (uint64_t)(found - known) * batch->texts >= 2 * (uint64_t)found
                      : found > 2 * known; /* not for every word that is alike by chance */
@@ -161,9 +153,8 @@ static run run_from(const fl_engine *e, const fl_batch *batch, uint32_t first) {
         const uint32_t here  = common(e, batch, first, last, found);
         const uint32_t on =
             last + 1 < batch->texts ? common(e, batch, last, last + 1, FL_CPU_PROMPT) : 0;
-        if (here < LEAST || count * here < (count - 1) * found || on > 2 * here) {
+        if (here < LEAST || count * here < (count - 1) * found || on > 2 * here)
             break;
-        }
         found = here;
     }
     const bool fills = batch->cu[last] - batch->cu[first] >= THREAD_RUN * e->threads;
@@ -172,17 +163,14 @@ static run run_from(const fl_engine *e, const fl_batch *batch, uint32_t first) {
 
 bool fl_cpu_prompt_divides(const fl_engine *e, const fl_batch *batch) {
     assert(batch->texts > 0);
-    if (e->prompt.rows == NULL || batch->keys || batch->texts < 3) {
+    if (e->prompt.rows == NULL || batch->keys || batch->texts < 3)
         return false;
-    }
     uint32_t whole  = usable(e, batch, 0);
     uint64_t spared = 0;
-    for (uint32_t t = 1; t < batch->texts && whole > 0; t++) {
+    for (uint32_t t = 1; t < batch->texts && whole > 0; t++)
         whole = common(e, batch, 0, t, whole);
-    }
-    for (run r = {0}; r.last < batch->texts; spared += r.spared) {
+    for (run r = {0}; r.last < batch->texts; spared += r.spared)
         r = run_from(e, batch, r.last);
-    }
     return spared > (uint64_t)(batch->texts - 1) * whole + batch->tokens / 8;
 }
 
@@ -191,9 +179,8 @@ uint32_t fl_cpu_prompt_run(const fl_engine *e, const fl_batch *batch, uint32_t f
     run r = run_from(e, batch, first);
     while (r.spared == 0 && r.last < batch->texts) { /* what has nothing in common goes together */
         const run next = run_from(e, batch, r.last);
-        if (next.spared > 0) {
+        if (next.spared > 0)
             break;
-        }
         r = next;
     }
     return r.last;
@@ -216,14 +203,12 @@ static void keep(fl_engine *e, span text) {
 void fl_cpu_prompt_prepare(fl_engine *e, const fl_batch *batch) {
     fl_cpu_prompt *p = &e->prompt;
     p->saved         = 0;
-    if (p->rows == NULL) {
+    if (p->rows == NULL)
         return;
-    }
     span     first = text_of(batch, 0);
     uint32_t found = batch->keys ? 0 : worth_keeping(e, batch);
-    if (found > 0) {
+    if (found > 0)
         keep(e, (span){first.ids, found});
-    }
     for (uint32_t t = 0; t < batch->texts; t++) {
         uint32_t known = alike(text_of(batch, t), (span){p->ids, p->length});
         known          = batch->keys ? 0 : least(known, usable(e, batch, t));

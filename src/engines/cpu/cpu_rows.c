@@ -26,11 +26,10 @@ void fl_cpu_multiply(const fl_engine *e, const fl_cpu_operand *a, const fl_cpu_f
     g.a_zero   = a->narrow.zero;
     g.b_stride = fl_cpu_panel(e, form, g.k);
     g.group    = e->narrow.group;
-    if (form->groups.bits > 0) {
+    if (form->groups.bits > 0)
         fl_cpu_multiply_groups(e->kernels, &form->groups, factor, &g);
-    } else {
+    else
         (e->format == FL_CPU_FP32 ? e->kernels->gemm : e->narrow.gemm)(&g);
-    }
 }
 
 fl_cpu_operand fl_cpu_rows_from(const fl_engine *e, const fl_cpu_operand *a, size_t row) {
@@ -59,9 +58,8 @@ void fl_cpu_quantize_rows(const fl_cpu_split *c, const fl_cpu_operand *at, size_
                           const float *gain) {
     size_t         first = fl_cpu_share(c, rows, c->rank);
     fl_cpu_operand own   = fl_cpu_rows_from(c->engine, at, first);
-    if (own.narrow.q == NULL) {
+    if (own.narrow.q == NULL)
         return;
-    }
     fl_quantize z = {.x        = own.floats,
                      .x_stride = own.width,
                      .gain     = gain,
@@ -88,17 +86,15 @@ static void watch(const fl_engine *e, const float *x, size_t rows, size_t layer,
 void fl_cpu_quantize_for_attention(const fl_cpu_split *c, size_t row, size_t rows, size_t layer) {
     const fl_engine *e = c->engine;
     fl_cpu_operand   z = fl_cpu_z_from(c, row);
-    if (e->watch) {
+    if (e->watch)
         watch(e, z.floats, rows, layer, 0);
-    }
     fl_cpu_quantize_rows(c, &z, rows, e->hidden16, e->layers[layer].qkv_gain);
 }
 
 void fl_cpu_quantize_for_mlp(const fl_cpu_split *c, size_t row, size_t rows, size_t layer) {
     const fl_engine *e = c->engine;
     fl_cpu_operand   z = fl_cpu_z_from(c, row);
-    if (e->watch) {
+    if (e->watch)
         watch(e, z.floats, rows, layer, 1);
-    }
     fl_cpu_quantize_rows(c, &z, rows, e->hidden16, e->layers[layer].up_gain);
 }

@@ -66,9 +66,8 @@ static void write_queries(const fl_engine *e, const slice *s, size_t row, size_t
         const int32_t *column = e->column + e->max_length - 1 - (at->first + row + r);
         const float   *from   = s->products + r * of.width;
         float         *to     = s->bias + (row + r) * s->stride;
-        for (size_t j = 0; j < at->n; j++) {
+        for (size_t j = 0; j < at->n; j++)
             to[j] = from[(size_t)column[j] - of.first];
-        }
     }
 }
 
@@ -85,9 +84,8 @@ static void add_keys(const fl_engine *e, const slice *s, size_t row, size_t rows
         const int32_t *column   = e->column + e->max_length - 1 + key - (at->first + row + r);
         const float   *products = s->products;
         float         *to       = s->bias + (row + r) * s->stride + key;
-        for (size_t j = 0; j < keys; j++, products += of.width) {
+        for (size_t j = 0; j < keys; j++, products += of.width)
             to[j] += products[(size_t)column[j] - of.first];
-        }
     }
 }
 

@@ -116,9 +116,8 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
             say(why, why_size, "the best on this machine", &table[i], cpu);
             return FLETCH_OK;
         }
-        if (any || strcmp(isa, table[i].name) != 0) {
+        if (any || strcmp(isa, table[i].name) != 0)
             continue;
-        }
         if (table[i].kernels == NULL) {
             return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                            "cpu.isa: the %s kernels are not built for this target; use auto", isa);

@@ -24,12 +24,10 @@
 
 /* What a matrix is in its file; no bits: float32, or not in the file alone. */
 static fl_groups stored_of(const fl_tensor *w) {
-    if (w->data == NULL || w->adapter != NULL) {
+    if (w->data == NULL || w->adapter != NULL)
         return (fl_groups){0};
-    }
-    if (w->dtype == FL_DTYPE_F16 || w->dtype == FL_DTYPE_BF16) {
+    if (w->dtype == FL_DTYPE_F16 || w->dtype == FL_DTYPE_BF16)
         return (fl_groups){.bits = 16, .half = w->dtype == FL_DTYPE_F16};
-    }
     const fl_block_row *row = fl_block_of(w->dtype);
     return w->packed ? fl_packed_groups(w->packed) : row ? row->groups : (fl_groups){0};
 }
@@ -38,9 +36,8 @@ static fl_groups stored_of(const fl_tensor *w) {
  * bits without a least value count from -8, with one from 0. A zero is one of the values. */
 static fl_groups merged(fl_groups a, fl_groups b) {
     if (a.bits == 0 || b.bits == 0 || a.coded != b.coded || a.half != b.half ||
-        a.rounded != b.rounded || (a.bits == 16) != (b.bits == 16)) {
+        a.rounded != b.rounded || (a.bits == 16) != (b.bits == 16))
         return (fl_groups){0};
-    }
     uint8_t bits = a.bits > b.bits ? a.bits : b.bits;
     return (fl_groups){.bits    = a.least != b.least ? 8 : bits,
                        .run     = a.run < b.run ? a.run : b.run,
@@ -56,12 +53,10 @@ static fl_cpu_form choose(fl_cpu_weights kept, const fl_tensor *const w[], size_
                           bool whole) {
     const fl_cpu_form rounded = {{.bits = kept == FL_CPU_WEIGHTS_Q4 ? 4 : 8, .run = 32}, true};
     fl_cpu_form       stored  = {.groups = whole ? stored_of(w[0]) : (fl_groups){0}};
-    for (size_t i = 1; i < count; i++) {
+    for (size_t i = 1; i < count; i++)
         stored.groups = merged(stored.groups, stored_of(w[i]));
-    }
-    if (kept == FL_CPU_WEIGHTS_AUTO && stored.groups.bits == 16) {
+    if (kept == FL_CPU_WEIGHTS_AUTO && stored.groups.bits == 16)
         return (fl_cpu_form){0};
-    }
     bool fits = stored.groups.bits > 0 && stored.groups.bits <= rounded.groups.bits;
     return kept <= FL_CPU_WEIGHTS_STORED || fits ? stored : rounded;
 }
@@ -79,9 +74,8 @@ void fl_cpu_choose_forms(const fl_engine *e, const fl_tensor *slot, fl_cpu_layer
     const fl_tensor *up[]   = {&slot[FL_LAYER_UP_W], &slot[FL_LAYER_GATE_W]};
     const bool       in_all = e->desc.hidden == e->hidden16;
     if (e->weights_kept == FL_CPU_WEIGHTS_FLOAT ||
-        (e->weights_kept == FL_CPU_WEIGHTS_AUTO && !is_large(e))) {
+        (e->weights_kept == FL_CPU_WEIGHTS_AUTO && !is_large(e)))
         return;
-    }
     layer->qkv_form  = choose(e->weights_kept, qkv, 3, in_all);
     layer->out_form  = choose(e->weights_kept, out, 1, e->head16 == e->desc.head_dim);
     layer->up_form   = choose(e->weights_kept, up, e->gated ? 2 : 1, in_all);
@@ -111,9 +105,8 @@ static void put_values(const fl_groups *g, uint8_t *q, size_t lane, const int8_t
     const int centre = g->least ? 0 : 8; /* nibbles from 0 on */
     q += lane;
     if (g->bits == 8) {
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             q[i * FL_CPU_LANES] = (uint8_t)from[i];
-        }
         return;
     }
     for (size_t i = 0; i < n; i += 2) {
@@ -170,13 +163,11 @@ static void keep_packed(const fl_groups *g, const fl_tensor *w, uint64_t first, 
         int8_t    q[FL_PACKED_RUN];
         run = steps - step < g->run ? steps - step : g->run;
         fl_packed_read(w, row, column, run, &part);
-        for (size_t i = 0; i < run; i++) {
+        for (size_t i = 0; i < run; i++)
             q[i] = (int8_t)(part.q[i] - centre);
-        }
         put_half(at.scales, lane, part.scale_bits);
-        if (g->zero) {
+        if (g->zero)
             at.scales[FL_CPU_LANES * sizeof(uint16_t) + lane] = (uint8_t)(part.zero - centre);
-        }
         put_values(g, at.q, lane, q, run);
     }
 }
@@ -214,9 +205,8 @@ void fl_cpu_keep_column(const fl_groups *g, const fl_tensor *w, uint64_t first, 
                in    = (size_t)((first + step) % type->values);
         run_place at = place_of(g, panel, step);
         run          = steps - step < g->run ? steps - step : g->run;
-        if (step == 0 || in == 0) {
+        if (step == 0 || in == 0)
             type->split(data + block * type->bytes, &parts);
-        }
         put_scales(g, &at, lane, type->groups.least, &parts, in / type->groups.run);
         put_values(g, at.q, lane, parts.q + in, run);
     }
@@ -283,9 +273,8 @@ static void round_run(const fl_groups *g, const float *columns, size_t n, const 
     uint16_t   half[FL_CPU_LANES];
     lanes      q[RUN], scale, error;
     scales_of(g->bits, columns, n, half, q);
-    for (size_t c = 0; c < FL_CPU_LANES; c++) {
+    for (size_t c = 0; c < FL_CPU_LANES; c++)
         scale[c] = fl_half_to_f32(half[c]);
-    }
     round_to(columns, n, scale, nibbles ? -8.0f : -127.0f, nibbles ? 7.0f : 127.0f, q, error);
     for (size_t c = 0; c < FL_CPU_LANES; c++) {
         int8_t column[RUN];

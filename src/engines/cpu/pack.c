@@ -100,18 +100,15 @@ static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *laye
         layer->experts_used = rules->experts_used;
         layer->router       = take(at, fl_cpu_pad(experts) * e->hidden16);
     }
-    if (!rules->skips_attention_norm) {
+    if (!rules->skips_attention_norm)
         layer->attention_norm = take_norm(at, e->hidden16);
-    }
     layer->up_bias   = take(at, (e->gated ? 2 : 1) * e->mlp16);
     layer->down_bias = take(at, e->hidden16);
     layer->mlp_norm  = take_norm(at, e->hidden16);
-    if (d->extra_norm != FL_EXTRA_NORM_NONE) {
+    if (d->extra_norm != FL_EXTRA_NORM_NONE)
         layer->attention_extra = take_norm(at, e->hidden16);
-    }
-    if (d->extra_norm == FL_EXTRA_NORM_BRANCH) {
+    if (d->extra_norm == FL_EXTRA_NORM_BRANCH)
         layer->mlp_extra = take_norm(at, e->hidden16);
-    }
 }
 
 /* A layer with the weights of the one before (ALBERT) is packed once; not int8's, which is measured for each. */
@@ -140,12 +137,10 @@ static void lay_out_latent(fl_engine *e, cursor *at) {
 
 static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
     cursor at = {.base = base, .used = fl_cpu_lay_out_tables(e, encoder, base)};
-    if (encoder->global[FL_SLOT_EMBED_NORM_W].data) {
+    if (encoder->global[FL_SLOT_EMBED_NORM_W].data)
         e->embed_norm = take_norm(&at, e->embed16);
-    }
-    if (e->desc.final_norm) {
+    if (e->desc.final_norm)
         e->final_norm = take_norm(&at, e->hidden16);
-    }
     if (e->desc.embedding != e->desc.hidden) {
         e->project      = take(&at, e->hidden16 * e->embed16);
         e->project_bias = take(&at, e->hidden16);
@@ -159,16 +154,13 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
         e->decoder      = take(&at, fl_cpu_pad(e->desc.vocab) * e->embed16);
         e->decoder_bias = take(&at, fl_cpu_pad(e->desc.vocab));
     }
-    if (e->latent.width16 > 0) {
+    if (e->latent.width16 > 0)
         lay_out_latent(e, &at);
-    }
-    for (uint32_t i = 0; i < e->desc.layers; i++) {
-        if (is_repeated(e, encoder, i)) {
+    for (uint32_t i = 0; i < e->desc.layers; i++)
+        if (is_repeated(e, encoder, i))
             e->layers[i] = e->layers[i - 1];
-        } else {
+        else
             lay_out_layer(e, i, &e->layers[i], &at);
-        }
-    }
     return at.used;
 }
 
@@ -180,12 +172,10 @@ typedef fl_cpu_source source;
 static void read_piece(const source *s, size_t row, size_t col, float piece[FL_CPU_LANES][PIECE]) {
     size_t cols = s->cols > col ? s->cols - col : 0;
     cols        = cols < PIECE ? cols : PIECE;
-    if (cols < PIECE || row + FL_CPU_LANES > s->rows) {
+    if (cols < PIECE || row + FL_CPU_LANES > s->rows)
         memset(piece, 0, sizeof(float) * FL_CPU_LANES * PIECE);
-    }
-    for (size_t r = 0; cols > 0 && r < FL_CPU_LANES && row + r < s->rows; r++) {
+    for (size_t r = 0; cols > 0 && r < FL_CPU_LANES && row + r < s->rows; r++)
         fl_tensor_to_f32(s->w, (uint64_t)(s->row + row + r) * s->in + s->col + col, cols, piece[r]);
-    }
 }
 
 /* Steps [first, first + steps) of one panel of a turned matrix, which has them side by side. */
@@ -210,11 +200,9 @@ void fl_cpu_pack_floats(const source *s, size_t panels, size_t k, float *out) {
                 continue;
             }
             read_piece(s, p * FL_CPU_LANES, first, piece);
-            for (size_t i = 0; i < steps; i++, out += FL_CPU_LANES) {
-                for (size_t lane = 0; lane < FL_CPU_LANES; lane++) {
+            for (size_t i = 0; i < steps; i++, out += FL_CPU_LANES)
+                for (size_t lane = 0; lane < FL_CPU_LANES; lane++)
                     out[lane] = piece[lane][i] * s->scale;
-                }
-            }
         }
     }
 }
@@ -226,29 +214,25 @@ static void read_columns(const source *s, size_t row, size_t k, float *columns) 
     memset(columns, 0, (FL_CPU_LANES + 1) * k * sizeof *columns);
     for (size_t r = 0; r < FL_CPU_LANES && row + r < s->rows; r++) {
         uint64_t at = (uint64_t)(s->row + row + r) * s->in + s->col;
-        for (size_t run = 0; run < runs; run++) {
+        for (size_t run = 0; run < runs; run++)
             fl_tensor_to_f32(s->w, at + run * s->cols, s->cols, one + run * span);
-        }
-        for (size_t i = 0; i < k; i++) {
+        for (size_t i = 0; i < k; i++)
             columns[i * FL_CPU_LANES + r] = one[i] * s->scale;
-        }
     }
     for (size_t i = 0; s->gain && i < k; i++) {
         float factor = 1.0f / s->gain[i];
-        for (size_t lane = 0; lane < FL_CPU_LANES; lane++) {
+        for (size_t lane = 0; lane < FL_CPU_LANES; lane++)
             columns[i * FL_CPU_LANES + lane] *= factor;
-        }
     }
 }
 
 static void narrow_panel(const fl_engine *e, const float *columns, size_t k, uint8_t *panel) {
-    if (e->format == FL_CPU_INT8) {
+    if (e->format == FL_CPU_INT8)
         fl_cpu_quantize_panel(columns, k, e->narrow.group, panel);
-    } else if (e->format == FL_CPU_BF16) {
+    else if (e->format == FL_CPU_BF16)
         fl_cpu_round_panel16(columns, k, panel);
-    } else {
+    else
         fl_cpu_quantize_panel16(columns, k, panel);
-    }
 }
 
 /* A panel of blocks as they are: its k steps are neighbours in the file. */
@@ -275,22 +259,19 @@ static void pack_panels(const fl_engine *e, const fl_cpu_form *form, const sourc
             continue;
         }
         read_columns(s, p * FL_CPU_LANES, k, columns);
-        if (grouped) {
+        if (grouped)
             fl_cpu_round_columns(&form->groups, columns, k, panel);
-        } else {
+        else
             narrow_panel(e, columns, k, panel);
-        }
     }
 }
 
 void fl_cpu_pack_vector(const fl_tensor *v, size_t first, size_t count, float scale, float *out) {
-    if (v->data == NULL) {
+    if (v->data == NULL)
         return; /* the arena starts zeroed */
-    }
     fl_tensor_to_f32(v, first, count, out);
-    for (size_t i = 0; scale != 1.0f && i < count; i++) {
+    for (size_t i = 0; scale != 1.0f && i < count; i++)
         out[i] *= scale;
-    }
 }
 
 /* One head of q, k or v: `row` is its first row of the matrix, `at` its place among the packed ones. */
@@ -464,13 +445,11 @@ static void pack_router(const fl_engine *e, const fl_tensor *slot, const fl_cpu_
 /* A norm that is not there has no place either. */
 void fl_cpu_pack_norm(const fl_tensor *weight, const fl_tensor *bias, bool plus_one, size_t width,
                       float scale, const fl_cpu_norm *out) {
-    if (out->weight == NULL) {
+    if (out->weight == NULL)
         return;
-    }
     fl_tensor_to_f32(weight, 0, width, fl_cpu_mutable(out->weight));
-    for (size_t i = 0; i < width; i++) {
+    for (size_t i = 0; i < width; i++)
         fl_cpu_mutable(out->weight)[i] = (out->weight[i] + (plus_one ? 1.0f : 0.0f)) * scale;
-    }
     fl_cpu_pack_vector(bias, 0, width, scale, fl_cpu_mutable(out->bias));
 }
 
@@ -536,9 +515,8 @@ static float *read_relative(const fl_engine *e, const fl_tensor *global) {
     const size_t n = fl_relative_rows(&e->desc), values = e->relative16 * e->hidden16;
     float       *table = fl_big_alloc((values + 2 * e->hidden16) * sizeof *table);
     fl_cpu_norm  norm  = {table + values, table + values + e->hidden16};
-    if (table == NULL) {
+    if (table == NULL)
         return NULL;
-    }
     for (size_t i = 0; i < n; i++) {
         fl_tensor_to_f32(&global[FL_SLOT_RELATIVE], (n - 1 - i) * e->desc.hidden, e->desc.hidden,
                          table + i * e->hidden16);
@@ -588,9 +566,8 @@ static void project_relative(const fl_engine *e, const float *table, const fl_te
     e->kernels->gemm(&g);
     for (size_t i = 0; i < e->relative16; i++) {
         float *to = out + (i / FL_CPU_LANES * e->head16) * FL_CPU_LANES + i % FL_CPU_LANES;
-        for (size_t k = 0; k < e->head16; k++) {
+        for (size_t k = 0; k < e->head16; k++)
             to[k * FL_CPU_LANES] = rows[i * e->head16 + k];
-        }
     }
 }
 
@@ -620,9 +597,8 @@ static void pack_global(const fl_engine *e, const fl_tensor *global) {
                      e->desc.embedding, 1.0f, &e->embed_norm);
     fl_cpu_pack_norm(&global[FL_SLOT_FINAL_NORM_W], &global[FL_SLOT_FINAL_NORM_B],
                      e->desc.norm == FL_NORM_RMS_PLUS_ONE, e->desc.hidden, 1.0f, &e->final_norm);
-    if (e->decoder) {
+    if (e->decoder)
         pack_vocabulary(e, global);
-    }
     if (e->project) {
         source s = {.w     = &global[FL_SLOT_PROJECT_W],
                     .in    = e->desc.embedding,
@@ -653,9 +629,8 @@ typedef struct packing {
 } packing;
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
-    if (slot[which].map) {
+    if (slot[which].map)
         fl_map_release(slot[which].map, slot[which].data, fl_tensor_span(&slot[which]));
-    }
 }
 
 static void pack_attention_piece(const packing *work, uint32_t index, float *columns, float *room) {
@@ -663,9 +638,8 @@ static void pack_attention_piece(const packing *work, uint32_t index, float *col
     const fl_cpu_layer *layer = &e->layers[index];
     const fl_tensor    *slot  = work->encoder->layer[index];
     pack_attention(e, slot, layer, columns);
-    if (work->relative) {
+    if (work->relative)
         pack_relative(e, work->relative, slot, layer, room);
-    }
     if (!work->again) {
         pack_out(e, slot, layer, columns);
         pack_norms(e, slot, layer);
@@ -689,14 +663,12 @@ static void pack_mlp_piece(const packing *work, const fl_tensor *slot, size_t in
     const fl_engine    *e     = work->engine;
     const fl_cpu_layer *layer = &e->layers[index];
     size_t              col   = piece % work->tiles * FL_CPU_MLP_TILE;
-    if (piece / work->tiles >= (layer->experts > 0 ? layer->experts : 1)) {
+    if (piece / work->tiles >= (layer->experts > 0 ? layer->experts : 1))
         return; /* others have more experts */
-    }
-    if (layer->experts > 0) {
+    if (layer->experts > 0)
         pack_expert_tile(e, slot, layer, piece / work->tiles, col);
-    } else {
+    else
         pack_tile(e, slot, layer, col, columns, work->again);
-    }
     if (atomic_fetch_sub(&work->left[index], 1) == 1) {
         release(slot, FL_LAYER_GATE_W);
         release(slot, FL_LAYER_UP_W);
@@ -716,17 +688,15 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
     if (member == 0 && !work->again) {
         fl_cpu_fill_tables(e, work->encoder);
         pack_global(e, work->encoder->global);
-        if (work->folding.rows) {
+        if (work->folding.rows)
             fl_cpu_pack_latents(e, work->encoder->global, &work->folding);
-        }
     }
     for (size_t i = atomic_fetch_add(&work->next, 1); i < pieces;
          i        = atomic_fetch_add(&work->next, 1)) {
         size_t           l    = i / per;
         const fl_tensor *slot = work->encoder->layer[l];
-        if (l > 0 && e->layers[l].qkv == e->layers[l - 1].qkv) {
+        if (l > 0 && e->layers[l].qkv == e->layers[l - 1].qkv)
             continue; /* is_repeated */
-        }
         if (i % per == 0) {
             pack_attention_piece(work, (uint32_t)l, columns,
                                  work->room ? work->room + member * relative_room(e) : NULL);
@@ -781,18 +751,16 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
 /* A logit that is not a number is no largest one: it would go unseen later. */
 static int check_decoder(const fl_engine *e, fletch_error *error) {
     size_t ids = fl_cpu_pad(e->desc.vocab);
-    if (fl_all_finite(e->decoder, ids * e->embed16) && fl_all_finite(e->decoder_bias, ids)) {
+    if (fl_all_finite(e->decoder, ids * e->embed16) && fl_all_finite(e->decoder_bias, ids))
         return FLETCH_OK;
-    }
     return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                    "the decoder of the vocabulary head holds values that are not finite. Run "
                    "`fletch model verify` or pull the model again");
 }
 
 void fl_cpu_pack_size(fl_engine *engine, const fl_encoder *encoder) {
-    for (uint32_t i = 0; i < engine->desc.layers; i++) {
+    for (uint32_t i = 0; i < engine->desc.layers; i++)
         fl_cpu_choose_forms(engine, encoder->layer[i], &engine->layers[i]);
-    }
     engine->weights_bytes = lay_out(engine, encoder, NULL) * sizeof(float);
 }
 
@@ -803,9 +771,8 @@ void fl_cpu_pack_place(fl_engine *engine, const fl_encoder *encoder, const void 
 
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
     void *block = engine->panels->block = fl_big_alloc(engine->weights_bytes);
-    if (block == NULL) {
+    if (block == NULL)
         return fl_fail_nomem(error, engine->weights_bytes, "packed weights");
-    }
     fl_cpu_pack_place(engine, encoder, block);
     for (size_t i = 0; engine->format == FL_CPU_INT8 && i < engine->desc.layers; i++) {
         for (size_t k = 0; k < engine->hidden16; k++) {

@@ -75,20 +75,17 @@ static void put_text(fl_buf *key, const char *text) {
 /* A file's place in the list, to which it is added; the list has room for all tensors. */
 static size_t number_of(pack_cache *c, const fl_map *file) {
     size_t i = 0;
-    while (i < c->count && c->files[i] != file) {
+    while (i < c->count && c->files[i] != file)
         i++;
-    }
-    if (i == c->count) {
+    if (i == c->count)
         c->files[c->count++] = file;
-    }
     return i;
 }
 
 static void put_tensor(pack_cache *c, fl_buf *key, const fl_tensor *w) {
     put_u64(key, w->data != NULL);
-    if (w->data == NULL) {
+    if (w->data == NULL)
         return;
-    }
     c->adapted = c->adapted || w->adapter != NULL;
     put_u64(key, w->dtype);
     put_u64(key, w->turned);
@@ -117,9 +114,8 @@ static void put_descriptor(fl_buf *key, const fl_engine *e) {
     desc.architecture = NULL;
     desc.layer        = NULL;
     fl_buf_append(key, &desc, sizeof desc);
-    if (e->desc.layers > 0) {
+    if (e->desc.layers > 0)
         fl_buf_append(key, e->desc.layer, e->desc.layers * sizeof *e->desc.layer);
-    }
 }
 
 /* All but the content of files. */
@@ -133,12 +129,10 @@ static void put_options(pack_cache *c, fl_buf *key) {
     put_text(key, e->kernels->name);
     fl_buf_append(key, sizes, sizeof sizes);
     put_descriptor(key, e);
-    for (size_t i = 0; i < FL_SLOT_COUNT; i++) {
+    for (size_t i = 0; i < FL_SLOT_COUNT; i++)
         put_tensor(c, key, &c->encoder->global[i]);
-    }
-    for (size_t i = 0; i < e->desc.layers * FL_LAYER_SLOT_COUNT; i++) {
+    for (size_t i = 0; i < e->desc.layers * FL_LAYER_SLOT_COUNT; i++)
         put_tensor(c, key, &c->encoder->layer[i / FL_LAYER_SLOT_COUNT][i % FL_LAYER_SLOT_COUNT]);
-    }
 }
 
 /* NULL, or why the weights' files cannot be told from others; they go into the key. */
@@ -147,9 +141,8 @@ static const char *put_files(pack_cache *c, fl_buf *key) {
         fl_os_file    file;
         fl_file_state state;
         const char   *why = fl_file_state_read(c->files[i]->fd, &state);
-        if (why != NULL) {
+        if (why != NULL)
             return why;
-        }
         fl_buf_append(key, &state, sizeof state);
         c->readers &= fl_os_look(c->files[i]->fd, &file) ? file.readers : 0;
     }
@@ -164,11 +157,10 @@ static const char *make_key(pack_cache *c, unsigned char out[DIGEST]) {
     put_options(c, &key);
     const char *why =
         c->adapted ? "weights changed by an adapter are not stored" : put_files(c, &key);
-    if (key.failed) {
+    if (key.failed)
         why = no_memory;
-    } else if (why == NULL) {
+    else if (why == NULL)
         fl_sha256(key.data, key.size, out);
-    }
     fl_buf_free(&key);
     return why;
 }
@@ -178,9 +170,8 @@ static const char *make_key(pack_cache *c, unsigned char out[DIGEST]) {
 /* The folder of model.pack_cache; false: none can be told. */
 static bool find_folder(pack_cache *c, const char *asked) {
     const char *home = getenv("HOME");
-    if (strcmp(asked, "auto") == 0) {
+    if (strcmp(asked, "auto") == 0)
         return fl_path_cache("fletch/packed", c->path, sizeof c->path);
-    }
     const bool below = strncmp(asked, "~/", 2) == 0 && home != NULL;
     return (size_t)snprintf(c->path, sizeof c->path, "%s%s", below ? home : "",
                             asked + (below ? 1 : 0)) < sizeof c->path;
@@ -210,23 +201,18 @@ static const char *find(pack_cache *c, const fl_engine_options *options) {
     const fl_engine *e = c->engine;
     const char      *asked =
         options->config ? fl_config_text(options->config, FL_KEY_MODEL_PACK_CACHE) : "";
-    if (asked[0] == '\0') {
+    if (asked[0] == '\0')
         return "";
-    }
-    if (e->weights_bytes == 0) {
+    if (e->weights_bytes == 0)
         return "nothing of this model is packed";
-    }
-    if (strcmp(asked, "auto") == 0 && e->weights_bytes < PAYS) {
+    if (strcmp(asked, "auto") == 0 && e->weights_bytes < PAYS)
         return "auto: packing these weights is faster than reading a file";
-    }
-    if (options->folder == NULL || !find_folder(c, asked) || !find_file(c, options->folder)) {
+    if (options->folder == NULL || !find_folder(c, asked) || !find_file(c, options->folder))
         return "no folder: set HOME, or model.pack_cache to a shorter name";
-    }
     c->files = fl_alloc_array(FL_SLOT_COUNT + (size_t)e->desc.layers * FL_LAYER_SLOT_COUNT,
                               sizeof *c->files);
-    if (c->files == NULL) {
+    if (c->files == NULL)
         return no_memory;
-    }
     c->head = (pack_head){.magic      = MAGIC,
                           .version    = FL_CPU_PACK_VERSION,
                           .byte_order = 0x01020304,
@@ -258,9 +244,8 @@ static bool sum_up(const fl_engine *e, const void *weights, uint64_t *out) {
     const size_t slices = (e->weights_bytes + SLICE - 1) / SLICE;
     summing      s      = {.data = weights, .bytes = e->weights_bytes};
     s.sum               = fl_alloc_array(slices, sizeof *s.sum);
-    if (s.sum == NULL) {
+    if (s.sum == NULL)
         return false;
-    }
     fl_team_run(e->team, sum_some, &s);
     *out = fl_checksum(s.sum, slices * sizeof *s.sum);
     fl_free(s.sum);
@@ -280,30 +265,24 @@ static const char *check(const pack_cache *c, const fl_map *map, int *level) {
     fl_os_file       file;
     uint64_t         sum;
     *level = FL_LOG_WARNING;
-    if (!fl_os_look(map->fd, &file) || !file.guarded) {
+    if (!fl_os_look(map->fd, &file) || !file.guarded)
         return "users other than its reader may write to it";
-    }
-    if (map->size < HEAD) {
+    if (map->size < HEAD)
         return damaged;
-    }
     memcpy(&head, map->data, sizeof head);
-    if (memcmp(head.magic, want->magic, sizeof head.magic) != 0 || head.own != sum_head(&head)) {
+    if (memcmp(head.magic, want->magic, sizeof head.magic) != 0 || head.own != sum_head(&head))
         return damaged;
-    }
     if (head.version != want->version || head.byte_order != want->byte_order ||
         memcmp(head.key, want->key, sizeof head.key) != 0) {
         *level = FL_LOG_INFO;
         return "it belongs to other weights or another version of fletch";
     }
-    if (head.bytes != want->bytes || map->size - HEAD != want->bytes) {
+    if (head.bytes != want->bytes || map->size - HEAD != want->bytes)
         return damaged;
-    }
-    if (want->own != 0) { /* written by this opening or by one beside it */
+    if (want->own != 0) /* written by this opening or by one beside it */
         return head.checksum == want->checksum ? NULL : damaged;
-    }
-    if (!sum_up(c->engine, map->data + HEAD, &sum)) {
+    if (!sum_up(c->engine, map->data + HEAD, &sum))
         return no_memory;
-    }
     return head.checksum == sum ? NULL : damaged;
 }
 
@@ -314,9 +293,8 @@ static bool load(const pack_cache *c) {
     fletch_error error;
     int          level  = FL_LOG_WARNING;
     int          status = fl_map_open(&map, c->path, &error);
-    if (status == FLETCH_ENOTFOUND) {
+    if (status == FLETCH_ENOTFOUND)
         return false;
-    }
     const char *why = status < 0         ? error.message
                       : map.data == NULL ? damaged
                                          : check(c, &map, &level);
@@ -344,9 +322,8 @@ static int store(pack_cache *c, fletch_error *error) {
     fl_atomic_file file;
     unsigned char  key[DIGEST];
     char           folder[FL_OS_PATH];
-    if (!sum_up(c->engine, c->engine->panels->block, &c->head.checksum)) {
+    if (!sum_up(c->engine, c->engine->panels->block, &c->head.checksum))
         return fl_fail_nomem(error, c->engine->weights_bytes / SLICE, "a checksum");
-    }
     c->head.own = sum_head(&c->head);
     (void)snprintf(folder, sizeof folder, "%.*s", (int)c->folder, c->path);
     FL_TRY(fl_folder_make(folder, error));
@@ -385,9 +362,8 @@ static void keep(pack_cache *c) {
 /* The weights of an engine like this one; false: there is none. */
 static bool borrow(fl_engine *e, const fl_encoder *encoder, const fl_engine *like) {
     if (like == NULL || like->weights_bytes != e->weights_bytes || like->kernels != e->kernels ||
-        like->format != e->format || like->max_length != e->max_length) {
+        like->format != e->format || like->max_length != e->max_length)
         return false;
-    }
     e->panels  = like->panels;
     e->borrows = true;
     atomic_fetch_add(&e->panels->users, 1);
@@ -400,9 +376,8 @@ static bool borrow(fl_engine *e, const fl_encoder *encoder, const fl_engine *lik
 void fl_cpu_weights_close(fl_engine *e) {
     fl_cpu_panels *p = e->panels;
     e->panels        = NULL;
-    if (p == NULL || atomic_fetch_sub(&p->users, 1) > 1) {
+    if (p == NULL || atomic_fetch_sub(&p->users, 1) > 1)
         return;
-    }
     fl_big_free(p->block, p->bytes);
     fl_map_close(&p->file);
     fl_free(p);
@@ -412,27 +387,23 @@ int fl_cpu_weights_open(fl_engine *e, const fl_encoder *encoder, const fl_engine
                         fletch_error *error) {
     pack_cache c = {.engine = e, .encoder = encoder, .log = options->log};
     fl_cpu_pack_size(e, encoder);
-    if (borrow(e, encoder, options->like)) {
+    if (borrow(e, encoder, options->like))
         return FLETCH_OK;
-    }
     e->panels = fl_alloc_zero(1, sizeof *e->panels);
-    if (e->panels == NULL) {
+    if (e->panels == NULL)
         return fl_fail_nomem(error, sizeof *e->panels, "packed weights");
-    }
     atomic_init(&e->panels->users, 1);
     e->panels->bytes   = e->weights_bytes;
     const char *why    = find(&c, options);
     int         status = FLETCH_OK;
     if (why != NULL || !load(&c)) {
         status = fl_cpu_pack(e, encoder, error);
-        if (status == FLETCH_OK && e->format == FL_CPU_INT8) {
+        if (status == FLETCH_OK && e->format == FL_CPU_INT8)
             status = fl_cpu_calibrate(e, encoder, error);
-        }
-        if (why != NULL) {
+        if (why != NULL)
             (void)snprintf(e->pack_note, sizeof e->pack_note, "%s", why);
-        } else if (status == FLETCH_OK) {
+        else if (status == FLETCH_OK)
             keep(&c);
-        }
     }
     fl_free(c.files);
     return status;

@@ -17,9 +17,8 @@ bool fl_cpu_folding_open(const fl_engine *e, fl_cpu_folding *f) {
     f->dims16         = fl_cpu_pad(e->desc.latent_dims);
     f->floats         = 2 * wide + (e->latent.width16 + e->hidden16) * f->dims16 + 2 * e->hidden16;
     f->rows           = fl_big_alloc(f->floats * sizeof *f->rows);
-    if (f->rows == NULL) {
+    if (f->rows == NULL)
         return false;
-    }
     f->outer  = f->rows + wide;
     f->inner  = f->outer + wide;
     f->panels = f->inner + e->latent.width16 * f->dims16;
@@ -149,9 +148,8 @@ static void pack_latent_mlp(const fl_engine *e, const fl_tensor *global) {
 
 void fl_cpu_pack_latents(const fl_engine *e, const fl_tensor *global, fl_cpu_folding *f) {
     norm_latents(e, global, f);
-    for (size_t head = 0; head < e->desc.latent_heads; head++) {
+    for (size_t head = 0; head < e->desc.latent_heads; head++)
         fold_head(e, global, head, f);
-    }
     pack_latent_mlp(e, global);
     fl_cpu_pack_norm(&global[FL_SLOT_LATENT_Q_NORM_W], &global[FL_SLOT_LATENT_Q_NORM_B], false,
                      e->desc.hidden, 1.0f, &e->latent.norm);

@@ -86,16 +86,14 @@ static void lower(float *q, const float *exact, int group, unsigned which, float
         unsigned worst = 0;
         for (unsigned i = 0; i < STEP * LANES; i += LANES) {
             float over = (q[i] - exact[i]) * sign;
-            if (group_of(group, i / LANES) != which || q[i] * sign <= 0.0f) {
+            if (group_of(group, i / LANES) != which || q[i] * sign <= 0.0f)
                 continue;
-            }
             sum += q[i] * sign;
             worst = over > most ? i : worst;
             most  = over > most ? over : most;
         }
-        if (sum <= SUM_MOST) {
+        if (sum <= SUM_MOST)
             return;
-        }
         q[worst] -= sign;
     }
 }
@@ -103,18 +101,15 @@ static void lower(float *q, const float *exact, int group, unsigned which, float
 /* Eight steps, divided by their scales already: rounded, and within the bounds. */
 static void round_step(const float *exact, int group, float *q) {
     sums s;
-    for (unsigned i = 0; i < STEP * LANES; i++) {
+    for (unsigned i = 0; i < STEP * LANES; i++)
         q[i] = nearest(exact[i]);
-    }
     add_up(q, group, &s);
     for (unsigned g = 0; g < groups(group); g++) {
         for (unsigned lane = 0; lane < LANES; lane++) {
-            if (s.up[g][lane] > SUM_MOST) {
+            if (s.up[g][lane] > SUM_MOST)
                 lower(q + lane, exact + lane, group, g, 1.0f);
-            }
-            if (s.down[g][lane] > SUM_MOST) {
+            if (s.down[g][lane] > SUM_MOST)
                 lower(q + lane, exact + lane, group, g, -1.0f);
-            }
         }
     }
 }
@@ -144,9 +139,8 @@ void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *p
     float   scale[LANES], inverse[LANES];
     int32_t sum[LANES] = {0};
     find_scales(columns, k, group, scale);
-    for (unsigned lane = 0; lane < LANES; lane++) {
+    for (unsigned lane = 0; lane < LANES; lane++)
         inverse[lane] = scale[lane] >= FL_CPU_Q8_TINY ? 1.0f / scale[lane] : 0.0f;
-    }
     for (size_t first = 0; first < k; first += STEP) {
         float exact[STEP * LANES], q[STEP * LANES];
         for (unsigned i = 0; i < STEP * LANES; i++) {

@@ -43,9 +43,8 @@ static void find_scales(const float *columns, size_t k, float *scale) {
 void fl_cpu_quantize_panel16(const float *columns, size_t k, uint8_t *panel) {
     float scale[LANES], inverse[LANES];
     find_scales(columns, k, scale);
-    for (unsigned lane = 0; lane < LANES; lane++) {
+    for (unsigned lane = 0; lane < LANES; lane++)
         inverse[lane] = scale[lane] >= FLT_MIN ? 1.0f / scale[lane] : 0.0f;
-    }
     for (size_t i = 0; i < k; i++) {
         for (unsigned lane = 0; lane < LANES; lane++) {
             float   exact = inverse[lane] > 0.0f ? columns[i * LANES + lane] * inverse[lane] : 0.0f;

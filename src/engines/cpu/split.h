@@ -18,9 +18,8 @@ typedef struct fl_cpu_split {
 } fl_cpu_split;
 
 static inline void fl_cpu_wait(const fl_cpu_split *c) {
-    if (c->ranks > 1) {
+    if (c->ranks > 1)
         fl_barrier_wait(&c->engine->barriers[c->first / c->ranks]);
-    }
 }
 
 /* A rank's share of `count` things begins here; the next rank's beginning is its end. */

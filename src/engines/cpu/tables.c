@@ -73,9 +73,8 @@ size_t fl_cpu_lay_out_tables(fl_engine *e, const fl_encoder *encoder, float *bas
         e->rope[i].cosine = dims ? take(base, &used, angles) : NULL;
         e->rope[i].sine   = dims ? take(base, &used, angles) : NULL;
     }
-    if (e->relative16 > 0) {
+    if (e->relative16 > 0)
         e->column = (const int32_t *)(const void *)take(base, &used, 2 * e->max_length - 1);
-    }
     return used;
 }
 
@@ -126,28 +125,23 @@ static void add_positions(const fl_engine *e, const fl_encoder *encoder, float *
     for (size_t i = 0; i < rows; i++) {
         float *row  = positions + i * e->embed16;
         size_t from = i < e->max_length ? i + e->desc.position_offset : e->desc.pad_token;
-        if (position->data) {
+        if (position->data)
             fl_tensor_to_f32(position, from * width, width, row);
-        }
         add_row(&encoder->global[FL_SLOT_TYPE], type_row, width, row);
         add_row(&encoder->global[FL_SLOT_TASK], 0, width, row);
     }
 }
 
 void fl_cpu_fill_tables(const fl_engine *e, const fl_encoder *encoder) {
-    if (e->positions) {
+    if (e->positions)
         add_positions(e, encoder, mutable(e->positions), 0);
-    }
-    if (e->positions && e->desc.segments) {
+    if (e->positions && e->desc.segments)
         add_positions(e, encoder, mutable(e->positions) + fl_cpu_segment_row(e) * e->embed16, 1);
-    }
-    if (e->column) {
+    if (e->column)
         fill_columns(e);
-    }
     for (size_t i = 0; i < FL_RULES_MAX; i++) {
-        if (e->window[i].bias) {
+        if (e->window[i].bias)
             fl_cpu_spread_bias(e, encoder, i, 0, mutable(e->window[i].bias));
-        }
         if (e->rope[i].dims > 0) {
             fl_rope_table(&e->desc.rope[i], 0, (uint32_t)e->max_length, mutable(e->rope[i].cosine),
                           mutable(e->rope[i].sine));

@@ -50,9 +50,8 @@ static void transform(const fl_cpu_split *c) {
                             .rows     = n,
                             .n        = e->desc.embedding,
                             .eps      = e->desc.norm_eps};
-        if (e->final_norm.weight) {
+        if (e->final_norm.weight)
             fl_cpu_norm_rows(e, &e->final_norm, x, x, n);
-        }
         if (e->mlm) {
             e->kernels->gemm(&g);
             e->kernels->activation[e->desc.mlm_activation](c->scratch.y, e->wide16, n, e->embed16);
@@ -68,26 +67,23 @@ static void check_rows(const fl_cpu_split *c) {
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         size_t n = fl_cpu_length(e, t);
         if ((t - c->block->first) % c->ranks == c->rank &&
-            !fl_all_finite(c->scratch.x + row * e->hidden16, n * e->hidden16)) {
+            !fl_all_finite(c->scratch.x + row * e->hidden16, n * e->hidden16))
             fl_cpu_report_bad(e, e->plan.order[t]);
-        }
         row += n;
     }
 }
 
 static void keep_largest(float *most, const float *logits, size_t ids) {
-    for (size_t i = 0; i < ids; i++) {
+    for (size_t i = 0; i < ids; i++)
         most[i] = logits[i] > most[i] ? logits[i] : most[i];
-    }
 }
 
 /* The largest logits of the texts of s, over the ids of panels [panel, panel + panels), to scratch.max_logits. */
 static void largest(const fl_cpu_split *c, const span *s, size_t panel, size_t panels) {
     const fl_engine *e    = c->engine;
     size_t           rows = 0, ids = panels * FL_CPU_LANES;
-    for (uint32_t t = s->first; t < s->last; t++) {
+    for (uint32_t t = s->first; t < s->last; t++)
         rows += fl_cpu_length(e, t);
-    }
     size_t   step = fl_cpu_rows_step(e, rows);
     uint32_t t    = s->first;
     size_t   left = fl_cpu_length(e, t); /* rows of t to come */
@@ -108,9 +104,8 @@ static void largest(const fl_cpu_split *c, const span *s, size_t panel, size_t p
         for (size_t i = 0; i < n; i++) {
             keep_largest(c->scratch.max_logits + (t - s->first) * e->wide16,
                          c->scratch.y + i * e->wide16, ids);
-            if (--left == 0 && ++t < s->last) {
+            if (--left == 0 && ++t < s->last)
                 left = fl_cpu_length(e, t);
-            }
         }
     }
 }
@@ -118,14 +113,12 @@ static void largest(const fl_cpu_split *c, const span *s, size_t panel, size_t p
 /* What of a text's largest logits is positive becomes its next terms. */
 static void hand_over(fl_engine *e, uint32_t text, const float *most, size_t id, size_t ids) {
     for (size_t i = 0; i < ids && id + i < e->desc.vocab; i++) {
-        if (!(most[i] > 0.0f)) {
+        if (!(most[i] > 0.0f))
             continue;
-        }
-        if (!isfinite(most[i])) {
+        if (!isfinite(most[i]))
             fl_cpu_report_bad(e, text);
-        } else if (!fl_terms_add(&e->batch->terms[text], (int32_t)(id + i), most[i])) {
+        else if (!fl_terms_add(&e->batch->terms[text], (int32_t)(id + i), most[i]))
             atomic_store(&e->no_memory, true);
-        }
     }
 }
 
@@ -135,9 +128,8 @@ static void scan(const fl_cpu_split *c, const span *s) {
     size_t     all = fl_cpu_pad(e->desc.vocab) / FL_CPU_LANES, strip = e->wide16 / FL_CPU_LANES;
     for (size_t panel = 0; panel < all; panel += strip * c->ranks) {
         size_t mine = panel + strip * c->rank;
-        if (mine < all) {
+        if (mine < all)
             largest(c, s, mine, fl_cpu_min(strip, all - mine));
-        }
         fl_cpu_wait(c);
         for (uint32_t t = s->first + c->rank; t < s->last; t += c->ranks) {
             for (unsigned m = 0; m < c->ranks; m++) {
@@ -162,9 +154,8 @@ void fl_cpu_vocabulary(const fl_cpu_split *c) {
     check_rows(c);
     while (s.first < c->block->last) {
         size_t rows = 0;
-        while (s.last < c->block->last && s.last - s.first < e->rows_max) {
+        while (s.last < c->block->last && s.last - s.first < e->rows_max)
             rows += fl_cpu_length(e, s.last++);
-        }
         scan(c, &s);
         s = (span){.first = s.last, .last = s.last, .row = s.row + rows};
     }

@@ -85,10 +85,9 @@ static void set_edges(fl_graph *g) {
         good(g, g->ort->editor.SetGraphInputs(g->graph, inputs, count), "inputs of the graph");
     if (g->status == FLETCH_OK)
         good(g, g->ort->editor.SetGraphOutputs(g->graph, outputs, 1), "outputs of the graph");
-    for (size_t i = 0; i < count; i++) { /* what the graph took is NULL by now */
+    for (size_t i = 0; i < count; i++) /* what the graph took is NULL by now */
         if (inputs[i] != NULL)
             g->ort->api.ReleaseValueInfo(inputs[i]);
-    }
     if (outputs[0] != NULL)
         g->ort->api.ReleaseValueInfo(outputs[0]);
 }
@@ -100,9 +99,8 @@ static fl_value places(fl_graph *g) {
         g->status = fl_fail_nomem(g->error, g->longest * sizeof *all, "a table of places");
         return (fl_value){""};
     }
-    for (uint32_t i = 0; i < g->longest; i++) {
+    for (uint32_t i = 0; i < g->longest; i++)
         all[i] = i;
-    }
     fl_value table = fl_graph_ints(g, all, g->longest);
     fl_free(all);
     return fl_graph_head(g, table, g->length);
@@ -114,9 +112,8 @@ static void prepare(fl_graph *g, uint32_t max_length) {
     int64_t                hidden = d->hidden, inner = (int64_t)d->heads * d->head_dim;
     if (g->status < 0)
         return;
-    for (g->longest = 1; g->longest < max_length || g->longest < d->positions;) {
+    for (g->longest = 1; g->longest < max_length || g->longest < d->positions;)
         g->longest *= 2; /* providers that compile per shape pad up to a power of two */
-    }
     fl_operator length = {.kind      = "Shape",
                           .in        = {fl_graph_input("input_ids")},
                           .attribute = {FL_INT("start", 1), FL_INT("end", 2)}};
@@ -237,11 +234,10 @@ static fl_value embed(fl_graph *g) {
         place = positions(g);
     if (d->token_type)
         kind = d->segments ? look_up(g, &type, g->types) : fl_graph_weight_real(g, &type);
-    if (place.name[0] != '\0' && kind.name[0] != '\0') { /* the smaller sum first */
+    if (place.name[0] != '\0' && kind.name[0] != '\0') /* the smaller sum first */
         place = fl_graph_op2(g, "Add", place, kind);
-    } else if (kind.name[0] != '\0') {
+    else if (kind.name[0] != '\0')
         place = kind;
-    }
     if (d->task_type) {
         fl_weight task = {
             .tensor = &global[FL_SLOT_TASK], .columns = d->embedding, .what = "task type"};

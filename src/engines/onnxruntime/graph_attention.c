@@ -140,9 +140,8 @@ static fl_value kv_of(fl_graph *g) {
         g->status = fl_fail_nomem(g->error, d->heads * sizeof *all, "heads that share keys");
         return (fl_value){""};
     }
-    for (uint32_t i = 0; i < d->heads; i++) {
+    for (uint32_t i = 0; i < d->heads; i++)
         all[i] = i / (d->heads / d->kv_heads);
-    }
     fl_value value = fl_graph_ints(g, all, d->heads);
     fl_free(all);
     return value;

@@ -110,9 +110,8 @@ static void add_node(fl_graph *g, const fl_operator *op, const char *out) {
               g->ort->editor.CreateNode(op->kind, op->contrib ? contrib_domain : "", out, inputs,
                                         input_count, &out, 1, attributes, attribute_count, &node),
               "operator", op->kind)) {
-        while (attribute_count > 0) {
+        while (attribute_count > 0)
             g->ort->api.ReleaseOpAttr(attributes[--attribute_count]);
-        }
         return;
     }
     if (!good(g, g->ort->editor.AddNodeToGraph(g->graph, node), "adding", op->kind))
@@ -231,9 +230,8 @@ fl_value fl_graph_real(fl_graph *g, float value) {
 
 fl_value fl_graph_reals(fl_graph *g, const float *values, const int64_t *shape, unsigned rank) {
     size_t count = 1;
-    for (unsigned i = 0; i < rank; i++) {
+    for (unsigned i = 0; i < rank; i++)
         count *= (size_t)shape[i];
-    }
     block b = {values, count * sizeof *values, shape, rank, ONNX_F32};
     return add_block(g, &b, false, "real");
 }

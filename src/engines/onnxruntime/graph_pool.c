@@ -90,11 +90,10 @@ static fl_value cls(fl_graph *g, const pool *p) {
 }
 
 static fl_value pool_one(fl_graph *g, pool *p, fl_pooling mode) {
-    if (mode == FL_POOL_CLS || mode == FL_POOL_LAST_TOKEN) {
+    if (mode == FL_POOL_CLS || mode == FL_POOL_LAST_TOKEN)
         need_rows(g, p);
-    } else {
+    else
         need_sums(g, p);
-    }
     switch (mode) {
     case FL_POOL_CLS: return cls(g, p);
     case FL_POOL_MAX: return maximum(g, p);
@@ -117,8 +116,7 @@ static fl_value pool_one(fl_graph *g, pool *p, fl_pooling mode) {
 void fl_graph_pool(fl_graph *g, fl_value x, const char *output) {
     pool        p    = {.x = x};
     fl_operator join = {.kind = "Concat", .out = output, .attribute = {FL_INT("axis", 1)}};
-    for (uint32_t i = 0; i < g->encoder->pooling_count && i < FL_POOL_COUNT; i++) {
+    for (uint32_t i = 0; i < g->encoder->pooling_count && i < FL_POOL_COUNT; i++)
         join.in[i] = pool_one(g, &p, g->encoder->pooling[i]);
-    }
     fl_graph_op(g, &join);
 }

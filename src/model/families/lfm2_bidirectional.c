@@ -14,7 +14,7 @@ const fl_family fl_family_lfm2_bidirectional = {
 
     .fields = {FL_LFM2_FIELDS},
     FL_LFM2_LAYERS,
-    .only   = {{"head_dim", "absent"}},
+    .only = {{"head_dim", "absent"}},
 
     .tensors = {FL_LFM2_TENSORS},
 };

@@ -23,9 +23,8 @@ static int run(char *isa, char *op) {
 
 int main(int argc, char **argv) {
     int worst = 2, first = 1;
-    while (first < argc && strcmp(argv[first], "run") != 0) {
-        first++; /* words that the kernel does not know come here too */
-    }
+    while (first < argc && strcmp(argv[first], "run") != 0)
+        first++;                             /* words that the kernel does not know come here too */
     mount("proc", "/proc", "proc", 0, NULL); /* where the processor tells about itself */
     for (int i = first + 2; i < argc; i++) {
         int status = run(argv[first + 1], argv[i]);
@@ -35,7 +34,6 @@ int main(int argc, char **argv) {
     fflush(stdout);
     sleep(1); /* the serial line sends what it holds */
     reboot(RB_POWER_OFF);
-    for (;;) {
+    for (;;)
         pause();
-    }
 }

@@ -51,20 +51,17 @@ PLAIN_EACH(plain_to_float, __m512, float, __m512i, int32_t, x)
 static inline float plain_sum(__m512 a) {
     float v[16];
     memcpy(v, &a, sizeof v);
-    for (int half = 8; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++) {
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
             v[i] += v[i + half];
-        }
-    }
     return v[0];
 }
 
 static inline float plain_highest(__m512 a) {
     float v[16];
     memcpy(v, &a, sizeof v);
-    for (int i = 1; i < 16; i++) {
+    for (int i = 1; i < 16; i++)
         v[0] = v[i] > v[0] ? v[i] : v[0];
-    }
     return v[0];
 }
 
@@ -135,9 +132,8 @@ static inline __m512 plain_scale(uint16_t kept, __m512 a, __m512 b) {
 static inline uint32_t plain_topmost(__m512i a) {
     uint32_t v[16], most = 0;
     memcpy(v, &a, sizeof v);
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 16; i++)
         most = v[i] > most ? v[i] : most;
-    }
     return most;
 }
 static inline int32_t plain_largest(__m512i a) {
@@ -198,9 +194,8 @@ static inline void plain_load_shape(const void *config) {
     for (int i = 0; i < 8; i++) {
         memcpy(&plain_tile.row_bytes[i], bytes + 16 + 2 * i, 2);
         plain_tile.rows[i] = bytes[48 + i];
-        if (bytes[0] != 1 || plain_tile.row_bytes[i] > 64 || plain_tile.rows[i] > 16) {
+        if (bytes[0] != 1 || plain_tile.row_bytes[i] > 64 || plain_tile.rows[i] > 16)
             __builtin_trap();
-        }
     }
 }
 
@@ -213,24 +208,21 @@ static inline void plain_load(int tile, const void *from, size_t stride) {
 }
 
 static inline void plain_store(int tile, void *to, size_t stride) {
-    for (size_t r = 0; r < plain_tile.rows[tile]; r++) {
+    for (size_t r = 0; r < plain_tile.rows[tile]; r++)
         memcpy((char *)to + r * stride, plain_tile.byte[tile][r], plain_tile.row_bytes[tile]);
-    }
 }
 
 /* sums[m][n] += Σ_k Σ_i a[m][4k + i] b[k][4n + i], a unsigned and b signed bytes. */
 static inline void plain_multiply(int sums, int a, int b) {
     int depth = plain_tile.row_bytes[a] / 4;
-    if (plain_tile.rows[a] != plain_tile.rows[sums] || plain_tile.rows[b] != depth) {
+    if (plain_tile.rows[a] != plain_tile.rows[sums] || plain_tile.rows[b] != depth)
         __builtin_trap();
-    }
     for (int m = 0; m < plain_tile.rows[sums]; m++) {
         for (int n = 0; n < plain_tile.row_bytes[sums] / 4; n++) {
             int32_t sum;
             memcpy(&sum, &plain_tile.byte[sums][m][4 * n], sizeof sum);
-            for (int k = 0; k < 4 * depth; k++) {
+            for (int k = 0; k < 4 * depth; k++)
                 sum += plain_tile.byte[a][m][k] * (int8_t)plain_tile.byte[b][k / 4][4 * n + k % 4];
-            }
             memcpy(&plain_tile.byte[sums][m][4 * n], &sum, sizeof sum);
         }
     }
@@ -239,9 +231,8 @@ static inline void plain_multiply(int sums, int a, int b) {
 /* sums[m][n] += Σ_k a[m][k] b[k/2][2n + k%2] in float32: the even products and the odd ones apart. */
 static inline void plain_multiply_bf16(int sums, int a, int b) {
     int depth = plain_tile.row_bytes[a] / 4;
-    if (plain_tile.rows[a] != plain_tile.rows[sums] || plain_tile.rows[b] != depth) {
+    if (plain_tile.rows[a] != plain_tile.rows[sums] || plain_tile.rows[b] != depth)
         __builtin_trap();
-    }
     for (int m = 0; m < plain_tile.rows[sums]; m++) {
         for (int n = 0; n < plain_tile.row_bytes[sums] / 4; n++) {
             float sum, part[2] = {0.0f, 0.0f};

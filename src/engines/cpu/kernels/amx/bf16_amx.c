@@ -17,15 +17,12 @@ FL_INLINE void tile_finish(const fl_gemm *g, const tile_place *at, size_t p, siz
     size_t to = p * FL_CPU_LANES;
     float *c  = at->c + r * g->c_stride + to;
     vec    y  = vec_load(sums);
-    if (g->accumulate) {
+    if (g->accumulate)
         y += vec_load(c);
-    }
-    if (at->bias) {
+    if (at->bias)
         y += vec_load(at->bias + to);
-    }
-    if (at->residual) {
+    if (at->residual)
         y += vec_load(at->residual + r * g->residual_stride + to);
-    }
     vec_store(c, y);
 }
 

@@ -51,9 +51,8 @@ FL_INLINE void multiply(int blocks, int panels, const uint8_t *a, size_t a_strid
         _tile_loadd(5, a + TILE * a_stride, a_stride);
         FL_TILE_DOT(2, 5, 6);
     }
-    if (blocks > 1 && panels > 1) {
+    if (blocks > 1 && panels > 1)
         FL_TILE_DOT(3, 5, 7);
-    }
 }
 
 /* The last bytes of k, fewer than 64, with zeros behind them. */
@@ -61,12 +60,10 @@ FL_INLINE void multiply_tail(int blocks, int panels, const fl_gemm *g, const til
                              size_t rows, size_t k) {
     const size_t         depth           = g->k * FL_A_BYTES;
     _Alignas(64) uint8_t a[BLOCK][DEPTH] = {0}, b[2][DEPTH * TILE] = {0};
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++)
         memcpy(a[r], at->a + r * g->a_stride + k, depth - k);
-    }
-    for (size_t p = 0; p < (size_t)panels; p++) {
+    for (size_t p = 0; p < (size_t)panels; p++)
         memcpy(b[p], at->b + p * g->b_stride + k * TILE, (depth - k) * TILE);
-    }
     multiply(blocks, panels, a[0], DEPTH, b[0], sizeof b[0]);
 }
 
@@ -78,21 +75,17 @@ FL_INLINE void block(int blocks, int panels, const fl_gemm *g, const tile_place 
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (; k + DEPTH <= depth; k += DEPTH) {
+    for (; k + DEPTH <= depth; k += DEPTH)
         multiply(blocks, panels, at->a + k, g->a_stride, at->b + k * TILE, g->b_stride);
-    }
-    if (k < depth) {
+    if (k < depth)
         multiply_tail(blocks, panels, g, at, rows, k);
-    }
     _tile_stored(0, sums[0][0], DEPTH);
     _tile_stored(1, sums[0][1], DEPTH);
     _tile_stored(2, sums[1][0], DEPTH);
     _tile_stored(3, sums[1][1], DEPTH);
-    for (size_t r = 0; r < rows; r++) {
-        for (size_t p = 0; p < (size_t)panels; p++) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t p = 0; p < (size_t)panels; p++)
             tile_finish(g, at, p, r, sums[r / TILE][p][r % TILE]);
-        }
-    }
 }
 
 static FL_NOINLINE void block_1_1(const fl_gemm *g, const tile_place *at, size_t rows) {

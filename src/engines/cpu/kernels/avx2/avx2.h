@@ -97,9 +97,8 @@ FL_INLINE void wide_chain(int rows, int panels, const float *a, size_t a_stride,
             wide_step(rows, a + step + u, a_stride, b + u * b_stride, acc);
         }
     }
-    for (; step < k; step++, b += b_stride) {
+    for (; step < k; step++, b += b_stride)
         wide_step(rows, a + step, a_stride, b, acc);
-    }
 }
 
 #endif

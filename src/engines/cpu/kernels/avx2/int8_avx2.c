@@ -58,11 +58,10 @@ FL_INLINE void chain(int rows, int group, const fl_gemm *g, const tile_place *at
 FL_INLINE void pairs_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
                          vec acc[FL_WIDE_ROWS][2]) {
     (void)panels;
-    if (g->group == 4) {
+    if (g->group == 4)
         chain(rows, 4, g, at, acc);
-    } else {
+    else
         chain(rows, 2, g, at, acc);
-    }
 }
 #define wide_dot pairs_dot
 

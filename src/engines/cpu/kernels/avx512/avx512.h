@@ -115,9 +115,8 @@ FL_INLINE void wide_step(int rows, int panels, const tile_rows *a, size_t step, 
         int32_t four = tile_rows_four(a, r, step * sizeof(float));
         vec     x    = _mm512_castsi512_ps(_mm512_set1_epi32(four));
         FL_ADD_PRODUCT(acc[r][0], x, first);
-        if (panels > 1) {
+        if (panels > 1)
             FL_ADD_PRODUCT(acc[r][1], x, second);
-        }
     }
 }
 

@@ -21,11 +21,9 @@ FL_INLINE __m256i rounded(const float *x) {
 
 /* Rows of floats to rows of pairs, out[rows, d / 2]. */
 static void round_rows(const float *x, size_t stride, size_t rows, size_t d, float *out) {
-    for (size_t r = 0; r < rows; r++, x += stride, out += d / 2) {
-        for (size_t i = 0; i < d; i += FL_CPU_LANES) {
+    for (size_t r = 0; r < rows; r++, x += stride, out += d / 2)
+        for (size_t i = 0; i < d; i += FL_CPU_LANES)
             _mm256_storeu_si256((__m256i *)(void *)(out + i / 2), rounded(x + i));
-        }
-    }
 }
 
 /* out[pad(n) / 2][d] = pairs of rows side by side; rows past n are zero. */

@@ -76,9 +76,8 @@ FL_INLINE void mm_chain(int rows, int panels, const float *a, size_t a_stride, c
     FL_UNROLL for (int p = 0; p < pairs; p++) {
         FL_UNROLL for (int v = 0; v < 4; v++) {
             acc[2 * p][v] = low_halves(sum[p][2 * v], sum[p][2 * v + 1]);
-            if (2 * p + 1 < rows) {
+            if (2 * p + 1 < rows)
                 acc[2 * p + 1][v] = high_halves(sum[p][2 * v], sum[p][2 * v + 1]);
-            }
         }
     }
 }

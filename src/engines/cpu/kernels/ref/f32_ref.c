@@ -41,12 +41,10 @@ FL_INLINE float widened(const uint8_t *number) {
 /* sum[i] += a w[i]; `fma`: the compiler may use that instruction, a constant at every call. */
 FL_INLINE void add_products(float sum[FL_CPU_LANES], float a, const float w[FL_CPU_LANES],
                             bool fma) {
-    for (size_t i = 0; fma && i < FL_CPU_LANES; i++) {
+    for (size_t i = 0; fma && i < FL_CPU_LANES; i++)
         sum[i] = __builtin_fmaf(a, w[i], sum[i]);
-    }
-    for (size_t i = 0; !fma && i < FL_CPU_LANES; i += FL_VEC_LANES) {
+    for (size_t i = 0; !fma && i < FL_CPU_LANES; i += FL_VEC_LANES)
         vec_store(sum + i, vec_fma(vec_set(a), vec_load(w + i), vec_load(sum + i)));
-    }
 }
 
 /* `halves`: weights are bfloat16, two steps of k side by side, a constant at every call. */
@@ -58,9 +56,8 @@ FL_INLINE void chains(const fl_gemm *g, bool halves, bool fma) {
             const uint8_t *b    = (const uint8_t *)g->b + panel * g->b_stride;
             const float   *a = from, *floats = (const float *)(const void *)b;
             float         *c = g->c + row * g->c_stride + col, sum[FL_CPU_LANES];
-            for (size_t i = 0; i < FL_CPU_LANES; i++) {
+            for (size_t i = 0; i < FL_CPU_LANES; i++)
                 sum[i] = g->accumulate ? c[i] : 0.0f;
-            }
             for (size_t k = 0; k < g->k; k++) {
                 float w[FL_CPU_LANES];
                 for (size_t i = 0; i < FL_CPU_LANES; i++) {

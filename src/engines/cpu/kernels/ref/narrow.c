@@ -43,9 +43,8 @@ static void quantize_row(const fl_quantize *z, size_t r) {
 }
 
 void fl_q8_quantize_ref(const fl_quantize *z) {
-    for (size_t r = 0; r < z->rows; r++) {
+    for (size_t r = 0; r < z->rows; r++)
         quantize_row(z, r);
-    }
 }
 
 static const uint8_t *panel_of(const fl_gemm *g, size_t col) {
@@ -90,15 +89,13 @@ static void quantize_row16(const fl_quantize *z, size_t r) {
     bool  any     = high >= FL_CPU_Q8_TINY;
     float inverse = finite && any ? FL_CPU_Q16_MOST / high : 0.0f;
     z->scale[r]   = !finite ? NAN : any ? high * (1.0f / FL_CPU_Q16_MOST) : 1.0f;
-    for (size_t i = 0; i < z->n; i++) {
+    for (size_t i = 0; i < z->n; i++)
         q[i] = (int16_t)(finite ? rintf(moved(z, x, i) * inverse) : 0.0f);
-    }
 }
 
 void fl_q16_quantize_ref(const fl_quantize *z) {
-    for (size_t r = 0; r < z->rows; r++) {
+    for (size_t r = 0; r < z->rows; r++)
         quantize_row16(z, r);
-    }
 }
 
 void fl_q16_gemm_ref(const fl_gemm *g) {
@@ -107,9 +104,8 @@ void fl_q16_gemm_ref(const fl_gemm *g) {
             const void    *from = (const char *)g->a + row * g->a_stride, *panel = panel_of(g, col);
             const int16_t *a = from, *b = panel;
             int32_t        sum = 0;
-            for (size_t k = 0; k < g->k; k++) {
+            for (size_t k = 0; k < g->k; k++)
                 sum += a[k] * b[(k / 2 * FL_CPU_LANES + col % FL_CPU_LANES) * 2 + k % 2];
-            }
             finish(g, row, col, sum, sizeof *a);
         }
     }
@@ -118,8 +114,7 @@ void fl_q16_gemm_ref(const fl_gemm *g) {
 void fl_bf16_round_ref(const fl_quantize *z) {
     for (size_t r = 0; r < z->rows; r++) {
         uint16_t *q = (uint16_t *)(void *)((char *)z->q + r * z->q_stride);
-        for (size_t i = 0; i < z->n; i++) {
+        for (size_t i = 0; i < z->n; i++)
             q[i] = fl_bfloat16_of(z->x[r * z->x_stride + i]);
-        }
     }
 }

@@ -60,12 +60,10 @@ static inline void attention_hide(const group *g, float value) {
         from     = from > g->low ? attention_least(from - g->low, g->n16) : 0;
         to       = to > g->low ? attention_least(to - g->low, g->n16) : 0;
         float *s = g->scores + r * g->n16;
-        for (size_t j = 0; j < from; j++) {
+        for (size_t j = 0; j < from; j++)
             s[j] = value;
-        }
-        for (size_t j = to; j < g->keys; j++) {
+        for (size_t j = to; j < g->keys; j++)
             s[j] = value;
-        }
     }
 }
 
@@ -88,13 +86,11 @@ static inline void attention_join_tops(group *g) {
 
 /* The sums of this block's weights likewise; scale then is what out needs. */
 static inline void attention_join_sums(group *g) {
-    for (size_t r = 0; r < g->rows; r++) {
-        if (g->seen) {
+    for (size_t r = 0; r < g->rows; r++)
+        if (g->seen)
             g->seen[2 * r + 1] = g->seen[2 * r + 1] * g->scale[r] + g->sum[r];
-        } else {
+        else
             g->scale[r] = 1.0f / g->sum[r];
-        }
-    }
 }
 
 /* Several blocks: sums of values begin at 0, and end divided by the sum of their weights. */
@@ -103,18 +99,16 @@ static inline void attention_begin(const fl_attention *at, float *seen) {
         float *out      = at->out + r / at->rows * at->out_head + r % at->rows * at->out_stride;
         seen[2 * r]     = -INFINITY;
         seen[2 * r + 1] = 0.0f;
-        for (size_t c = 0; c < at->d; c++) {
+        for (size_t c = 0; c < at->d; c++)
             out[c] = 0.0f;
-        }
     }
 }
 static inline void attention_end(const fl_attention *at, const float *seen) {
     for (size_t r = 0; r < at->heads * at->rows; r++) {
         float *out   = at->out + r / at->rows * at->out_head + r % at->rows * at->out_stride;
         float  scale = 1.0f / seen[2 * r + 1];
-        for (size_t c = 0; c < at->d; c++) {
+        for (size_t c = 0; c < at->d; c++)
             out[c] *= scale;
-        }
     }
 }
 
@@ -171,9 +165,8 @@ attention_run(const fl_attention *at, attention_pack_fn pack, attention_group_fn
     size_t reach = sees_to(at, last), from = sees_from(at, first);
     float *seen =
         at->n > FL_CPU_KEYS ? at->scratch + FL_CPU_KEYS * (at->d + FL_CPU_SCORE_ROWS) : NULL;
-    if (seen) {
+    if (seen)
         attention_begin(at, seen);
-    }
     for (size_t block = from / FL_CPU_KEYS * FL_CPU_KEYS; block < reach; block += FL_CPU_KEYS) {
         size_t begin = from > block ? from / FL_CPU_LANES * FL_CPU_LANES : block;
         size_t end   = attention_least(block + FL_CPU_KEYS, reach);
@@ -183,13 +176,11 @@ attention_run(const fl_attention *at, attention_pack_fn pack, attention_group_fn
         top           = top > first ? top : first;
         bottom        = attention_least(bottom, last + 1);
         pack(at, begin, end - begin);
-        for (size_t head = 0; head < at->heads; head++) {
+        for (size_t head = 0; head < at->heads; head++)
             attention_head(at, head, top, bottom, begin, end, seen, run);
-        }
     }
-    if (seen) {
+    if (seen)
         attention_end(at, seen);
-    }
 }
 
 #endif

@@ -142,9 +142,8 @@ FL_INLINE void rows_top(group *g, size_t r) {
         FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
             top[i * FL_PANEL_VECS] = vec_max(top[i * FL_PANEL_VECS], top[i * FL_PANEL_VECS + v]);
         }
-        if (r + (size_t)i < g->rows) {
+        if (r + (size_t)i < g->rows)
             g->top[r + (size_t)i] = vec_highest(top[i * FL_PANEL_VECS]);
-        }
     }
 }
 
@@ -189,12 +188,10 @@ static void attention_scores(group *g) {
 #undef SCORE
 #undef SCORE_WIDE
     group_columns(score, score_wide, g, g->n16);
-    if (!attention_open(g)) {
+    if (!attention_open(g))
         attention_hide(g, -__builtin_inff());
-    }
-    for (size_t r = 0; r < g->rows; r += SOFT_ROWS) {
+    for (size_t r = 0; r < g->rows; r += SOFT_ROWS)
         rows_top(g, r);
-    }
     attention_join_tops(g);
 }
 
@@ -233,16 +230,14 @@ FL_INLINE void rows_weights(group *g, size_t r, power_fn power, keep_fn keep) {
         }
     }
     FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
-        if (r + (size_t)i < g->rows) {
+        if (r + (size_t)i < g->rows)
             g->sum[r + (size_t)i] = FL_WEIGHTS_SUM(sum + i * FL_PANEL_VECS);
-        }
     }
 }
 
 FL_INLINE void attention_weights(group *g, power_fn power, keep_fn keep) {
-    for (size_t r = 0; r < g->rows; r += SOFT_ROWS) {
+    for (size_t r = 0; r < g->rows; r += SOFT_ROWS)
         rows_weights(g, r, power, keep);
-    }
 }
 
 /* What the group's weights make of the values; their sums are in g->sum. */

@@ -39,9 +39,8 @@ static void pack_block(const fl_attention *at, size_t begin, size_t n) {
 static void run_group(group *g) {
     attention_scores(g);
     attention_weights(g, powers_of_2, keep_weights);
-    if (!attention_open(g)) {
+    if (!attention_open(g))
         attention_hide(g, 0.0f);
-    }
     attention_values(g);
 }
 

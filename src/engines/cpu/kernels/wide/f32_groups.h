@@ -63,9 +63,8 @@ FL_INLINE void read_scales(const fl_groups *g, const uint8_t *at, const group_sc
                            group_scales *out) {
     const size_t row = FL_CPU_LANES * (g->coded ? 1 : 2);
     group_values(g, at, whole->scale, out->scale);
-    if (g->least) {
+    if (g->least)
         group_values(g, at + row, whole->least, out->least);
-    }
     FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
         out->zero[v] = g->zero ? ivec_bytes(at + row + v * FL_VEC_LANES) : ivec_set(0);
         out->zero[v] += ivec_set(g->bits == 4 && !g->least ? 8 : 0);
@@ -96,23 +95,21 @@ FL_INLINE void widen_run(bool nibbles, widening how, const uint8_t *at, size_t s
             high[v]   = (both >> 4 & 15) - s->zero[v];
         }
         widen_step(q, how, s, factor, out + i * FL_CPU_LANES);
-        if (nibbles) {
+        if (nibbles)
             widen_step(high, how, s, factor, out + (i + 1) * FL_CPU_LANES);
-        }
     }
 }
 
 FL_INLINE void widen_run_of(bool nibbles, const fl_groups *g, const uint8_t *at, size_t steps,
                             const group_scales *s, vec factor, float *out) {
-    if (g->least) {
+    if (g->least)
         widen_run(nibbles, WIDEN_LEAST, at, steps, s, factor, out);
-    } else if (!g->rounded) {
+    else if (!g->rounded)
         widen_run(nibbles, WIDEN_PLAIN, at, steps, s, factor, out);
-    } else if (g->half) {
+    else if (g->half)
         widen_run(nibbles, WIDEN_TO_HALF, at, steps, s, factor, out);
-    } else {
+    else
         widen_run(nibbles, WIDEN_TO_BFLOAT16, at, steps, s, factor, out);
-    }
 }
 
 /* Of 16 bits: the upper half of a float32, or a half. */
@@ -149,11 +146,10 @@ static void wide_widen(const fl_widen *z) {
             run        = steps < g.run ? steps : g.run;
             read_scales(&g, at, &whole, &s);
             at += scales;
-            if (g.bits == 4) {
+            if (g.bits == 4)
                 widen_run_of(true, &g, at, run, &s, factor, out);
-            } else {
+            else
                 widen_run_of(false, &g, at, run, &s, factor, out);
-            }
             at += fl_cpu_groups_values(&g, run);
         }
     }

@@ -76,19 +76,16 @@ static void wide_layer_norm(const fl_row_norm *norm) {
     for (size_t first = 0; first < norm->rows; first += ROWS) {
         size_t       count = norm->rows - first < ROWS ? norm->rows - first : ROWS;
         const float *x     = norm->x + first * norm->x_stride;
-        for (size_t r = 0; r < count; r++) {
+        for (size_t r = 0; r < count; r++)
             mean[r] = row_mean(x + r * norm->x_stride, norm->n, inverse_n);
-        }
         for (size_t r = 0; r < count; r++) {
             float variance = row_variance(x + r * norm->x_stride, norm->n, mean[r], inverse_n);
             scale[r]       = 1.0f / sqrtf(variance + norm->eps);
         }
-        if (count == ROWS) {
+        if (count == ROWS)
             norm_rows(norm, ROWS, first, mean, scale);
-        }
-        for (size_t r = 0; count < ROWS && r < count; r++) {
+        for (size_t r = 0; count < ROWS && r < count; r++)
             norm_rows(norm, 1, first + r, mean + r, scale + r);
-        }
     }
 }
 
@@ -100,9 +97,8 @@ static void wide_rms_norm(const fl_row_norm *norm) {
         float       *y     = norm->y + r * norm->y_stride;
         const float  mean  = row_mean_square(x, norm->n, inverse_n);
         const vec    scale = vec_set(1.0f / sqrtf(mean + norm->eps));
-        for (size_t i = 0; i < n16; i += FL_VEC_LANES) {
+        for (size_t i = 0; i < n16; i += FL_VEC_LANES)
             vec_store(y + i, vec_load(x + i) * scale * vec_load(norm->weight + i));
-        }
     }
 }
 

@@ -24,12 +24,10 @@ FL_INLINE void int_finish(const fl_gemm *g, const tile_place *at, const uint8_t 
     }
     vec y = g->accumulate ? vec_load(c) : vec_zero();
     y     = vec_fma(ivec_to_float(sum), scale, y);
-    if (at->bias) {
+    if (at->bias)
         y += vec_load(at->bias + to);
-    }
-    if (at->residual) {
+    if (at->residual)
         y += vec_load(at->residual + (size_t)r * g->residual_stride + to);
-    }
     vec_store(c, y);
 }
 

@@ -104,9 +104,8 @@ FL_INLINE void quantize_rows(const fl_quantize *z, int gains, size_t size, measu
     for (size_t first = 0; first < z->rows; first += ROWS) {
         size_t last = z->rows - first < ROWS ? z->rows : first + ROWS;
         float  scale[ROWS];
-        for (size_t r = first; r < last; r++) {
+        for (size_t r = first; r < last; r++)
             scale[r - first] = measure(z, gains, r);
-        }
         for (size_t r = first; r < last; r++) {
             int32_t zero = size == 1 ? z->zero[r] : 0;
             round_row(z, gains, r, scale[r - first], zero, size, pack);
@@ -116,11 +115,10 @@ FL_INLINE void quantize_rows(const fl_quantize *z, int gains, size_t size, measu
 
 /* To integers of `size` bytes. */
 FL_INLINE void wide_quantize(const fl_quantize *z, size_t size, measure_fn measure, pack_fn pack) {
-    if (z->gain) {
+    if (z->gain)
         quantize_rows(z, 1, size, measure, pack);
-    } else {
+    else
         quantize_rows(z, 0, size, measure, pack);
-    }
 }
 
 #endif
