@@ -373,7 +373,7 @@ check_windows() {
     command -v wine >/dev/null || { skip "the zip for Windows" "no wine"; return; }
     export WINEPREFIX=$work/wine WINEDEBUG=-all
     program=$work/fletch-$version-windows-x86_64/fletch.exe
-    TIMEFORMAT="   from nothing to the first vector with a new prefix of wine: $took"
+    TIMEFORMAT="   from nothing to the first vector with a new prefix of wine: %R s; no model was downloaded"
     time {
         (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
         check "its first vector, by wine" wine "$program" embed -m "$work/models/tiny" --format raw hello -o "$work/first"
