@@ -268,7 +268,7 @@ make_older() { # FILE: the package fletch as version 0.0.1, with a file more
     dpkg-deb -R "$dist/fletch_${version}_$(dpkg --print-architecture).deb" "$tree"
     sed -i 's/^Version: .*/Version: 0.0.1/' "$tree/DEBIAN/control"
     echo >"$tree/usr/share/doc/fletch/older"
-    dpkg-deb --root-owner-group -b "$tree" "$1"
+    dpkg-deb --root-owner-group -b "$tree" "$1" >>"$log"
 }
 
 add_repository() { # ROOT: as docs/install.md says
