@@ -268,7 +268,7 @@ make_older() { # FILE: the package fletch as version 0.0.1, with a file more
     dpkg-deb -R "$dist/fletch_${version}_$(dpkg --print-architecture).deb" "$tree"
     sed -i 's/^Version: .*/Version: 0.0.1/' "$tree/DEBIAN/control"
     echo >"$tree/usr/share/doc/fletch/older"
-    dpkg-deb --root-owner-group -b "$tree" "$1"
+    dpkg-deb --root-owner-group -b "$tree" "$1" >>"$log"
 }
 
 add_repository() { # ROOT: as docs/install.md says
@@ -373,7 +373,7 @@ check_windows() {
     command -v wine >/dev/null || { skip "the zip for Windows" "no wine"; return; }
     export WINEPREFIX=$work/wine WINEDEBUG=-all
     program=$work/fletch-$version-windows-x86_64/fletch.exe
-    TIMEFORMAT="   from nothing to the first vector with a new prefix of wine: $took"
+    TIMEFORMAT="   from nothing to the first vector with a new prefix of wine: %R s; no model was downloaded"
     time {
         (cd "$work" && unzip -q "$dist/fletch-$version-windows-x86_64.zip")
         check "its first vector, by wine" wine "$program" embed -m "$work/models/tiny" --format raw hello -o "$work/first"

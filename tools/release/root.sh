@@ -18,8 +18,8 @@ ubuntu_key() {
                -o Dir::Cache="$work"/cache -o APT::Sandbox::User= -o Acquire::Retries=0)
     apt-get "${own[@]}" update && (cd "$work" && apt-get "${own[@]}" download ubuntu-keyring && dpkg-deb -x ubuntu-keyring_*.deb root) &&
         install -d -m 700 "$work"/gpg &&
-        gpg --homedir "$work"/gpg --quiet --import "$work"/root/usr/share/keyrings/ubuntu-archive-keyring.gpg &&
-        gpg --homedir "$work"/gpg --export $key >"$kept.gpg" && [ -s "$kept.gpg" ]
+        gpg --no-autostart --homedir "$work"/gpg --quiet --import "$work"/root/usr/share/keyrings/ubuntu-archive-keyring.gpg &&
+        gpg --no-autostart --homedir "$work"/gpg --export $key >"$kept.gpg" && [ -s "$kept.gpg" ]
 }
 
 make_busybox() {
