@@ -176,7 +176,7 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
 print(server.server_address[1], flush=True)
 server.serve_forever()' "$1" >"$work/port" 2>/dev/null &
     web=$!
-    trap 'kill $web 2>/dev/null' EXIT
+    trap 'kill $web 2>/dev/null || true' EXIT # a status there would be the script's
     until [ -s "$work/port" ]; do sleep 0.1; done
     url=http://127.0.0.1:$(cat "$work/port")
 }
