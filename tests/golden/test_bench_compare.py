@@ -7,7 +7,7 @@ import sys
 import golden
 
 ENGINE = """#!/bin/sh
-echo "cpu.isa  avx9  (avx9: the best that this machine has; Zen 9 has everything)"
+echo "cpu.isa  avx9  (avx9: the best on this machine; Zen 9 has everything)"
 [ "$4" = none ] && exit
 n=$(cat {here}/n); echo $((n + 1)) >{here}/n
 echo "short 9 texts, median $(({speed} + {step} * n)).0 tok/s"
