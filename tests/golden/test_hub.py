@@ -404,7 +404,7 @@ def test_more_bytes_than_promised_are_refused(bench):
 
 
 MOST = 256 << 20  # of a file that is no weights and whose size nobody says
-SLACK = 16 << 20  # what lies in sockets
+SLACK = 64 << 20  # what lies in sockets, as large as a system makes them
 
 
 @pytest.mark.parametrize("name, said, most", [("vocab.txt", False, MOST), (WEIGHTS, True, 300_000)])
