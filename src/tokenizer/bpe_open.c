@@ -63,7 +63,7 @@ static int bad_merge(const loading *l, size_t rank, const char *why, fl_span tok
 static void put_merge(fl_bpe *b, uint64_t pair, size_t rank) {
     fl_bpe_merge *bucket = fl_bpe_bucket(b, pair);
     for (unsigned i = 0;;) {
-        if (bucket[i] == FL_BPE_FREE || (bucket[i] ^ pair) << (FL_BPE_RANK_BITS + 1) == 0) {
+        if (bucket[i] == FL_BPE_FREE || fl_bpe_is_of(bucket[i], pair)) {
             bucket[i] = (bucket[i] & FL_BPE_SPILT) | (uint64_t)rank << 2 * FL_BPE_ID_BITS | pair;
             return;
         }
@@ -377,8 +377,7 @@ static bool falls_back(const fl_bpe *b) {
     for (unsigned byte = 0; byte < 256; byte++)
         all = all && b->fallback[byte] >= 0;
     for (uint64_t i = 0; i < b->merge_mask + FL_BPE_BUCKET && all; i++) {
-        uint32_t left  = (uint32_t)(b->merges[i] >> FL_BPE_ID_BITS) & ((1u << FL_BPE_ID_BITS) - 1);
-        uint32_t right = (uint32_t)b->merges[i] & ((1u << FL_BPE_ID_BITS) - 1);
+        uint32_t left = fl_bpe_left(b->merges[i]), right = fl_bpe_right(b->merges[i]);
         for (unsigned byte = 0; byte < 256 && b->merges[i] != FL_BPE_FREE; byte++) {
             uint32_t id = (uint32_t)b->fallback[byte];
             all         = all && left != id && right != id;

@@ -18,8 +18,6 @@
 #include "base/mem.h"
 #include "tokenizer/bpe_tables.h"
 
-enum { ID_MASK = (1 << FL_BPE_ID_BITS) - 1 };
-
 typedef struct proof {
     const fl_bpe *bpe;
     uint64_t     *pair; /* [merges]: left and right of each rank; FL_BPE_FREE: none has it */
@@ -27,22 +25,14 @@ typedef struct proof {
     uint32_t      count;
 } proof;
 
-static uint32_t left_of(const proof *p, int32_t rank) {
-    return (uint32_t)(p->pair[rank] >> FL_BPE_ID_BITS) & ID_MASK;
-}
-
-static uint32_t right_of(const proof *p, int32_t rank) {
-    return (uint32_t)p->pair[rank] & ID_MASK;
-}
-
 /* Does nothing join across the place between the two while they come about? */
 static bool stay_apart(const proof *p, uint32_t left, uint32_t right) {
     int32_t a = p->by[left], b = p->by[right];
     while (a >= 0 || b >= 0) {
         bool     first = a > b;
         uint32_t limit = (uint32_t)(first ? a : b);
-        left           = first ? right_of(p, a) : left;
-        right          = first ? right : left_of(p, b);
+        left           = first ? fl_bpe_right(p->pair[a]) : left;
+        right          = first ? right : fl_bpe_left(p->pair[b]);
         if (fl_bpe_rank_of(p->bpe, left, right) < limit + !first)
             return false;
         a = p->by[left];
@@ -59,7 +49,7 @@ static bool sort_pairs(proof *p, int32_t *last) {
     for (uint64_t i = 0; i < b->merge_mask + FL_BPE_BUCKET; i++) {
         uint64_t slot = b->merges[i] & ~FL_BPE_SPILT;
         if (slot != FL_BPE_FREE)
-            p->pair[slot >> 2 * FL_BPE_ID_BITS] = slot;
+            p->pair[fl_bpe_rank(slot)] = slot;
     }
     for (uint32_t id = 0; id < b->vocab->size; id++)
         last[id] = FL_BPE_SYMBOL;
@@ -68,7 +58,9 @@ static bool sort_pairs(proof *p, int32_t *last) {
     bool sorted = true;
     for (int32_t i = 0; i < (int32_t)p->count; i++) {
         bool there = p->pair[i] != FL_BPE_FREE;
-        sorted     = sorted && (!there || (last[left_of(p, i)] < i && last[right_of(p, i)] < i));
+        sorted =
+            sorted &&
+            (!there || (last[fl_bpe_left(p->pair[i])] < i && last[fl_bpe_right(p->pair[i])] < i));
     }
     return sorted;
 }
@@ -83,7 +75,8 @@ static void prove(proof *p, const int32_t *last) {
             p->by[id] = FL_BPE_SYMBOL;
     }
     for (int32_t i = 0; i < (int32_t)p->count; i++) {
-        uint32_t left = left_of(p, i), right = right_of(p, i), made = b->made[i];
+        uint32_t left = fl_bpe_left(p->pair[i]), right = fl_bpe_right(p->pair[i]),
+                 made = b->made[i];
         if (p->pair[i] != FL_BPE_FREE && p->by[made] == FL_BPE_OTHER &&
             p->by[left] != FL_BPE_OTHER && p->by[right] != FL_BPE_OTHER &&
             stay_apart(p, left, right))

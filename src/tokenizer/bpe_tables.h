@@ -32,6 +32,23 @@ static inline uint64_t fl_bpe_pair(uint32_t left, uint32_t right) {
     return (uint64_t)left << FL_BPE_ID_BITS | right;
 }
 
+/* What a merge is made of. */
+static inline bool fl_bpe_is_of(fl_bpe_merge merge, uint64_t pair) {
+    return (merge ^ pair) << (FL_BPE_RANK_BITS + 1) == 0;
+}
+
+static inline uint32_t fl_bpe_rank(fl_bpe_merge merge) {
+    return (uint32_t)(merge << 1 >> (2 * FL_BPE_ID_BITS + 1));
+}
+
+static inline uint32_t fl_bpe_left(fl_bpe_merge merge) {
+    return (uint32_t)(merge >> FL_BPE_ID_BITS) & ((1u << FL_BPE_ID_BITS) - 1);
+}
+
+static inline uint32_t fl_bpe_right(fl_bpe_merge merge) {
+    return (uint32_t)merge & ((1u << FL_BPE_ID_BITS) - 1);
+}
+
 /* Where the merges of a bucket's pairs begin. */
 static inline fl_bpe_merge *fl_bpe_bucket(const fl_bpe *b, uint64_t pair) {
     return b->merges + (fl_bpe_mix(b, pair) & b->merge_mask);
@@ -45,9 +62,9 @@ static inline uint32_t fl_bpe_rank_of(const fl_bpe *b, uint32_t left, uint32_t r
     for (;;) {
         uint64_t found = FL_BPE_FREE;
         for (unsigned i = 0; i < FL_BPE_BUCKET; i++)
-            found = (bucket[i] ^ pair) << (FL_BPE_RANK_BITS + 1) == 0 ? bucket[i] : found;
+            found = fl_bpe_is_of(bucket[i], pair) ? bucket[i] : found;
         if (((found == FL_BPE_FREE) & (bucket[FL_BPE_BUCKET - 1] >= FL_BPE_SPILT)) == 0)
-            return (uint32_t)(found << 1 >> (2 * FL_BPE_ID_BITS + 1));
+            return fl_bpe_rank(found);
         size_t next = (size_t)(bucket - b->merges) + FL_BPE_BUCKET;
         bucket      = b->merges + (next & b->merge_mask);
     }
