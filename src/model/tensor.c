@@ -154,10 +154,11 @@ uint64_t fl_tensor_span(const fl_tensor *tensor) {
 static void convert_rows(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
     assert(!fl_tensor_in_order(tensor));
     const uint64_t columns = tensor->rank > 1 ? tensor->shape[1] : 1;
-    for (uint64_t i = 0; tensor->across > 0 && i < count; i++)
-        convert(tensor, (first + i) % columns * tensor->across + (first + i) / columns, 1, out + i);
-    if (tensor->across > 0)
+    if (tensor->across > 0) {
+        for (uint64_t i = first; i < first + count; i++)
+            convert(tensor, i % columns * tensor->across + i / columns, 1, out + i - first);
         return;
+    }
     for (uint64_t done = 0, n; done < count; done += n) {
         uint64_t row = (first + done) / columns, column = (first + done) % columns;
         n = columns - column < count - done ? columns - column : count - done;
