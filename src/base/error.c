@@ -95,6 +95,12 @@ void fl_error_prefix(fletch_error *error, const char *format, ...) {
     memcpy(error->message, message, strlen(message) + 1);
 }
 
+void fl_error_list(char *list, size_t room, const char *word) {
+    const size_t used = strlen(list), size = strlen(word) + (used > 0 ? 2 : 0);
+    if (size < room - used)
+        (void)snprintf(list + used, room - used, "%s%s", used > 0 ? ", " : "", word);
+}
+
 void fl_error_clear(fletch_error *error) {
     if (error == NULL)
         return;

@@ -23,6 +23,9 @@ int fl_fail_errno(fletch_error *error, int errno_value, const char *what, const 
 void fl_error_prefix(fletch_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Another word of a message's list, "a, b, c" in `room` bytes; left out where it does not fit whole. */
+void fl_error_list(char *list, size_t room, const char *word);
+
 /* Pass a failure on: leave the function with what `call` returned when that is negative. For functions that
  * own nothing yet; where something must be given back, `if (status == 0) status = …` down to the end. */
 #define FL_TRY(call)                                                                               \

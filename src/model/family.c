@@ -723,8 +723,16 @@ static bool has_marks(const fl_family *family, fl_json_reader *config, const cha
     return found;
 }
 
+static int refuse_type(const fl_json_reader *config, const char *model_type) {
+    char known[320] = ""; /* a message has room for more only where the path is short */
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        fl_error_list(known, sizeof known, families[i]->name);
+    return fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "%s: model_type \"%.60s\" is not supported; fletch knows %s and others.",
+                   config->source, model_type, known);
+}
+
 static int choose(const fl_family **out, fl_json_reader *config, const fl_safetensors *weights) {
-    char        known[320] = ""; /* a message has room for more only where the path is short */
     const char *model_type = fl_json_string(config, "model_type", "");
     const char *code       = remote_code(config);
     bool        other      = false; /* the model_type is known with other code than this */
@@ -735,10 +743,6 @@ static int choose(const fl_family **out, fl_json_reader *config, const fl_safete
                        "%s has no model_type: is this a Hugging Face model folder?",
                        config->source);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        size_t used = strlen(known);
-        if (used + sizeof ", " + strlen(families[i]->name) <= sizeof known)
-            snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
-                     families[i]->name);
         const bool named = is_of(families[i], model_type, code);
         other            = other || (named && families[i]->only_remote);
         if (!named || !has_marks(families[i], config, code, weights))
@@ -750,11 +754,7 @@ static int choose(const fl_family **out, fl_json_reader *config, const fl_safete
     }
     if (model_type[0] == '\0' || (other && code != NULL))
         fl_family_refuse(config, "auto_map (remote code)", code);
-    return config->status != 0
-               ? config->status
-               : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                         "%s: model_type \"%.60s\" is not supported; fletch knows %s and others.",
-                         config->source, model_type, known);
+    return config->status != 0 ? config->status : refuse_type(config, model_type);
 }
 
 /* What config.json says of the network: all of it, or one of its objects. */

@@ -5,7 +5,6 @@
  * tokenizer.ggml.pre names a split and, through the model that it was named after, what is normalised before; the
  * flags of the metadata say the rest. A name that is not in the table is refused: a split that is nearly right
  * gives other ids. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -22,8 +21,7 @@ static const fl_gguf_pre *find_pre(fl_gguf_maker *m) {
     for (const fl_gguf_pre *pre = fl_gguf_pres; pre->name != NULL; pre++) {
         if (fl_span_is(name, pre->name))
             return pre;
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
-                 known[0] == '\0' ? "" : ", ", pre->name);
+        fl_error_list(known, sizeof known, pre->name);
     }
     if (m->status == 0)
         m->status = fl_fail(m->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,

@@ -67,8 +67,7 @@ static int choose_arch(reader *r) {
                                             : fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                                                       "%s: %s.", r->path, r->arch->refusal);
         if (strstr(known, r->arch->name) == NULL)
-            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
-                     known[0] == '\0' ? "" : ", ", r->arch->name);
+            fl_error_list(known, sizeof known, r->arch->name);
     }
     return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                    "%s: architecture \"%.*s\" is not supported; fletch knows %s.", r->path,

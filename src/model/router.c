@@ -16,7 +16,6 @@
  *         module's folder, then in the model's.
  * Memory  lookup.weight, own->queries; strings are kept by the model. Threads: during opening only.
  * Proof   tests/golden/test_routes.py. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -106,12 +105,10 @@ static int take_pair(fl_modules *modules, fl_model *model, const char *path, fl_
 
 /* The names of all routes, for people. */
 static int name_routes(fl_model *model, fl_json *routes, fletch_error *error) {
-    char   known[300] = "";
-    size_t used       = 0;
+    char known[300] = "";
     FL_JSON_EACH(routes, name, unused) {
         (void)unused;
-        int size = snprintf(known + used, sizeof known - used, "%s%s", used == 0 ? "" : ", ", name);
-        used += size < 0 || (size_t)size >= sizeof known - used ? 0 : (size_t)size;
+        fl_error_list(known, sizeof known, name);
     }
     return fl_model_keep(model, &model->tasks, "the names of routes", error, "%s", known);
 }

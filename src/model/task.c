@@ -25,20 +25,6 @@ enum { TASKS_MAX = 256, NAME_BYTES_MAX = 256 };
 
 static const char original[] = ".parametrizations.weight.original";
 
-/* "a, b, c", as far as there is room. */
-static void list_names(fl_json *names, char *out, size_t room) {
-    size_t used = 0;
-    out[0]      = '\0';
-    for (size_t i = 0; i < fl_json_count(names); i++) {
-        const char *name = fl_json_text(fl_json_item(names, i));
-        int         size = snprintf(out + used, room - used, "%s%s", i == 0 ? "" : ", ",
-                            name == NULL ? "?" : name);
-        if (size < 0 || (size_t)size >= room - used)
-            return;
-        used += (size_t)size;
-    }
-}
-
 /* What the Hub's own encode() puts in front of a task's texts. */
 static int read_instruction(fl_model *model, const fl_family *family, fl_json_reader *config) {
     const char *key = family->tasks.instructions;
@@ -54,9 +40,9 @@ static int read_instruction(fl_model *model, const fl_family *family, fl_json_re
 
 int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *config,
                  const fl_model_options *options) {
-    char           known[300];
-    const char    *wanted = options->task == NULL ? "" : options->task;
-    fl_model_task *task   = &model->own->task;
+    char           known[300] = "";
+    const char    *wanted     = options->task == NULL ? "" : options->task;
+    fl_model_task *task       = &model->own->task;
     if (family->tasks.names == NULL)
         return 0;
     fl_json *names = fl_json_array(config, family->tasks.names);
@@ -72,7 +58,10 @@ int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *confi
         return fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: %s is not a list of 1 to %d tasks.", config->source,
                        family->tasks.names, TASKS_MAX);
-    list_names(names, known, sizeof known);
+    for (size_t i = 0; i < fl_json_count(names); i++) {
+        const char *name = fl_json_text(fl_json_item(names, i));
+        fl_error_list(known, sizeof known, name != NULL ? name : "?");
+    }
     FL_TRY(fl_model_keep(model, &model->tasks, "the names of tasks", config->error, "%s", known));
     model->encoder.desc.adapters = true;
     for (uint32_t i = 0; i < task->count; i++) {

@@ -79,10 +79,8 @@ static const fl_tensor *find(const resolver *r, const char *name) {
 }
 
 static void note_missing(resolver *r, const char *name) {
-    size_t used = strlen(r->missing_names);
     if (r->missing++ < MISSING_SHOWN)
-        snprintf(r->missing_names + used, sizeof r->missing_names - used, "%s%s",
-                 used == 0 ? "" : ", ", name);
+        fl_error_list(r->missing_names, sizeof r->missing_names, name);
 }
 
 static void shape_text(char out[FL_RANK_MAX * 24], const uint64_t *dims, uint32_t rank) {

@@ -148,8 +148,7 @@ static int find_form(const char *type, const fl_gguf_form **out, fletch_error *e
     for (*out = fl_gguf_forms; (*out)->name != NULL; (*out)++) {
         if (strcasecmp((*out)->name, type) == 0)
             return FLETCH_OK;
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
-                 known[0] == '\0' ? "" : ", ", (*out)->name);
+        fl_error_list(known, sizeof known, (*out)->name);
     }
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "unknown type \"%.40s\"; use one of %s",
                    type, known);

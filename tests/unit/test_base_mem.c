@@ -199,3 +199,16 @@ Test(mem, big_blocks_grow_and_are_trimmed) {
     cr_assert_eq(block[2991], 2991 % 251);
     fl_big_free(block, left);
 }
+
+Test(error, a_list_has_whole_words_alone) {
+    char list[12] = "";
+    fl_error_list(list, sizeof list, "bert");
+    fl_error_list(list, sizeof list, "mpnet"); /* 11 bytes and the end */
+    cr_assert_str_eq(list, "bert, mpnet");
+    fl_error_list(list, sizeof list, "t5");
+    cr_assert_str_eq(list, "bert, mpnet");
+    list[4] = '\0';
+    fl_error_list(list, sizeof list, "longest");
+    fl_error_list(list, sizeof list, "t5");
+    cr_assert_str_eq(list, "bert, t5");
+}
