@@ -247,6 +247,15 @@ class Server:
     def wait_of_model(self, name, test):
         until(lambda: test(self.of_model(name)), lambda: (name, self.of_model(name)))
 
+    def wait_requests(self, test):
+        """Until test(requests between their heads and the end of their replies) holds. The scrape is not among them,
+        nor is the one before it: they come on one connection."""
+        with self.raw() as probe:
+            def under_way():
+                page = probe.send(request("GET", "/metrics", None)).reply().body.decode()
+                return int(re.search(r"^fletch_inflight_requests (\d+)", page, re.M)[1]) - 1
+            until(lambda: test(under_way()), under_way)
+
     def send_signal(self, number):
         if WINE and number == signal.SIGTERM:
             self.send_event(1)

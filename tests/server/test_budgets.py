@@ -132,7 +132,7 @@ def test_short_work_passes_long_work(start, tmp_path):
     for _ in range(12):
         raws.append(running.raw())
         threading.Thread(target=raws[-1].send, args=(request(path="/tokenize", body=long),), daemon=True).start()
-    running.wait_metric("fletch_inflight_requests", lambda value: value >= 8)
+    running.wait_requests(lambda count: count >= 8)
     assert running.ask("GET", "/items/a").status == 200
     assert running.ask(path="/search", body=b'{"text":"hello"}').json()["count"] == 1
     assert running.metrics()["fletch_inflight_requests"] >= 4, "the short ones were answered while long ones wait"
@@ -140,7 +140,7 @@ def test_short_work_passes_long_work(start, tmp_path):
     assert late.status == 504
     for raw in raws:
         raw.socket.close()
-    running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
+    running.wait_requests(lambda count: count == 0)
     assert running.end() == 0
 
 

@@ -244,7 +244,7 @@ def test_a_process_that_stood_still_gives_no_card_up(serve, tmp_path):
     hang.touch()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         reply = pool.submit(server.embed, "a text")
-        serving.until(lambda: server.metrics()["fletch_inflight_requests"] >= 1)
+        server.wait_requests(lambda count: count == 1)
         server.send_signal(signal.SIGSTOP)
         time.sleep(7)
         server.send_signal(signal.SIGCONT)
@@ -263,6 +263,6 @@ def test_a_server_ends_while_a_card_hangs(serve, tmp_path):
     hang.touch()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         replies = [pool.submit(server.embed, f"text {number}") for number in range(4)]
-        serving.until(lambda: server.metrics()["fletch_inflight_requests"] >= 4)
+        server.wait_requests(lambda count: count == 4)
         assert server.end() == 0
         assert [reply.result().status for reply in replies] == [200] * 4

@@ -157,7 +157,7 @@ def test_06_work_of_those_who_left_is_dropped(faulty):
     running.wait_of_model("cancelled_total", lambda value: value >= 99)
     running.wait_of_model("queue_texts", lambda value: value == 0)
     running.let_go()
-    running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
+    running.wait_requests(lambda count: count == 0)
     assert running.of_model("texts_total") - computed <= 8
     assert running.end() == 0
 
@@ -169,7 +169,7 @@ def test_07_a_hung_engine_does_not_keep_the_process(faulty):
     running.hold()
     with running.raw() as raw:
         raw.send(request())
-        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.wait_requests(lambda count: count >= 1)
         running.send_signal(signal.SIGTERM)
         reply = raw.reply()
         assert reply is None or reply.status == 503, reply

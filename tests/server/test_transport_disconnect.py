@@ -23,12 +23,12 @@ def test_work_of_clients_that_left_is_not_done(faulty):
     clients = 40
     running.hold()
     raws = [running.raw().send(request(body=LONG)) for _ in range(clients)]
-    running.wait_metric("fletch_inflight_requests", lambda value: value > clients)  # and the scrape itself
+    running.wait_requests(lambda count: count == clients)
     for i, raw in enumerate(raws):
         leave(raw, reset=i % 2 == 0)
-    running.wait_metric("fletch_inflight_requests", lambda value: value <= 3)  # whose texts the engine has
+    running.wait_requests(lambda count: count <= 2)  # whose texts the engine has
     running.let_go()
-    running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
+    running.wait_requests(lambda count: count == 0)
     running.wait_metric("fletch_disconnects_total", lambda value: value == clients)
     running.wait_of_model("queue_texts", lambda value: value == 0)
     assert running.of_model("texts_total") < clients * TEXTS / 2, "most of the work was never done"
@@ -47,7 +47,7 @@ def test_leaving_in_every_phase(server):
             raw = server.raw()
             raw.send(whole[:cut])
             leave(raw, reset)
-    server.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
+    server.wait_requests(lambda count: count == 0)
     server.wait_metric("fletch_open_connections", lambda value: value <= 1)
     serving.until(lambda: server.files() <= files + 3, lambda: (server.files(), files))
     assert server.embed("hello").status == 200

@@ -30,7 +30,7 @@ def test_work_under_way_is_finished(faulty):
     with running.raw() as raw, running.raw() as kept:
         assert kept.send(request("GET", "/live", None)).reply().status == 200
         raw.send(request(body=TEXTS))
-        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.wait_requests(lambda count: count == 1)
         running.send_signal(signal.SIGTERM)
         running.wait_event(lambda event: "draining" in event["msg"])
         running.let_go()
@@ -47,7 +47,7 @@ def test_new_work_is_refused_while_draining(faulty):
         for one in (kept, probe):
             assert one.send(request("GET", "/live", None)).reply().status == 200
         raw.send(request(body=TEXTS))
-        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.wait_requests(lambda count: count == 1)
         running.send_signal(signal.SIGTERM)
         until(lambda: refuses(running))
         refused = kept.send(request()).reply()
@@ -139,7 +139,7 @@ def test_what_takes_too_long_is_given_up(start):
     running = start("--server-drain-seconds", "0")
     with running.raw() as raw:
         raw.send(request(body=json.dumps({"inputs": [f"{i} " + "word " * 200 for i in range(2000)]}).encode()))
-        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.wait_requests(lambda count: count == 1)
         running.send_signal(signal.SIGTERM)
         reply = raw.reply()
         assert reply is None or reply.status == 503, reply
@@ -190,7 +190,7 @@ def test_signals_at_every_moment_of_an_end(start, signals):
         running = start("--server-lame-duck-ms", "50", "--server-drain-seconds", "1")
         with running.raw() as raw:
             raw.send(request(body=json.dumps({"inputs": [f"{i} " + "word " * 100 for i in range(500)]}).encode()))
-            running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+            running.wait_requests(lambda count: count == 1)
             for number in signals:
                 running.send_signal(number)
                 time.sleep(pause)

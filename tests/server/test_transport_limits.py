@@ -133,7 +133,7 @@ def test_memory_of_all_bodies(start):
     body = padded(200_000)
     with running.raw() as first, running.raw() as second, running.raw() as third:
         first.send(request(body=body)[:-10_000])  # under way, held back
-        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.wait_requests(lambda count: count == 1)
         until(lambda: running.ask(body=body).status == 503)  # until its bytes are counted
         refused = running.ask(body=body)
         assert refused.headers["x-fletch-limit"] == "server.max_body_memory" and refused.headers["retry-after"]

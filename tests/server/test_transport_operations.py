@@ -214,7 +214,7 @@ def test_levels(start, tmp_path):
     config.write_text('[server]\nlog_level = "warning"\n')
     running = start("--config", config)
     running.embed("a", **{"x-request-id": "quiet"})
-    running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)  # logged, or never
+    running.wait_requests(lambda count: count == 0)  # logged, or never
     config.write_text('[server]\nlog_level = "debug"\n')
     running.send_signal(signal.SIGHUP)
 
