@@ -78,6 +78,18 @@ use_toolchain() { # NAME FOLDER
     esac
 }
 
+# Debian's revisions of one upstream version share its archive: where a mirror has not that of the newest, another's is
+# the same file.
+get_upstream() { # PACKAGE OPTIONS-OF-APT
+    local version newest=
+    for version in $(apt-cache "${@:2}" showsrc --only-source "$1" | sed -n 's/^Version: //p' | sort -rV); do
+        newest=${newest:-$version}
+        [ "${version%-*}" = "${newest%-*}" ] || return 1
+        ! apt-get "${@:2}" source --download-only --tar-only "$1=$version" || return 0
+    done
+    return 1
+}
+
 # The source of a Debian package in .cache/sources/PACKAGE; no list of this machine's is touched.
 get_source() { # PACKAGE
     local apt=$sources/apt log=$sources/$1.log
@@ -89,8 +101,8 @@ get_source() { # PACKAGE
     sed -i 's/^Types: deb$/Types: deb-src/' "$apt"/parts/*.sources 2>/dev/null || true
     local own=(-o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts="$apt"/parts
                -o Dir::State::Lists="$apt"/lists -o APT::Sandbox::User=)
-    { apt-get "${own[@]}" update && cd "$apt" && apt-get "${own[@]}" source --download-only --tar-only "$1" &&
-        mkdir "$1" && tar xf "$1"_*.orig.tar.* -C "$1" --strip-components=1; } >"$log" 2>&1 ||
+    { apt-get "${own[@]}" update && cd "$apt" && get_upstream "$1" "${own[@]}" && mkdir "$1" &&
+        tar xf "$1"_*.orig.tar.* -C "$1" --strip-components=1; } >"$log" 2>&1 ||
         stop "apt-get source $1" "all of its output: $log"
     cd "$ROOT"
     mv "$apt/$1" "$sources/$1"
