@@ -193,8 +193,9 @@ static size_t run_end(const char *text, size_t at, size_t size) {
         bytes16  hit = (bytes16)((v == '"') | (v == '\\') | (v < 0x20));
         uint64_t word[2];
         memcpy(word, &hit, sizeof word);
-        if ((word[0] | word[1]) != 0)
-            break;
+        for (size_t half = 0; half < 2; half++)
+            if (word[half] != 0) /* its first byte is the lowest one */
+                return at + 8 * half + (size_t)__builtin_ctzll(word[half]) / 8;
         at += sizeof v;
     }
     while (at < size && is_plain((unsigned char)text[at]))
