@@ -109,6 +109,9 @@ static int take_merge(loading *l, size_t rank, fl_span left, fl_span right, int3
 static int take_waiting(loading *l) {
     int32_t ids[2 * TOGETHER];
     fl_vocab_find_all(l->bpe->vocab, l->waiting, 2 * l->waiting_count, ids);
+    for (size_t i = 0; i < l->waiting_count; i++)
+        __builtin_prefetch(
+            fl_bpe_bucket(l->bpe, fl_bpe_pair((uint32_t)ids[2 * i], (uint32_t)ids[2 * i + 1])));
     for (size_t i = 0; i < l->waiting_count; i++) {
         FL_TRY(take_merge(l, l->ranks[i], l->waiting[2 * i], l->waiting[2 * i + 1], ids[2 * i],
                           ids[2 * i + 1]));
@@ -180,14 +183,20 @@ static bool make_tables(fl_bpe *b, size_t count) {
     return true;
 }
 
+/* At least as many as there are, by the commas between and within them: tokens have few. All are like the first. */
+static size_t merges_most(const loading *l, fl_json_in in) {
+    size_t commas = fl_count_byte(&in, ',');
+    if (!fl_json_in_item(&in))
+        return 0;
+    return commas / (fl_json_in_peek(&in) != FL_JSON_ARRAY ? 1 : l->ranked ? 3 : 2) + 1;
+}
+
 static int parse_merges(loading *l) {
     fl_json_in in;
     if (!fl_json_later(fl_json_array(l->model, "merges"), &in))
         return fl_missing(l->model, "model.merges");
     (void)fl_json_in_enter(&in, FL_JSON_ARRAY);
-    size_t count = 0;
-    for (fl_json_in ahead = in; fl_json_in_item(&ahead) && fl_json_in_skip(&ahead, NULL);)
-        count++;
+    size_t count = merges_most(l, in);
     if (count > MERGES_MAX || (count > 0 && l->bpe->vocab->size > TOKENS_MAX)) {
         return fl_fail(l->model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: %zu merges of %zu tokens are not supported; at most %d of %d",
@@ -196,8 +205,12 @@ static int parse_merges(loading *l) {
     }
     if (!make_tables(l->bpe, count))
         return fl_fail_nomem(l->model->error, l->bpe->tables_bytes, "the merges");
-    for (size_t i = 0; fl_json_in_item(&in); i++)
+    for (size_t i = 0; fl_json_in_item(&in); i++) {
+        fl_span value;
+        if (i == count && fl_json_in_skip(&in, &value))
+            return bad_merge(l, i, "is not written as the first one is:", value);
         FL_TRY(parse_merge(l, i, &in));
+    }
     return take_waiting(l);
 }
 
@@ -410,6 +423,29 @@ static bool gives_itself(const fl_bpe *b, uint32_t id, const char *text, size_t 
                        : fl_bpe_encode(b, text, size, ids, NULL) == 1 && ids[0] == (int32_t)id);
 }
 
+/* Tokens that give themselves back, on their way into the table of whole words. */
+typedef struct entering {
+    fl_bpe       table; /* what is entered is not found by fl_bpe_encode before all is */
+    fl_bpe_whole key[TOGETHER];
+    uint32_t     count;
+} entering;
+
+static void enter_waiting(entering *e) {
+    for (uint32_t i = 0; i < e->count; i++) {
+        size_t      size = 0;
+        const char *text = fl_bpe_bytes(&e->table, e->key[i].id, &size);
+        *fl_bpe_whole_slot(&e->table, &e->key[i], text, size) = e->key[i];
+    }
+    e->count = 0;
+}
+
+static void enter(entering *e, fl_bpe_whole key, uint32_t id) {
+    __builtin_prefetch(&e->table.whole[fl_bpe_whole_home(&e->table, &key)]);
+    e->key[e->count++] = (fl_bpe_whole){key.low, key.high, id};
+    if (e->count == TOGETHER)
+        enter_waiting(e);
+}
+
 bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
     const fl_vocab *v = b->vocab;
     b->byte_level     = byte_level;
@@ -432,21 +468,19 @@ bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
         return false;
     }
     memset(whole, 0xFF, slots * sizeof *whole);
-    fl_bpe table     = *b; /* so that fl_bpe_encode does not yet find what is entered */
-    table.whole      = whole;
-    table.whole_mask = slots - 1;
+    entering wait         = {.table = *b};
+    wait.table.whole      = whole;
+    wait.table.whole_mask = slots - 1;
     for (uint32_t id = 0; id < v->size; id++) {
         size_t      size  = 0;
         const char *token = fl_bpe_bytes(b, id, &size);
         if (token == NULL || size == 0 || size > JOINED_MAX)
             continue;
         memcpy(text, token, size); /* where bytes after it can be read */
-        if (gives_itself(b, id, text, size, by, ids)) {
-            fl_bpe_whole  key  = fl_bpe_whole_key(b, text, size);
-            fl_bpe_whole *slot = fl_bpe_whole_slot(&table, &key, text, size);
-            *slot              = (fl_bpe_whole){key.low, key.high, id};
-        }
+        if (gives_itself(b, id, text, size, by, ids))
+            enter(&wait, fl_bpe_whole_key(b, text, size), id);
     }
+    enter_waiting(&wait);
     fl_free(by);
     fl_free(ids);
     b->whole       = whole;

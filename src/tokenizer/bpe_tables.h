@@ -113,10 +113,14 @@ static inline const char *fl_bpe_bytes(const fl_bpe *b, uint32_t id, size_t *siz
     return b->raw + b->raw_start[id];
 }
 
+static inline uint32_t fl_bpe_whole_home(const fl_bpe *b, const fl_bpe_whole *key) {
+    return (uint32_t)fl_bpe_mix(b, key->low ^ key->high) & b->whole_mask;
+}
+
 /* The slot of a key, or the free one where it belongs. */
 static inline fl_bpe_whole *fl_bpe_whole_slot(const fl_bpe *b, const fl_bpe_whole *key,
                                               const char *piece, size_t size) {
-    uint32_t at = (uint32_t)fl_bpe_mix(b, key->low ^ key->high) & b->whole_mask;
+    uint32_t at = fl_bpe_whole_home(b, key);
     for (;; at = (at + 1) & b->whole_mask) {
         fl_bpe_whole *slot = &b->whole[at];
         if (slot->id == UINT32_MAX)

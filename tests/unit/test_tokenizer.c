@@ -405,6 +405,8 @@ Test(tokenizer, damaged_bpe_models_are_refused) {
     expect_bad_bpe("\"merges\":[[\"a\"]]", FLETCH_EMODEL, "merges[0]");
     expect_bad_bpe("\"merges\":[[\"a\",1]]", FLETCH_EMODEL, "merges[0]");
     expect_bad_bpe("\"merges\":[7]", FLETCH_EMODEL, "merges[0]");
+    expect_bad_bpe("\"merges\":[[\"a\",\"b\"],\"a b\",\"a b\",\"a b\"]", FLETCH_EMODEL,
+                   "merges[3] is not written as the first one is: \"\"a b\"\"");
     expect_bad_bpe("\"merges\":{}", FLETCH_EMODEL, "merges");
     expect_bad_bpe("\"dropout\":null", FLETCH_EMODEL, "merges");
     expect_bad_bpe("\"merges\":[],\"dropout\":0.1", FLETCH_EUNSUPPORTED, "dropout 0.1");
