@@ -60,7 +60,7 @@ run "the packed wheel" unzip -tq "$wheel"
 bytes=$(stat -c %s "$wheel")
 grafted=$(unzip -l "$wheel" | grep -c '\.libs/.*\.so' || true)
 note "$(basename "$wheel"): $bytes bytes, $grafted grafted libraries"
-[ "$bytes" -le 4000000 ] || stop "the wheel is larger than 4 MB" "unzip -l $wheel"
+[ "$bytes" -le 2500000 ] || stop "the wheel is larger than 2.5 MB" "unzip -l $wheel"
 [ "$grafted" -le 1 ] || stop "the wheel carries $grafted libraries of others" "unzip -l $wheel"
 run "abi3audit" abi3audit --strict --report "$wheel"
 
