@@ -21,7 +21,7 @@
 #include "tokenizer/token_plan.h"
 #include "tokenizer/unicode.h"
 
-enum { ID_MAX = INT32_MAX - 1, HOLES_FREE = 65536, AHEAD = 16 };
+enum { ID_MAX = INT32_MAX - 1, HOLES_FREE = 65536 };
 
 /* ---- Model ------------------------------------------------------------------------------------ */
 
@@ -58,12 +58,7 @@ static uint32_t ids_end(size_t tokens) {
     return tokens > ID_MAX / 8 ? ID_MAX : (uint32_t)(4 * tokens + HOLES_FREE + 1);
 }
 
-typedef struct entry {
-    fl_span text;
-    int64_t id;
-} entry;
-
-static int add_entry(fl_vocab *vocab, entry one, const char *source, fletch_error *error) {
+static int add_entry(fl_vocab *vocab, fl_vocab_entry one, const char *source, fletch_error *error) {
     if (one.id >= vocab->size ||
         fl_vocab_add(vocab, one.text.data, one.text.size, (uint32_t)one.id) == FL_VOCAB_ADDED)
         return 0;
@@ -81,10 +76,11 @@ static int add_entry(fl_vocab *vocab, entry one, const char *source, fletch_erro
 /* All members of the object that `in` has entered. *highest is the highest id, also of one out of bounds. */
 static int read_vocab(fl_tokenizer *tokenizer, fl_json_in *in, int64_t *highest, size_t *tokens,
                       const char *source, fletch_error *error) {
-    fl_vocab *vocab = &tokenizer->vocab;
-    bool      nuls  = tokenizer->model == &fl_bpe_model; /* a trie ends its keys with them */
-    entry     soon[AHEAD];                               /* whose memory is on its way */
-    fl_span   token;
+    fl_vocab      *vocab = &tokenizer->vocab;
+    bool           nuls  = tokenizer->model == &fl_bpe_model; /* a trie ends its keys with them */
+    fl_vocab_queue soon  = {0};
+    fl_vocab_entry due;
+    fl_span        token;
     for (; fl_json_in_key(in, &token); ++*tokens) {
         int64_t id = read_id(in, token, source, error);
         if (id < 0)
@@ -94,15 +90,12 @@ static int read_vocab(fl_tokenizer *tokenizer, fl_json_in *in, int64_t *highest,
                            "%s: the token of model.vocab with id %lld has a NUL", source,
                            (long long)id);
         }
-        *highest       = id > *highest ? id : *highest;
-        entry *waiting = &soon[*tokens % AHEAD];
-        if (*tokens >= AHEAD)
-            FL_TRY(add_entry(vocab, *waiting, source, error));
-        fl_vocab_expect(vocab, token.data, token.size);
-        *waiting = (entry){token, id};
+        *highest = id > *highest ? id : *highest;
+        if (fl_vocab_wait(&soon, vocab, (fl_vocab_entry){token, id}, &due))
+            FL_TRY(add_entry(vocab, due, source, error));
     }
-    for (size_t i = *tokens < AHEAD ? 0 : *tokens - AHEAD; i < *tokens; i++)
-        FL_TRY(add_entry(vocab, soon[i % AHEAD], source, error));
+    while (fl_vocab_left(&soon, &due))
+        FL_TRY(add_entry(vocab, due, source, error));
     return 0;
 }
 

@@ -28,8 +28,7 @@ enum {
     PIECES_MAX = 1 << 24,
     BMP        = 0x10000,
     BMP_BYTES  = 3,
-    ASK_BYTES  = 64 * 1024,
-    AHEAD      = 16
+    ASK_BYTES  = 64 * 1024
 };
 
 static const double unknown_penalty = 10;
@@ -95,7 +94,9 @@ static bool read_piece(fl_json_in *in, fl_span *piece, fl_span *score) {
 /* Text and ids into the vocabulary, the scores, and how many there are. */
 static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_json_in *in,
                        uint32_t *count) {
-    fl_span piece, score, soon[AHEAD];
+    fl_span        piece, score;
+    fl_vocab_queue soon = {0};
+    fl_vocab_entry due;
     (void)fl_json_in_enter(in, FL_JSON_ARRAY);
     for (*count = 0; fl_json_in_item(in); ++*count) {
         if (!read_piece(in, &piece, &score))
@@ -110,14 +111,11 @@ static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_js
             }
             u->nul = (int32_t)*count;
         }
-        fl_span *waiting = &soon[*count % AHEAD];
-        if (*count >= AHEAD)
-            fl_vocab_add_later(vocab, waiting->data, waiting->size, *count - AHEAD);
-        fl_vocab_expect(vocab, piece.data, piece.size);
-        *waiting = piece;
+        if (fl_vocab_wait(&soon, vocab, (fl_vocab_entry){piece, *count}, &due))
+            fl_vocab_add_later(vocab, due.text.data, due.text.size, (uint32_t)due.id);
     }
-    for (uint32_t id = *count < AHEAD ? 0 : *count - AHEAD; id < *count; id++)
-        fl_vocab_add_later(vocab, soon[id % AHEAD].data, soon[id % AHEAD].size, id);
+    while (fl_vocab_left(&soon, &due))
+        fl_vocab_add_later(vocab, due.text.data, due.text.size, (uint32_t)due.id);
     return 0;
 }
 

@@ -114,8 +114,19 @@ fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t leng
     return add(vocab, text, length, id, true);
 }
 
-void fl_vocab_expect(const fl_vocab *vocab, const char *text, size_t length) {
-    __builtin_prefetch(&vocab->slot[home_of(vocab, text, length)]);
+bool fl_vocab_left(fl_vocab_queue *queue, fl_vocab_entry *due) {
+    if (queue->taken == queue->put)
+        return false;
+    *due = queue->entry[queue->taken++ % FL_VOCAB_AHEAD];
+    return true;
+}
+
+bool fl_vocab_wait(fl_vocab_queue *queue, const fl_vocab *vocab, fl_vocab_entry one,
+                   fl_vocab_entry *due) {
+    bool full = queue->put - queue->taken == FL_VOCAB_AHEAD && fl_vocab_left(queue, due);
+    __builtin_prefetch(&vocab->slot[home_of(vocab, one.text.data, one.text.size)]);
+    queue->entry[queue->put++ % FL_VOCAB_AHEAD] = one;
+    return full;
 }
 
 int32_t fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length) {

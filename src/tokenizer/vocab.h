@@ -46,8 +46,22 @@ fl_vocab_added fl_vocab_add(fl_vocab *vocab, const char *text, size_t length, ui
 /* The same, but a token that is there already moves to the later id; the earlier one keeps its text. */
 fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t length, uint32_t id);
 
-/* This token is added soon: its place in the table may come from memory meanwhile. */
-void fl_vocab_expect(const fl_vocab *vocab, const char *text, size_t length);
+/* Tokens that a file gives faster than memory gives their places in the table: each comes back a few tokens later.
+ * Zeroed at first. Texts stay the caller's. */
+enum { FL_VOCAB_AHEAD = 16 };
+typedef struct fl_vocab_entry {
+    fl_span text;
+    int64_t id;
+} fl_vocab_entry;
+typedef struct fl_vocab_queue {
+    fl_vocab_entry entry[FL_VOCAB_AHEAD];
+    size_t         put, taken;
+} fl_vocab_queue;
+
+/* One more; true: *due is one that waited before it. Then, while it is true, those that are left. */
+bool fl_vocab_wait(fl_vocab_queue *queue, const fl_vocab *vocab, fl_vocab_entry one,
+                   fl_vocab_entry *due);
+bool fl_vocab_left(fl_vocab_queue *queue, fl_vocab_entry *due);
 
 int32_t     fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length); /* or -1 */
 const char *fl_vocab_text(const fl_vocab *vocab, int32_t id, size_t *length);      /* or NULL */
